@@ -13,11 +13,11 @@ ENVIRONMENT = 12  # Burnish's exit codes (burnish_engine.contract.errors); this 
 NO_SPACE = 15
 STOPPED = 20
 
-GIB = 2**30
+GB = 10**9
 # Measured on Linux x86-64, Python 3.11, torch 2.13.0. CPU: .venv 2.9 GB, of it torch 0.75 and Triton 1.0; downloads
 # 0.9 GB. CUDA 13.0: torch, Triton and NVIDIA's 18 libraries are 2.73 GB of wheels and 4.72 GB unpacked, the rest is
 # 1.2 GB; Windows' CUDA wheel carries the same libraries. Rounded up for bytecode and llama.cpp's build folder.
-SPACE_NEEDED = {"cpu": (int(3.5 * GIB), int(1.5 * GIB)), "cuda": (int(7 * GIB), int(3.5 * GIB))}
+SPACE_NEEDED = {"cpu": (int(3.7 * GB), int(1.6 * GB)), "cuda": (int(7.5 * GB), int(3.7 * GB))}
 
 
 class SetupProblem(Exception):  # noqa: N818 - it tells a person, it is no programming error
@@ -68,7 +68,7 @@ def check_space(needs: Sequence[DiskNeed]) -> None:
             "" if any(place.purpose == "packages" for place in here) else ", or set TMPDIR to a folder with more room"
         )
         raise SetupProblem(
-            f"Not enough disk space for {what}: about {needed / GIB:.1f} GiB are needed and {free / GIB:.1f} GiB "
+            f"Not enough disk space for {what}: about {needed / GB:.1f} GB are needed and {free / GB:.1f} GB "
             f"are free. Free some space{move} and start again.",
             NO_SPACE,
         )

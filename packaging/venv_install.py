@@ -21,7 +21,7 @@ from child_process import child_env, pip_env, run_logged, say, tail
 from choose_builds import KERNEL_CAPABILITY, LLAMA_VERSION, Choice, torch_index_for
 from machine_facts import Facts
 from setup_checks import (
-    GIB,
+    GB,
     SPACE_NEEDED,
     DiskNeed,
     SetupProblem,
@@ -101,7 +101,7 @@ class Setup:
         kind = "cuda" if self.choice.uses_gpu or not self.choice.cpu_build_sure else "cpu"
         needed, needed_temp = SPACE_NEEDED[kind]
         if self._torch_fits():
-            needed, needed_temp = GIB, GIB  # an update of a few packages; the large ones are there
+            needed, needed_temp = GB, GB  # an update of a few packages; the large ones are there
         check_space(
             [
                 _disk_need("packages", self.venv, needed),

@@ -27,10 +27,11 @@ from burnish_app.look.theme import Theme
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
-from burnish_app.wording.activity import activities_of
+from burnish_app.wording.activity import Activity, activities_of
 from burnish_app.wording.status import StepStatus
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_app.closing import ClosingQuestion
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
     from burnish_app.hardware_watch import HardwareWatch
@@ -129,6 +130,9 @@ class Window(QMainWindow):
         self.preferences, self.theme = preferences, theme
         self._pages: dict[str, Page] = {}
         self._shown = ""
+        self._activities: list[Activity] = []
+        self._closing_decided = False
+        self._question: ClosingQuestion | None = None
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
@@ -313,7 +317,11 @@ class Window(QMainWindow):
             self.hardware.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Save preferences and workbench and end the server; runs continue."""
+        """Save preferences and workbench and end the server; runs continue. While something goes on, ask first."""
+        if self._has_to_ask():
+            event.ignore()
+            self._ask_before_closing()
+            return
         self.preferences.geometry = self.saveGeometry()
         if not self._is_filled:
             super().closeEvent(event)
@@ -329,6 +337,43 @@ class Window(QMainWindow):
         self.hide()
         self.client.close()
         super().closeEvent(event)
+
+    def _has_to_ask(self) -> bool:
+        decided = self._closing_decided or not self.preferences.asks_on_close
+        app = QGuiApplication.instance()
+        ends = isinstance(app, QGuiApplication) and app.isSavingSession()  # the person logs out
+        return bool(self._activities) and not decided and not ends
+
+    def _ask_before_closing(self) -> None:
+        if self._question is not None:
+            self._question.raise_()
+            return
+        from burnish_app.closing import ClosingQuestion
+
+        self._question = ClosingQuestion(self, self._activities, leave=self._leave, stop=self._stop_and_close)
+        self._question.finished.connect(self._asked)
+        self._question.open()
+
+    def _asked(self) -> None:
+        question, self._question = self._question, None
+        if question is not None:
+            question.deleteLater()
+
+    def _leave(self, never_again: bool) -> None:
+        """Close the window; what goes on goes on."""
+        if never_again:
+            self.preferences.asks_on_close = False
+        self._close_decided()
+
+    def _stop_and_close(self) -> None:
+        from burnish_app.closing import stop_all
+
+        failed = self.page(self._shown).failed
+        stop_all(self.client, self._activities, done=self._close_decided, failed=failed, owner=self)
+
+    def _close_decided(self) -> None:
+        self._closing_decided = True
+        QTimer.singleShot(0, self, self.close)
 
     def _import_pages(self) -> None:
         """Import engine client, workbench and all pages in a thread, the first page first."""
@@ -381,7 +426,7 @@ class Window(QMainWindow):
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
         self.hardware.runs_changed(runs)
-        activities = activities_of(runs)
+        activities = self._activities = activities_of(runs)
         self.sidebar.show_activities(activities)
         self.sidebar.set_run_note(_GOES_ON if activities else "")
         self.sidebar.set_engine_note("")

@@ -95,6 +95,18 @@ def theme(qapp):
     return Theme(qapp)
 
 
+@pytest.fixture(autouse=True)
+def closes_unasked(request, monkeypatch):
+    """Windows close without a question, unless the test asks for the fixture `asked_on_closing`."""
+    if "asked_on_closing" not in request.fixturenames:
+        monkeypatch.setattr(Preferences, "asks_on_close", False)
+
+
+@pytest.fixture
+def asked_on_closing(closes_unasked):
+    """The window asks before it closes, as it does for people."""
+
+
 @pytest.fixture
 def answers(tmp_path):
     return Answers(tmp_path / "answers.json")

@@ -10,7 +10,10 @@ from app.pages.test_try_out import run  # noqa: F401 a fixture
 from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.serve.protocol import Result
+
+from support.hardware import made_up
 
 pytestmark = pytest.mark.gui
 
@@ -32,15 +35,22 @@ def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, them
     assert {types._sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
 
 
-def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, tmp_path):  # noqa: F811
+def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):  # noqa: F811
     page = open_page(window, "export")
     page._forecast_timer.stop()
     page._model_path = "a/b"
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() != "–"
     page._forecast_request = "7"
-    bench.set_run(str(tmp_path / "another"))
     page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    assert "Takes" in words(page)
+    page.banner("error", "The export failed.")
+    bench.set_run(str(other_run))
+    assert page.choices.isVisible()
+    assert "Takes" not in words(page)
+    assert page.shown_banner is None
+    page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
 
@@ -54,6 +64,10 @@ def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, benc
     small = page.choices.types._recommended
     bench.set_target(bench.target.model_copy(update={"kind": "server", "ram_gib": 256.0}))
     assert len({before, small, page.choices.types._recommended}) > 1
+    page._model = facts.model_facts(path=bench.model_path)
+    export = bench.recipe.export.model_copy(update={"quants": ["Q5_K_M"]})
+    bench.set_suggestion(facts.suggestion(bench.recipe.model_copy(update={"export": export})))
+    assert page.choices.types._recommended == "Q5_K_M"
 
 
 def test_try_it_offers_a_file_once_it_is_exported(window, run):  # noqa: F811
@@ -170,8 +184,12 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     bench.set_run(former.folder)
     qtbot.waitUntil(lambda: page.events.step == 240)
     late = page.events
+    page._hardware_came(former.folder, fold_lines(HardwareHistory(), made_up(seconds=3)))
+    page.banner("error", "The run failed.")
     bench.set_run(str(other_run))
+    assert page.shown_banner is None
     assert len(page.events.steps) == 0
+    assert len(page._samples) == 0
     page._advanced(former.folder, late)  # read before the person went on, delivered after
     assert len(page.events.steps) == 0
     assert page._stopping.patience == 4

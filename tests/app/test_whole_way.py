@@ -197,6 +197,7 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     assert page.status == "busy"
     kill(read_state(folder).pid)
     studio.wait(lambda: page.figures.headline.text() == "Interrupted")
+    studio.wait(lambda: "SIGKILL" in page.figures.detail.text() or os.name == "nt")
     safe = max(int(marker.parent.name.removeprefix("step-")) for marker in Path(folder).glob("checkpoints/*/COMPLETE"))
     told = read_run(RunPaths(Path(folder)).events).saved_step  # the kill may come between a checkpoint and its event
     studio.wait(lambda: page.events.saved_step == told <= safe)

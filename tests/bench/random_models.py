@@ -14,6 +14,11 @@ from pathlib import Path
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "head_dim": 128, "num_key_value_heads": 8,
          "max_position_embeddings": 40960, "tie_word_embeddings": True} | SPECIAL  # fmt: skip
+LFM2 = {"model_type": "lfm2", "vocab_size": 65536, "block_auto_adjust_ff_dim": False, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-5,
+        "max_position_embeddings": 128000, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
+        "layer_types": ["full_attention" if i in {2, 5, 8, 10, 12, 14} else "conv" for i in range(16)],
+        "tie_word_embeddings": True} | SPECIAL  # fmt: skip
 # Shapes as in the models' published config.json.
 SHAPES = {
     "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
@@ -23,12 +28,8 @@ SHAPES = {
     "llama-3.2-1b": {"model_type": "llama", "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192,
                      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
                      "max_position_embeddings": 131072, "tie_word_embeddings": True} | SPECIAL,
-    "lfm2.5-1.2b": {"model_type": "lfm2", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 8192,
-                    "block_auto_adjust_ff_dim": False, "num_hidden_layers": 16, "num_attention_heads": 32,
-                    "num_key_value_heads": 8, "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-5,
-                    "max_position_embeddings": 128000, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
-                    "layer_types": ["full_attention" if i in {2, 5, 8, 10, 12, 14} else "conv" for i in range(16)],
-                    "tie_word_embeddings": True} | SPECIAL,
+    "lfm2.5-350m": LFM2 | {"hidden_size": 1024, "intermediate_size": 4608, "num_attention_heads": 16},
+    "lfm2.5-1.2b": LFM2 | {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32},
     # The text part alone, without its vision tower.
     "gemma-3-4b": {"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 2560, "intermediate_size": 10240,
                    "num_hidden_layers": 34, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,

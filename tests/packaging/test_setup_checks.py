@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from setup_checks import (
     ENVIRONMENT,
-    GIB,
+    GB,
     NO_SPACE,
     SPACE_NEEDED,
     DiskNeed,
@@ -22,8 +22,8 @@ GOOD = {"torch": "2.13.0", "cuda": "13.0", "gpu_works": True, "llama_cpp": "0.3.
 
 def _needs(free_packages: float, free_downloads: float, *, one_disk: bool) -> list[DiskNeed]:
     return [
-        DiskNeed("packages", Path("p"), 1, int(free_packages * GIB), 7 * GIB),
-        DiskNeed("downloads", Path("d"), 1 if one_disk else 2, int(free_downloads * GIB), 3 * GIB),
+        DiskNeed("packages", Path("p"), 1, int(free_packages * GB), 7 * GB),
+        DiskNeed("downloads", Path("d"), 1 if one_disk else 2, int(free_downloads * GB), 3 * GB),
     ]
 
 
@@ -32,8 +32,8 @@ def _needs(free_packages: float, free_downloads: float, *, one_disk: bool) -> li
     [
         (10, 10, True, None),
         (7, 3, False, None),
-        (9.9, 9.9, True, ["packages (p) and downloads (d)", "10.0 GiB", "9.9 GiB"]),
-        (6.9, 3, False, ["packages (p)", "7.0 GiB", "6.9 GiB"]),
+        (9.9, 9.9, True, ["packages (p) and downloads (d)", "10.0 GB", "9.9 GB"]),
+        (6.9, 3, False, ["packages (p)", "7.0 GB", "6.9 GB"]),
         (7, 2, False, ["downloads (d)", "TMPDIR"]),
     ],
 )

@@ -132,7 +132,7 @@ def fast(
         return Fast(loaded)
     model = make_trainable(loaded, masking, section=section)
     model.adapter.load(adapter)
-    model.optimizer.write_compute_copies()
+    model.write_compute_copies()
     return Fast(loaded, model)
 
 
@@ -166,8 +166,13 @@ def peft_gradients(model, batch):
             loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum") / batch.supervised_tokens
             loss.backward()
             total += float(loss.detach())
-    named = {name.replace(".default.", "."): value for name, value in model.named_parameters() if value.requires_grad}
+    named = {file_name(name): value for name, value in model.named_parameters() if value.requires_grad}
     return total, {name: value.grad.float().clone() for name, value in named.items() if value.grad is not None}
+
+
+def file_name(name):
+    """PEFT's name of a parameter in its file."""
+    return name.replace(".default.", ".").replace("magnitude_vector.weight", "magnitude_vector")
 
 
 def distance(found, wanted):

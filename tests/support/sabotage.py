@@ -264,7 +264,7 @@ def unused_adapter(patch, engine):
 def adapter_lost_at_the_end(patch, engine):
     def lose(self):
         if engine == "fast":
-            for matrix in self.model.adapter.matrices[1::2]:
+            for matrix in self.model.adapter.tensors[1::2]:
                 matrix.zero_()
             self.model.optimizer.write_compute_copies()
         else:

@@ -52,11 +52,13 @@ class SettingsPage(Page):
         for percent in _TEXT_PERCENTS:
             self.text.addItem(f"{percent} %", percent)
         self.motion = Segmented(tr("Motion"), [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
+        self.asking = Segmented(tr("Ask before closing"), [("yes", tr("Yes")), ("no", tr("No"))])
         appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
         for name, hint, control in (
             (tr("Light or dark"), "", self.mode),
             (tr("Text size"), tr("Beside the size that the system asks for."), self.text),
             (tr("Motion"), tr("Bars that wander, parts that unfold."), self.motion),
+            (tr("Ask before closing"), tr("While a run or an export goes on."), self.asking),
         ):
             appearance.body.addLayout(_line(name, hint, control))
         folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
@@ -114,12 +116,17 @@ class SettingsPage(Page):
             preferences.motion = mode
             set_motion(mode)
 
+        def choose_asking(choice: str) -> None:
+            preferences.asks_on_close = choice == "yes"
+
         def set_price(price: float) -> None:
             preferences.price_per_kwh = price
 
         self.mode.chosen.connect(choose_mode)
         self.text.activated.connect(lambda _index: choose_text())
         self.motion.chosen.connect(choose_motion)
+        self.asking.choose("yes" if preferences.asks_on_close else "no")
+        self.asking.chosen.connect(choose_asking)
         self.price.setValue(preferences.price_per_kwh)
         self.price.valueChanged.connect(set_price)
 

@@ -214,8 +214,11 @@ class TrainPage(Page):
             self._events.ended,
             self._events.saved_step,
         )
+        further = events.progress != self._events.progress
         self._events = events
         self._dirty = True
+        if further:
+            self._show_status()
         if moved:
             self.refresh_runs.emit()
             self._show_status()

@@ -127,7 +127,8 @@ def note_text(key: str, values: Values) -> str:
             )
         )
     stops = values["train"]["max_steps"]
-    if key == "train.checkpoint_every" and isinstance(stops, int) and 0 < stops <= values[section][name]:
+    by_steps_only = key == "train.checkpoint_every" and not values["train"]["checkpoint_minutes"]
+    if by_steps_only and isinstance(stops, int) and 0 < stops <= values[section][name]:
         notes.append(tr("The run stops after {stops:,} steps: nothing is saved before its end.").format(stops=stops))
     if key == "evaluation.patience" and not values["evaluation"]["patience"]:
         notes.append(tr("0: train all steps, keep the last."))

@@ -67,6 +67,15 @@ class Preferences:
         self._settings.setValue("page", key)
 
     @property
+    def asks_on_close(self) -> bool:
+        """Whether the window asks on closing while a run or an export goes on."""
+        return str(self._settings.value("asks_on_close", "yes")) != "no"
+
+    @asks_on_close.setter
+    def asks_on_close(self, asks: bool) -> None:
+        self._settings.setValue("asks_on_close", "yes" if asks else "no")
+
+    @property
     def price_per_kwh(self) -> float:
         """The price of a kilowatt hour of electricity, in the person's currency; 0 if it was never set."""
         try:

@@ -66,6 +66,7 @@ LABELS = {
     "train.engine": tr("Engine"),
     "train.seed": tr("Seed"),
     "train.checkpoint_every": tr("Checkpoint every"),
+    "train.checkpoint_minutes": tr("Checkpoint at least every"),
     "train.keep_checkpoints": tr("Keep"),
     "train.beta1": tr("Beta 1"),
     "train.beta2": tr("Beta 2"),

@@ -50,12 +50,20 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     found = []
     for phase, text in _STAGES.items():
         if phase == current:
-            found.append(RunStage(text, "now", duration_text(times[phase])))
+            found.append(RunStage(text, "now", _far(state) + duration_text(times[phase])))
         elif phase in times:
             found.append(RunStage(text, "done", duration_text(times[phase])))
         elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
             found.append(RunStage(text, "waiting"))
     return found
+
+
+def _far(state: RunState) -> str:
+    """Return how many rows of the stage are done, with what separates it from the time; empty where not known."""
+    if state.progress is None:
+        return ""
+    done, total = state.progress.done, state.progress.total
+    return tr("{done:,} of {total:,} rows  ·  ").format(done=done, total=max(done, total))
 
 
 def _before(phase: Phase, other: Phase) -> bool:

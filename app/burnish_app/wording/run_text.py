@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -157,7 +158,11 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "queued":
             text = tr("The device is busy. This run starts by itself as soon as it is free.")
         case "running":
-            text = events.phase_detail or ("" if events.step else tr("Charts appear with the first step."))
+            text = (
+                events.phase_detail
+                or _progress_text(events)
+                or ("" if events.step else tr("Charts appear with the first step."))
+            )
         case "paused":
             text = tr("It holds its memory and goes on where it is.")
         case "finished":
@@ -165,12 +170,20 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "stopped" | "suspended" | "failed":
             text = _saved_step_text(events)
         case "interrupted":
-            text = f"{_GONE} {_saved_step_text(events)}"
+            died = " ".join(death_text(summary.process_end)) if summary.process_end else _GONE
+            text = f"{died} {_saved_step_text(events)}"
         case "not responding":
             text = tr(
                 "Its process is there but gave no sign of life for half a minute. It may come back by itself. {events}"
             ).format(events=_saved_step_text(events))
     return text
+
+
+def _progress_text(events: RunState) -> str:
+    """Return how far an evaluation between steps is; before the first step the stages say it."""
+    if events.progress is None or not events.step:
+        return ""
+    return tr("{done:,} of {total:,} rows").format(done=events.progress.done, total=events.progress.total)
 
 
 def _message(summary: RunSummary, events: RunState) -> str:

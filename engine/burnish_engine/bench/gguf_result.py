@@ -9,6 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import read_limited
+
+_MOST_BYTES = 16_000_000  # largest output of llama-bench that is read; a row takes about a kilobyte
 
 
 class _MeasuredRecord(BaseModel):
@@ -56,13 +59,13 @@ def read_llama_bench(path: Path) -> list[FileBench]:
         UsageError: The file cannot be read, or is no such output.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_limited(path, _MOST_BYTES).decode("utf-8-sig").strip()
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", "Check the path.") from error
     try:
         rows = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines() if line]
         return _grouped([_row(row) for row in rows])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is no result of llama-bench: {error!r}.", "Make it with `llama-bench -m FILE.gguf -o json > FILE`."
         ) from error

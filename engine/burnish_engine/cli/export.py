@@ -20,6 +20,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
 from burnish_engine.contract.units import file_size
+from burnish_engine.hardware.host.awake import kept_awake
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.runs.jobs.export_job import ExportReporter
@@ -99,7 +100,11 @@ def export(
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
         out.note(f"{coarse} has less than four bits a weight and loses much; compare its figures.")
     folder = out_dir or paths.export
-    with ExportReporter(paths, to, quants) as reporter, ExportBar(quiet=json, reporter=reporter) as bar:
+    with (
+        kept_awake(f"Exporting {paths.root.name}"),
+        ExportReporter(paths, to, quants) as reporter,
+        ExportBar(quiet=json, reporter=reporter) as bar,
+    ):
         if to in GGUF_KINDS:
             report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
             written = folder

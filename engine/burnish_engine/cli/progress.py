@@ -17,6 +17,7 @@ from burnish_engine.contract.run.events import (
     Event,
     GuardReported,
     PhaseChanged,
+    PhaseProgress,
     PlanMade,
     RolledBack,
     RunStarted,
@@ -84,6 +85,8 @@ class RunProgress:
             return
         if isinstance(event, PhaseChanged):
             self._change_phase(event.phase)
+        if isinstance(event, PhaseProgress):
+            self._bar.update(self._bar_task(), detail=f"{event.done:,} of {event.total:,} rows")
         line = _line(event)
         if line:
             self._bar.console.print(line)
@@ -119,7 +122,7 @@ class RunProgress:
 
     def _change_phase(self, phase: str) -> None:
         description = _PHASES[phase]
-        self._bar.update(self._bar_task(), description=description)
+        self._bar.update(self._bar_task(), description=description, detail="")
         if phase == "paused":
             out.print("paused (`burnish runs resume` goes on)")
         elif phase != "training" and not out.is_terminal:

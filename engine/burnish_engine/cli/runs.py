@@ -24,6 +24,7 @@ from burnish_engine.contract.run.events import CommandDone, EvaluationDone, Roll
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
+from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.units import energy_size
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
@@ -83,8 +84,9 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     state = summary.state
     where = f"{summary.status}, step {state.step} of {state.total_steps}"
     out.print(styled("[bold]{}[/]: {}", state.run, where))
-    if state.message:
-        out.print(state.message)
+    died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
+    for line in filter(None, (state.message, died)):
+        out.print(line)
     for event in events:
         if isinstance(event, EvaluationDone):
             out.print(f"held-out loss at step {event.step}: {event.loss:.4f}, {event.tokens:,} tokens")
@@ -260,7 +262,10 @@ def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
 
 
 def _as_dict(summary: StoredRun) -> dict[str, object]:
+    end = summary.process_end
+    died = {"process_end": {**end.model_dump(mode="json"), "cause": end.cause}} if end else {}
     return {
+        **died,
         **summary.state.model_dump(mode="json"),
         "standing": summary.status,
         "folder": str(Path(summary.paths.root)),

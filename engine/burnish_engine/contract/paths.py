@@ -141,6 +141,11 @@ class RunPaths:
         return self.root / "state.json"
 
     @property
+    def process_end(self) -> Path:
+        """Record of how the newest detached process ended, written by its parent."""
+        return self.root / "process_end.json"
+
+    @property
     def card(self) -> Path:
         """Record of the run's inputs: hashes, versions, device; atomically replaced by the engine."""
         return self.root / "card.json"

@@ -66,11 +66,16 @@ def endpoint() -> str:
     Raises:
         UsageError: HF_ENDPOINT is no web address.
     """
-    from huggingface_hub import constants
+    address = os.environ.get("HF_ENDPOINT", "").rstrip("/")
+    try:
+        from huggingface_hub import constants  # reads HF_ENDPOINT too
 
-    address = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+        address = address or constants.ENDPOINT.rstrip("/")
+        parts = urlsplit(address)
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # such as half a pair of brackets around an IPv6 address
+        is_web = False
+    if not is_web:
         raise UsageError(f"HF_ENDPOINT is {address!r}, which is no web address.", "Start it with https:// or unset it.")
     return address
 

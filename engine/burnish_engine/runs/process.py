@@ -54,14 +54,23 @@ def _created(process: psutil.Process) -> float:
     return process.create_time()
 
 
-def start_detached(arguments: list[str], stdout: Path, stderr: Path) -> int:
+def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path | None = None) -> int:
     """Start `burnish ARGUMENTS` so that it survives this process; its output goes to files, never to a pipe.
 
+    Args:
+        arguments: arguments of the command line.
+        stdout: file for its output.
+        stderr: file for its errors.
+        end: file in which a parent of its own records how it ended; None: nobody does.
+
     Returns:
-        Pid of the new process. In a Windows virtual environment it is the launcher's, which lives equally long.
+        Pid of the new process, or of its parent, which lives equally long (as a Windows virtual environment's does).
     """
     # -P, as wherever we start one: a json.py in the person's working folder must not be imported.
-    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", *arguments]
+    python = [sys.executable, "-P", "-m"]
+    command = [*python, "burnish_engine.cli.main", *arguments]
+    if end is not None:
+        command = [*python, "burnish_engine.runs.jobs.keeper", str(end), *command]
     with stdout.open("ab") as out, stderr.open("ab") as err:
         if os.name != "nt":
             return subprocess.Popen(

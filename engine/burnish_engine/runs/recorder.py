@@ -10,12 +10,13 @@ from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import Event, Phase, PhaseChanged, PlanMade, RunEnded, Warned
+from burnish_engine.contract.run.events import Event, Phase, PhaseChanged, PhaseProgress, PlanMade, RunEnded, Warned
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import read_state, write_state
 
 HEARTBEAT_S = 2.0
+PROGRESS_S = 1.0
 Listener = Callable[[Event], None]
 
 
@@ -34,6 +35,7 @@ class Recorder:
         self._paths = paths
         self._listener = listener
         self.plan: PlanMade | None = None
+        self._told = time.monotonic()
         self._lock = threading.Lock()
         self._events = EventWriter(paths.events)
         pid, created = own_identity()
@@ -60,8 +62,15 @@ class Recorder:
 
     def phase(self, phase: Phase, detail: str = "") -> None:
         """Record the current phase of the run."""
+        self._told = time.monotonic()
         self.emit(PhaseChanged(phase=phase, detail=detail))
         self.update(phase=phase)
+
+    def progress(self, done: int, total: int) -> None:
+        """Record how many rows of the phase are done, once a second at most: a short phase says nothing."""
+        if time.monotonic() - self._told >= PROGRESS_S:
+            self._told = time.monotonic()
+            self.emit(PhaseProgress(done=done, total=total))
 
     def warn(self, code: str, message: str) -> None:
         """Record a warning for the person."""

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from burnish_engine.contract.errors import NoSpaceError, UsageError
-from burnish_engine.contract.files import cannot_write, is_file, make_private, write_atomic
+from burnish_engine.contract.files import cannot_write, is_file, make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_hash
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import STATE_VERSION, ObservedStatus, RunStateFile, observed_status
 from burnish_engine.runs.process import is_alive
 from burnish_engine.runs.versioned import read_versioned
@@ -27,6 +30,17 @@ class StoredRun:
     paths: RunPaths
     state: RunStateFile
     status: ObservedStatus
+
+    @property
+    def process_end(self) -> ProcessEnd | None:
+        """How the process of an interrupted run ended; None where nobody saw it."""
+        if self.status != "interrupted":
+            return None
+        try:
+            end = ProcessEnd.model_validate_json(read_with_retry(self.paths.process_end))
+        except (OSError, ValidationError, UnicodeDecodeError):
+            return None
+        return end if end.t >= self.state.heartbeat else None  # else it is of an earlier process
 
 
 def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast.fast_engine import FastEngine, why_not
@@ -25,7 +26,7 @@ def make_engine(spec: EngineSpec) -> Engine:
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)
     if asked != "plain" and not reason:
         return FastEngine(spec)
-    check_plain_engine(recipe, spec.precision, reason)
+    check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]
     plain.notes[:0] = [note for note in notes if note]

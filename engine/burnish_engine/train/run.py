@@ -16,6 +16,7 @@ from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCo
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import RunEnded
+from burnish_engine.hardware.host.awake import kept_awake
 from burnish_engine.models.device.device import choose_device, is_out_of_memory, lease_name
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
@@ -112,6 +113,7 @@ def _run_and_record(
 
     try:
         with (
+            kept_awake(f"Training {paths.root.name}"),
             recorded_hardware(paths, device, tally),
             closing(open_session(paths, recipe, recorder, tally)) as session,
         ):

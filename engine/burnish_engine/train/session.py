@@ -231,7 +231,7 @@ class Session:
         return True
 
     def _after_step(self) -> None:
-        step, every = self.tally.step, self.setup.recipe.train.checkpoint_every
+        step = self.tally.step
         if self.guard.is_due(step):
             self._collect_results(wait=True)
             if self.trouble is None:
@@ -239,7 +239,7 @@ class Session:
         if self.validator.is_due(step):
             self._evaluate()
             self.recorder.phase("training")
-        if every and step % every == 0:
+        if self.writer.is_due():
             self._checkpoint()
 
     def _evaluate(self) -> None:

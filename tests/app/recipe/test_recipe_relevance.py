@@ -88,8 +88,10 @@ def test_the_share_held_out_is_idle_beside_a_file_of_its_own():
 
 
 def test_reasons_and_notes_follow_where_the_run_stops():
-    short, whole = values(train={"max_steps": 30, "checkpoint_every": 130}), values()
+    never = {"checkpoint_every": 130, "checkpoint_minutes": 0.0}
+    short, whole = values(train={"max_steps": 30, **never}), values()
     assert "earlier" in reason_text("train.epochs", short, whole, "seen 3 times")
     assert reason_text("train.epochs", whole, whole, "seen 3 times") == "seen 3 times"
     assert "30 steps" in note_text("train.checkpoint_every", short)
-    assert not note_text("train.checkpoint_every", values(train={"max_steps": 300, "checkpoint_every": 130}))
+    assert not note_text("train.checkpoint_every", values(train={"max_steps": 300, **never}))
+    assert not note_text("train.checkpoint_every", values(train={"max_steps": 30, "checkpoint_every": 130}))

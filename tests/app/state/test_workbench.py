@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from app.page_facts import suggestion
 
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
@@ -110,9 +111,28 @@ def test_a_file_that_changes_on_disk_is_noticed(bench, tmp_path, field):
     file.write_text("{}")
     bench.change_data(**{field: str(file) if field == "template" else [str(file)]})
     bench.set_dataset(DATA, bench.dataset_inputs())
+    bench.save()
+    again = Workbench()
     assert not bench.data_was_replaced
+    assert not again.data_was_replaced
     os.utime(file, ns=(1, 1))
     assert bench.data_was_replaced
+    assert again.data_was_replaced, "also by a window that was opened meanwhile"
+
+
+def test_another_target_makes_the_suggestion_stale(full):
+    full.set_suggestion(suggestion())
+    full.set_target(TargetSection(kind="phone"))
+    assert full.suggestion is None
+
+
+def test_the_draft_that_a_copy_replaced_comes_back(full):
+    before = full.recipe
+    full.draft_copy(Recipe(), "a run")
+    assert full.recipe == Recipe()
+    full.take_back_draft()
+    assert full.recipe == before
+    assert full.replaced is None
 
 
 def test_files_keep_their_weights_when_others_come_and_go(bench):

@@ -5,7 +5,7 @@ import random
 from app.scenes import a_step, numbered
 
 from burnish_app.wording.run_stages import run_stages
-from burnish_engine.contract.run.events import PhaseChanged
+from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import RunState, fold_all
 
 
@@ -24,6 +24,15 @@ def test_each_stage_has_its_time_and_the_running_one_counts():
         ("now", "5 s"),
         ("waiting", ""),
     ]
+
+
+def test_the_running_stage_says_how_far_it_is_and_the_next_one_begins_anew():
+    state = begun("loading", "evaluating")
+    far = fold_all(state, [PhaseProgress(done=12, total=40, seq=98, t=115.0)])
+    now = [stage for stage in run_stages(far, now=120.0) if stage.status == "now"]
+    assert "12 of 40" in now[0].time
+    later = fold_all(far, [PhaseChanged(phase="sampling", seq=99, t=121.0)])
+    assert not any("12 of 40" in stage.time for stage in run_stages(later, now=122.0))
 
 
 def test_stages_that_only_some_runs_have_appear_when_they_come():

@@ -1,6 +1,8 @@
 """Timing files in a process of their own, what phones would hold, and results of llama-bench taken in."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -115,12 +117,20 @@ def test_a_phones_result_is_taken_in(tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", "[1]", "nothing", '[{"n_prompt": 5}]', json.dumps([phone_result(avg_ts=0)]), "[[]]",
-     json.dumps([phone_result(avg_ts="fast")])],
+     json.dumps([phone_result(avg_ts="fast")]), "[" * 200_000],
 )  # fmt: skip
 def test_what_is_no_result_is_told(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UsageError, match="is no result of llama-bench"):
         read_llama_bench(tmp_path / "x.json")
+
+
+def test_a_result_that_is_no_file_is_refused_unread(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_llama_bench(tmp_path)
+    if os.name == "posix":
+        with pytest.raises(UsageError, match="not a file"):
+            read_llama_bench(Path(os.devnull))
 
 
 def test_the_command_shows_both(file, tmp_path, capsys):

@@ -16,7 +16,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.store import create_run
 
-from support.export import make_adapter, write_16_bit
+from support.export import edit_json, make_adapter, write_16_bit
 from support.runs import tiny_recipe
 from support.tiny import make_llama, make_tokenizer
 from support.tiny_models import lora
@@ -53,11 +53,12 @@ def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
 
 def test_one_loaded_model_is_base_and_tuned(source, adapter, tmp_path):
     """On our decoder, and in transformers for an adapter that ours does not do."""
-    dora = lora(source.folder, tmp_path / "dora", rank=4, dora=True)
+    other = lora(source.folder, tmp_path / "other", rank=4)
+    edit_json(other / "adapter_config.json", bias="lora_only")
     drawn = Sampling(max_tokens=10, temperature=1.0)  # its tied embeddings make all greedy replies alike
     base = TorchChat(source)
     plain = base.stream(CHAT, drawn).finish()
-    for folder, note in ((adapter, ""), (dora, "The adapter is a DoRA adapter, so transformers runs it.")):
+    for folder, note in ((adapter, ""), (other, "The adapter holds biases, so transformers runs it.")):
         chat = TorchChat(source, folder)
         assert chat.note == note
         tuned = chat.stream(CHAT, drawn).finish()

@@ -161,6 +161,16 @@ def test_learning_everything(write_jsonl, make_tokenizer):
     assert all(document.supervised[1:].all() for document in prepared.train)
     labels = epoch_batches(prepared.train, 512, True, 0, 0)[0].labels
     assert (labels == IGNORED).sum() == 3  # each document's last position
+    halves = {"segments": [{"text": "asked ", "label": False}, {"text": "replied", "label": True}]}
+    prepared = prepare(recipe(write_jsonl([halves] * 4), learn="everything"), make_tokenizer())
+    assert all(document.supervised[1:].all() for document in prepared.train)
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_plain_text_begins_as_the_tokenizer_begins_texts(write_jsonl, make_tokenizer, adds_bos):
+    tokenizer = make_tokenizer("llama3", adds_bos=adds_bos)
+    prepared = prepare(recipe(write_jsonl([{"text": f"Row {n} of plain text."} for n in range(4)])), tokenizer)
+    assert {document.input_ids[0] == tokenizer.bos_token_id for document in prepared.train} == {adds_bos}
 
 
 # Splitting

@@ -41,7 +41,9 @@ def bowl(spec, best=1.0, steep=1.0):
 
 
 def test_a_grid_then_seeds_with_sides_taking_turns():
-    runs = [(spec.phase, "ab"[spec.side], spec.seed, spec.rate) for spec in play(bowl)]
+    played = play(bowl)
+    assert len({spec.id for spec in played}) == len(played), "each has a folder of its own"
+    runs = [(spec.phase, "ab"[spec.side], spec.seed, spec.rate) for spec in played]
     assert runs == [
         ("grid", "a", 7, 3e-4), ("grid", "b", 7, 3e-3),
         ("grid", "b", 7, 1e-2), ("grid", "a", 7, 1e-3),

@@ -2,8 +2,9 @@
 
 import pytest
 
+from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.data.prepare import prepare
-from burnish_engine.export.run_rows import export_rows, reference_options
+from burnish_engine.export.run_rows import ExportRows, export_rows, reference_options
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import save_held_out
@@ -61,3 +62,12 @@ def test_the_options_say_how_the_weights_were_held(prepared_run, onto):
     assert "model.layers.0.mlp.up_proj.weight" in held.in_4_bits
     assert held.rounded == (held.in_4_bits if onto == "dequantized" else frozenset())
     assert not held.training
+
+
+def test_the_loss_that_training_reported_goes_along(prepared_run, tmp_path):
+    _, recipe, source, _ = prepared_run
+    paths = create_run(recipe, tmp_path / "run")
+    assert reference_options(paths, recipe, source, ExportRows([], [])).reported is None
+    evaluated = EvaluationDone(seq=0, step=4, loss=1.5, tokens=77, seconds=1.0)
+    paths.events.write_text(f"{evaluated.model_dump_json()}\n", encoding="utf-8")
+    assert reference_options(paths, recipe, source, ExportRows([], [])).reported == (1.5, 77)

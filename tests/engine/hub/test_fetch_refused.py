@@ -111,8 +111,9 @@ def test_no_hub_there(monkeypatch, hub):
         port = free.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
     assert "127.0.0.1 could not be reached" in refusal(SetupError)
-    monkeypatch.setenv("HF_ENDPOINT", "mirror.example")
-    assert "mirror.example" in refusal(UsageError)
+    for address in ("mirror.example", "http://[::1"):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        assert address in refusal(UsageError)
 
 
 @pytest.mark.parametrize("variable", ["BURNISH_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])

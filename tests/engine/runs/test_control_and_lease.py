@@ -8,8 +8,9 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode, LeasedError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.runs.control import ControlReader, send
-from burnish_engine.runs.jobs import lease
+from burnish_engine.runs.jobs import actions, lease
 from burnish_engine.runs.process import identity, is_alive, own_identity
 from burnish_engine.runs.store import create_run, read_state
 
@@ -114,6 +115,14 @@ def test_a_run_that_shall_start_anyway_still_does_after_it_waited(other_process,
     lease.enqueue(create_run(Recipe()), "cuda-0")
     lease.start_waiting()
     assert ["--anyway" in arguments for arguments in started] == [True, False]
+
+
+@pytest.mark.parametrize("anyway", [True, False])
+def test_a_run_that_is_started_anyway_says_so_to_its_process(monkeypatch, anyway):
+    started = []
+    monkeypatch.setattr(actions, "start_detached", lambda arguments, *_: started.append(arguments))
+    paths = actions.start(Recipe(data=DataSection(files=["/data/a.jsonl"])), anyway=anyway)
+    assert [(arguments[2], "--anyway" in arguments) for arguments in started] == [(str(paths.root), anyway)]
 
 
 def test_a_started_process_takes_over_its_reservation(other_process, monkeypatch):

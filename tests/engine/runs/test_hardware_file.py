@@ -2,6 +2,7 @@
 
 import errno
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -15,9 +16,9 @@ from burnish_engine.contract.facts.hardware import (
     SampledGpu,
     hardware_line_json,
 )
-from burnish_engine.contract.run.hardware_log import HardwareReader, read_history
+from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareReader, newest, read_history
 from burnish_engine.runs import hardware_file
-from burnish_engine.runs.hardware_file import HardwareFile, merge_old, read_lines
+from burnish_engine.runs.hardware_file import HardwareFile, merge_old, merge_samples, read_lines
 
 T = 1.7e9
 
@@ -56,6 +57,26 @@ def test_what_is_written_is_read_again(tmp_path):
     assert gpu.throttle_s == {"heat": 1.0}
     assert gpu.holders[0].name == "game"
     assert gpu.facts.name == "RTX"
+
+
+def test_every_figure_has_a_column_of_its_own_and_stays_when_samples_are_merged(tmp_path):
+    names = [one.name for one in fields(GpuHistory) if one.name in GpuSample.model_fields]
+    assert len(names) > 8
+    figures = {name: number for number, name in enumerate(names, 10)}
+    gpu = GpuSample(index=0, throttle={"heat": 0.5}, pcie_generation=4, pcie_width=8, **figures)
+    machine = {"cpu": 0.25, "ram_used_bytes": 7, "process_bytes": 3}
+    lines = [HardwareSample(t=T + second, seconds=1.0, gpus=[gpu], **machine) for second in (1, 2)]
+    write(tmp_path / "hardware.jsonl", lines)
+    history = read_history(tmp_path / "hardware.jsonl")
+    for kept, count in ((history, 2), (newest(history, 0.5), 1)):
+        assert {name: list(getattr(kept.gpus[0], name).values()) for name in names} == {
+            name: [number] * count for name, number in figures.items()
+        }
+        assert {name: list(getattr(kept, name).values()) for name in machine} == {
+            name: [number] * count for name, number in machine.items()
+        }
+    merged = merge_samples(*lines)
+    assert merged == lines[1].model_copy(update={"seconds": 2.0})
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"sam', b"\xff\xfe", b"x" * 200_000])

@@ -6,7 +6,10 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import RunEnded
+from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.process import own_identity
+from burnish_engine.runs.recorder import Recorder
 from burnish_engine.runs.store import create_run, list_runs, open_run, read_recipe, read_state, summarize, write_state
 
 
@@ -86,3 +89,17 @@ def test_a_process_that_is_gone_makes_the_run_interrupted(tmp_path):
 def test_state_is_readable_json(tmp_path):
     paths = create_run(Recipe(name="ü"), tmp_path / "r")
     assert json.loads(paths.state.read_text(encoding="utf-8"))["name"] == "ü"
+
+
+def test_the_state_says_how_a_run_ended(tmp_path):
+    paths = create_run(Recipe(), tmp_path / "run")
+    recorder = Recorder(paths)
+    recorder.phase("training")
+    recorder.update(step=3, loss=2.5)
+    recorder.end(RunEnded(outcome="failed", exit_code=13, step=4, message="It diverged."))
+    state = read_state(paths)
+    assert (state.status, state.exit_code, state.step, state.message) == ("failed", 13, 4, "It diverged.")
+    assert (state.phase, state.loss, state.pid) == ("", 2.5, None)
+    Recorder(paths).end(RunEnded(outcome="finished", exit_code=0, step=9))
+    assert [event.seq for event in read_events(paths.events)] == [0, 1, 2]
+    assert (read_state(paths).status, read_state(paths).message) == ("finished", "")

@@ -28,6 +28,9 @@ def changed(recipe, **sections):
     return recipe.model_copy(update=updates)
 
 
+DROPPING = {"method": "dora", "dropout": 0.1}
+
+
 @pytest.fixture
 def choose(tmp_path, tiny_llama):
     """Choose an engine: (folder, sections of the recipe) -> engine."""
@@ -81,10 +84,11 @@ def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):
     assert "'olmo'" in engine.notes[0]
 
 
-def test_dora_is_trained_by_the_other_and_told_why(choose):
-    engine = choose(adapter={"method": "dora"})
+def test_dora_with_dropout_is_trained_by_the_other_and_told_why(choose):
+    assert choose(adapter={"method": "dora", "dropout": 0.0}).name == "fast"
+    engine = choose(adapter=DROPPING)
     assert engine.name == "plain"
-    assert engine.notes == ["The fast engine does not do DoRA; the plain one trains this, more slowly."]
+    assert "DoRA with dropout" in engine.notes[0]
 
 
 @pytest.mark.parametrize("what", ["family", "adapter"])
@@ -93,7 +97,7 @@ def test_fast_where_it_cannot_be_is_refused(choose, olmo, what):
         if what == "family":
             choose(olmo, train={"engine": "fast"}, adapter={"targets": ["all-linear"]})
         else:
-            choose(train={"engine": "fast"}, adapter={"method": "dora"})
+            choose(train={"engine": "fast"}, adapter=DROPPING)
     assert 'train.engine = "plain"' in told.value.remedy
 
 
@@ -102,12 +106,22 @@ def test_a_run_goes_on_with_its_engine(choose):
     assert choose(name="plain").notes == []
     assert choose(name="fast", train={"engine": "auto"}).name == "fast"
     with pytest.raises(UsageError, match="Start a new run"):
-        choose(name="fast", adapter={"method": "dora"})
+        choose(name="fast", adapter=DROPPING)
 
 
-def test_only_ours_trains_in_4_bits_or_fp16(choose, olmo):
-    with pytest.raises(UsageError, match=r"only the fast engine trains with model\.quantize"):
-        choose(train={"engine": "plain"}, model={"path": str(choose()._base), "quantize": "nf4"})
+def test_both_engines_train_in_4_bits(choose, olmo):
+    loss = {}
+    for name in ("plain", "fast"):
+        engine = choose(train={"engine": name}, model={"quantize": "nf4"})
+        assert engine.name == name
+        engine.start(0, 2, 2)
+        engine.queue_step()
+        loss[name] = next(iter(engine.results(wait=True))).loss
+    assert loss["plain"] == pytest.approx(loss["fast"], rel=1e-5)
+    assert choose(olmo, model={"quantize": "nf4"}, adapter={"targets": ["all-linear"]}).name == "plain"
+
+
+def test_only_ours_trains_in_fp16(choose, olmo):
     with pytest.raises(UsageError, match=r"olmo.*only the fast engine trains in fp16"):
         choose(olmo, precision="fp16", adapter={"targets": ["all-linear"]})
     assert choose(precision="fp16").name == "fast"

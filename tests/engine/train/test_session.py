@@ -19,6 +19,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     PhaseChanged,
+    PhaseProgress,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -26,12 +27,16 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.runs import recorder
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.jobs import lease
-from burnish_engine.runs.store import create_run, read_state, summarize
+from burnish_engine.runs.store import create_run, read_recipe, read_state, summarize
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
@@ -84,12 +89,18 @@ def test_a_whole_run_tells_everything(made):
         assert event.grad_norm > 0
         assert 0 < event.supervised_tokens < event.tokens <= 256
         assert event.tokens_per_s == pytest.approx(event.tokens / event.step_s)
+        assert event.supervised_tokens_per_s == pytest.approx(event.supervised_tokens / event.step_s)
         assert event.memory_bytes > 1_000_000
+    assert steps[0].eta_s == pytest.approx(9 * steps[0].step_s)
     assert steps[-1].eta_s == 0
     section = tiny_recipe(paths.root.parent, max_steps=10).train
     assert [event.learning_rate for event in steps] == [learning_rate(section, step, 10) for step in range(1, 11)]
     assert [event.step for event in of_kind(paths, EvaluationDone)] == [0, 4, 8, 10]
     assert evaluations(paths)[10] < evaluations(paths)[0]
+    recipe = read_recipe(paths)
+    held_out = prepare(recipe, load_tokenizer(open_model(recipe.model.path))).validation
+    learned = sum(document.supervised_tokens for document in held_out)
+    assert {event.tokens for event in of_kind(paths, EvaluationDone)} == {learned}
     assert {event.prompt for event in of_kind(paths, SampleDone)} == {"My lamp is broken?"}
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3, 6, 9, 10]
     data = of_kind(paths, DataReady)[0]
@@ -237,6 +248,10 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
     assert seen == ["paused", 3]
+    assert [(event.name, event.accepted) for event in of_kind(paused, CommandDone)] == [
+        ("pause", True),
+        ("resume", True),
+    ]
     assert losses(paused) == losses(whole)
 
 
@@ -268,19 +283,19 @@ def test_16_bits_train(made, precision):
 
 
 def test_a_model_that_only_the_plain_engine_knows_is_trained_by_it_and_says_why(made):
-    paths = made(max_steps=2, adapter={"method": "dora"})
+    paths = made(max_steps=2, adapter={"method": "dora", "dropout": 0.1})
     assert run_training(paths).exit_code == ExitCode.DONE
     assert of_kind(paths, RunStarted)[0].engine == "plain"
     assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
-        "The fast engine does not do DoRA; the plain one trains this, more slowly."
+        "The fast engine does not do DoRA with dropout; the plain one trains this, more slowly."
     ]
 
 
 def test_fast_for_what_it_does_not_do_is_refused(made):
-    paths = made(max_steps=2, adapter={"method": "dora"}, engine='"fast"')
+    paths = made(max_steps=2, adapter={"method": "dora", "dropout": 0.1}, engine='"fast"')
     outcome = run_training(paths)
     assert outcome.exit_code == UsageError.exit_code
-    assert outcome.message.startswith("The fast engine does not do DoRA.")
+    assert outcome.message.startswith("The fast engine does not do DoRA")
     assert not of_kind(paths, StepDone)
 
 
@@ -365,6 +380,30 @@ def spoiled(engine, action):
         patch.setattr(MicroBatchStep, "_backward", fast)
         patch.setattr(PlainEngine, "_clip", plain)
         yield
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_long_phases_say_how_many_rows_are_done(made, engine, monkeypatch):
+    monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
+    paths = made(max_steps=1, engine=engine, micro_batch_tokens=128)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    phase, told = "", {}
+    for event in read_events(paths.events):
+        phase = event.phase if isinstance(event, PhaseChanged) else phase
+        if isinstance(event, PhaseProgress):
+            told.setdefault(phase, []).append((event.done, event.total))
+    assert told["preparing"][0][0] > 0
+    evaluated = told["evaluating"]
+    assert len(evaluated) > 2, "pass by pass"
+    assert evaluated[-1] == (8, 8), "the held-out rows"
+    assert all(0 < done <= total == 8 for done, total in evaluated)
+
+
+@pytest.mark.parametrize(("minutes", "saved"), [(0.0, [3]), (1e-6, [1, 2, 3]), (1e6, [3])])
+def test_checkpoints_by_time_come_beside_those_by_steps(made, minutes, saved):
+    paths = made(max_steps=3, checkpoint_every=0, checkpoint_minutes=minutes)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.step for event in of_kind(paths, CheckpointSaved)] == saved
 
 
 @pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])

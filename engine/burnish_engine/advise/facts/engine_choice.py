@@ -55,27 +55,28 @@ def choose_engine(
     if reason and asked == "fast":
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
-        check_plain_engine(recipe, precision, reason)
-        return EngineChoice(fast=False, note=plain_note(reason))
+        check_plain_engine(recipe, precision, reason, device_problem(gpu))
+        return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
     return EngineChoice(fast=True, nf4=is_nf4(recipe, config))
 
 
-def check_plain_engine(recipe: Recipe, precision: str, reason: str) -> None:
-    """Refuse settings that only the fast engine supports, where the plain one trains.
+def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str) -> None:
+    """Refuse settings that the plain engine does not support, where it trains.
 
     Args:
         recipe: recipe of the run.
         precision: precision of the base model's computation.
         reason: reason against the fast engine, as the first half of a sentence; empty where the recipe asks for the
             plain one.
+        problem: reason why Burnish's kernels do not run on the device; empty where they do, or are not needed.
 
     Raises:
         UsageError: The recipe has such a setting.
     """
     why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
-    if recipe.model.quantize != "none":
+    if recipe.model.quantize != "none" and problem:
         raise UsageError(
-            f"{why}, and only the fast engine trains with model.quantize = {recipe.model.quantize!r}.",
+            f"model.quantize = {recipe.model.quantize!r} needs Burnish's kernels: {problem}.",
             'Set model.quantize = "none".',
         )
     if precision == "fp16":

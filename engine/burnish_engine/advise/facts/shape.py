@@ -10,11 +10,15 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.adapter_targets import is_target
-from burnish_engine.models.families.matrices import feed_forward_width, layer_matrices
+from burnish_engine.models.families.matrices import feed_forward_width, is_in_4_bits, layer_matrices
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number in each precision of a recipe."""
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
+UNPACKED_PER_S_AND_CORE = 500e6
+"""NF4 weights that a processor's core dequantizes a second."""
 
 
 def parameters(spec: DecoderSpec) -> int:
@@ -51,6 +55,17 @@ def projection_parameters(spec: DecoderSpec) -> int:
     )
 
 
+def parameters_in_4_bits(spec: DecoderSpec) -> list[int]:
+    """List the weights of each matrix that the plain engine keeps in 4 bits with model.quantize = "nf4"."""
+    return [matrix.weights for layer in spec.layers for matrix in layer_matrices(spec, layer) if is_in_4_bits(matrix)]
+
+
+def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool) -> int:
+    """Count the bytes of all weights, the linear ones of the layers in 4 bits where that is so."""
+    in_4_bits = sum(parameters_in_4_bits(spec)) if nf4 else 0
+    return math.ceil(in_4_bits * NF4_BYTES) + (parameters(spec) - in_4_bits) * BYTES_OF[precision]
+
+
 def visited(spec: DecoderSpec, matrix: Matrix) -> int:
     """Count the matrices of a stack that a token is multiplied by; 1 for a single matrix."""
     return min(spec.experts_per_token or matrix.count, matrix.count)
@@ -74,10 +89,16 @@ def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matri
 def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
     """Count an adapter's weights: rank x (inputs + outputs) a matrix, and for DoRA one magnitude an output."""
     magnitude = adapter.method == "dora"
-    return sum(
-        matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
-        for matrix in adapted_everywhere(spec, adapter)
-    )
+
+    def weights(matrices: list[Matrix]) -> int:
+        return sum(
+            matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
+            for matrix in matrices
+        )
+
+    outside = adapted_everywhere(spec.model_copy(update={"layers": []}), adapter)
+    by_kind = Counter(spec.layers).items()  # layers of a kind are alike
+    return weights(outside) + sum(count * weights(adapted(spec, layer, adapter)) for layer, count in by_kind)
 
 
 def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:

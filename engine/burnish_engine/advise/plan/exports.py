@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 from burnish_engine.advise.facts.gguf_rules import Config, Refusal, gguf_refusal
+from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.exports import ExportChoice, ExportKind
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families.adapter_targets import is_target
+from burnish_engine.models.families.adapter_targets import has_name, is_target
 from burnish_engine.models.families.matrices import layer_matrices
 
 _TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
@@ -83,7 +85,12 @@ def refusal(
         return None
     other = _quantized(kind, config, name)
     if not whole:
-        other = other or _on_experts(kind, spec, adapter, trained) or _on_transposed(config)
+        other = (
+            other
+            or _on_experts(kind, spec, adapter, trained)
+            or _on_transposed(config)
+            or _on_parts(spec, adapter, trained)
+        )
     if kind == "safetensors":
         return other
     shape = gguf_refusal(str(config.get("model_type")), spec, config, name or "the model")
@@ -142,6 +149,32 @@ def _on_transposed(config: Config) -> Refusal | None:
         "The linear layers of this family are stored transposed, which this version does not merge.",
         "Export the adapter (--to adapter); PEFT adds it to the base.",
     )
+
+
+def _on_parts(spec: DecoderSpec | None, adapter: AdapterSection, trained: Path | None) -> Refusal | None:
+    """Refuse adapters on matrices that files do not hold as tensors of their own, such as one gate_up for two."""
+    if spec is None:
+        return None
+    saved = (_saved_config(trained) or {}).get("target_modules")
+    changed = {
+        matrix.name
+        for matrix in chain(spec.outside, *(layer.matrices for layer in spec.layers))
+        if not matrix.stored and matrix.form == "linear" and _is_changed(matrix, adapter, saved)
+    }
+    if not changed:
+        return None
+    return Refusal(
+        f"The adapter changes {min(changed)}, which the model's files hold only within other tensors, and this version "
+        "does not merge into these.",
+        "Export the adapter (--to adapter); PEFT adds it to the base.",
+    )
+
+
+def _is_changed(matrix: Matrix, adapter: AdapterSection, saved: Any) -> bool:
+    """Whether a matrix has an adapter: by the finished adapter's list of modules, or else by the recipe."""
+    if isinstance(saved, list):
+        return any(has_name(matrix.name, name) or has_name(name, matrix.name) for name in saved)
+    return is_target(matrix, adapter.targets)
 
 
 def _adapts_stacks(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:

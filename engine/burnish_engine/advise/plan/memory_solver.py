@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import MIB
@@ -69,6 +70,7 @@ class _Effort(NamedTuple):
 
 _THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 2)
 _ROUNDS = 6  # first over mixes, then over neighbors of the best
+_SORTED = 2  # rounds that are sorted at once; most searches end with the first
 _WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are kept in host memory for speed alone
 
 
@@ -98,17 +100,17 @@ def solve_memory_plan(
 
 def smallest_memory_plan(run: FastRun, *, host_budget_bytes: float = 0) -> MemoryPlan:
     """Choose the plan that takes the least of the device, fitting or not; arguments as in `solve_memory_plan`."""
-    return _Solver(run, host_budget_bytes).least()
+    return _Solver(run, host_budget_bytes).least()[1]
 
 
 def smallest_plan_bytes(run: FastRun, *, host_budget_bytes: float = 0) -> int:
     """The smallest budget for which `solve_memory_plan` finds a plan, bytes."""
-    return peak_bytes(run, smallest_memory_plan(run, host_budget_bytes=host_budget_bytes))
+    return _whole_bytes(_Solver(run, host_budget_bytes).least()[0])
 
 
 def peak_bytes(run: FastRun, plan: MemoryPlan) -> int:
     """The peak of the device's memory that the process holds with a plan, bytes."""
-    return int(np.ceil(memory_of(run).totals(*split_plan(plan))[0]))
+    return _whole_bytes(memory_of(run).totals(*split_plan(plan))[0])
 
 
 @dataclass(frozen=True)
@@ -152,45 +154,34 @@ class _Solver:
             own = [options for options in choices if self._streams(options) == hosted]
             best = self._best(own, budget, best.seconds * _WORTH_STREAMING if best else np.inf) or best
         if best is None:
-            least = self.least()
-            return least if self.memory.totals(*split_plan(least))[0] <= budget else None
+            size, least = self.least()
+            return least if size <= budget else None
         return _memory_plan(best.levels[0], self._with_fewest_hosted(best, budget))
 
-    def least(self) -> MemoryPlan:
-        """Choose the plan that takes the least of the device."""
-        best: tuple[float, MemoryPlan] | None = None
-        tokens = self._run.largest.padded_tokens
-        smallest: dict[tuple[bool, bool, tuple[int, ...]], PlanOptions] = {}
-        for options in self._choices():
-            away = options.embedding_on_host, options.head_on_host, options.layers_on_host
-            known = smallest.setdefault(away, options)
-            smallest[away] = min(
-                known, options, key=lambda one: (one.mlp_chunk_tokens or tokens, one.head_chunk_tokens)
-            )
-        for options in smallest.values():
-            able = self._smallest(options)
-            sizes = self.memory.totals(able, options)
-            first = int(np.argmin(sizes))
-            if best is None or sizes[first] < best[0]:
-                best = float(sizes[first]), _memory_plan(able[first], options)
-        assert best is not None
-        return best[1]
+    def least(self) -> tuple[float, MemoryPlan]:
+        """Choose the plan that takes the least of the device; return its bytes there and the plan."""
+        tiles, heads = self._chunks()
+        plans = self._smallest([list(self._of_tile(tiles[-1], heads, away))[-1] for away in self._away()])
+        sizes = self.memory.totals_of(plans)
+        place = int(np.argmin(sizes))
+        levels, options = _plan_at(plans, place)
+        return float(sizes[place]), _memory_plan(levels[0], options)
 
-    def _smallest(self, options: PlanOptions) -> SaveLevels:
-        """The save levels that keep the least on the device, with as much in host memory as it has room for."""
+    def _smallest(self, choices: list[PlanOptions]) -> list[tuple[SaveLevels, PlanOptions]]:
+        """Find, for each options, the save levels that keep least on the device, with what host memory has room for."""
         if self._pinned is not None:
-            return level_numbers(self._pinned)
+            return [(level_numbers(self._pinned), options) for options in choices]
         staying = LEVEL_NAMES.index([level for level in self._allowed if level not in MOVING][-1])
-        found = [np.full((1, self._layers), staying, np.int8)]
+        found = [np.full((len(choices), self._layers), staying, np.int8)]
+        room = np.array([max(self._host_budget - self.memory.weights_on_host(options), 0) for options in choices])
         for level in [level for level in ("host", "input") if level in self._allowed]:
             moving = LEVEL_NAMES.index(level)
             offloaded = self.memory.layers(0).offloaded[:, moving].max()
-            room = max(self._host_budget - self.memory.weights_on_host(options), 0)
-            counts = np.zeros((1, len(LEVEL_NAMES)), np.int16)
-            counts[0, moving] = min(self._layers, int(room // offloaded))
-            counts[0, staying] = self._layers - counts[0, moving]
+            counts = np.zeros((len(choices), len(LEVEL_NAMES)), np.int16)
+            counts[:, moving] = np.minimum(self._layers, room // offloaded)
+            counts[:, staying] = self._layers - counts[:, moving]
             found += [arrange_layers(counts, clear) for clear in _THOROUGH.clear]
-        return np.vstack(found)
+        return list(zip(np.stack(found, axis=1), choices, strict=True))
 
     def _solve_pinned(self, choices: list[PlanOptions], budget: float) -> MemoryPlan | None:
         assert self._pinned is not None
@@ -222,24 +213,21 @@ class _Solver:
         """Find the best of all mixes with all options, tried in the order of their approximate times."""
         counts = level_mixes(self._layers, self._allowed, self._effort.net)
         real = counts.astype(np.float64)
-        times, which, places = [], [], []
-        for number, options in enumerate(choices):
-            fits = self.memory.least_totals(real, options) <= budget
-            fits &= self.memory.least_host_bytes(real, options) <= self._host_budget
-            able = np.flatnonzero(fits)
-            times.append(self._speed.approximate_seconds(real[able], options))
-            which.append(np.full(len(able), number))
-            places.append(able)
-        time, choice, mix = (np.concatenate(parts) for parts in (times, which, places))
-        order = np.argsort(time, kind="stable")
+        times = np.full((len(choices), len(counts)), np.inf)
+        for chunk in dict.fromkeys(options.mlp_chunk_tokens for options in choices):
+            numbers = [number for number, options in enumerate(choices) if options.mlp_chunk_tokens == chunk]
+            alike = [choices[number] for number in numbers]
+            fits = self.memory.least_totals(real, alike) <= budget
+            fits &= self.memory.least_host_bytes(real, alike) <= self._host_budget
+            times[numbers] = np.where(fits, self._speed.approximate_seconds(real, alike), np.inf)
         best: _TimedPlan | None = None
-        walked = self._effort.walked
-        for first in range(0, len(order), walked):
-            chosen = order[first : first + walked]
-            enough = first >= _ROUNDS * walked and (best or limit < np.inf)
-            if time[chosen[0]] >= (best.seconds if best else limit) or enough or (best and self._effort is _QUICK):
+        for number, chosen in enumerate(_from_least(times.ravel(), self._effort.walked)):
+            enough = number >= _ROUNDS and (best or limit < np.inf)
+            least = times.flat[chosen[0]]
+            if least >= (best.seconds if best else limit) or enough or (best and self._effort is _QUICK):
                 break
-            own = [(counts[mix[chosen[choice[chosen] == one]]], choices[one]) for one in np.unique(choice[chosen])]
+            choice, mix = np.divmod(chosen, len(counts))
+            own = [(counts[mix[choice == one]], choices[one]) for one in np.unique(choice)]
             best = self._walk(own, budget, best.seconds if best else limit) or best
         return best
 
@@ -260,13 +248,9 @@ class _Solver:
         if not len(seconds) or seconds.min() >= limit:
             return None
         place = int(np.argmin(seconds))
-        for levels, options in plans:
-            if place < len(levels):
-                return _TimedPlan(float(seconds.min()), levels[place : place + 1], options)
-            place -= len(levels)
-        raise AssertionError
+        return _TimedPlan(float(seconds[place]), *_plan_at(plans, place))
 
-    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> Bytes:
+    def _fits(self, plans: Sequence[tuple[SaveLevels, PlanOptions]], budget: float) -> npt.NDArray[np.bool_]:
         """Whether plans fit, on the device and on the host, [plans]; argument as of `FastMemory.totals_of`."""
         fits = self.memory.totals_of(plans) <= budget
         if self._pinned is None:
@@ -278,21 +262,30 @@ class _Solver:
 
     def _choices(self) -> Iterator[PlanOptions]:
         """List the plan options worth trying, from the fastest on."""
-        run, pinned = self._run, self._run.recipe.memory
-        tokens, supervised_tokens = (
-            run.largest.padded_tokens,
-            min(run.largest.supervised_tokens, run.largest.padded_tokens),
-        )
-        tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(tokens)]
-        heads = [min(pinned.head_rows, tokens)] if pinned.head_rows else _heads(supervised_tokens, cuda=run.cuda)
+        tiles, heads = self._chunks()
         for away in self._away():
             for mlp_chunk_tokens in tiles:
-                least = self.memory.least_workspace(mlp_chunk_tokens)
-                for head in heads:
-                    options = PlanOptions(mlp_chunk_tokens, head, *away)
-                    yield options
-                    if self.memory.head_bytes(options) <= least:
-                        break  # a smaller one would take time and save nothing
+                yield from self._of_tile(mlp_chunk_tokens, heads, away)
+
+    def _chunks(self) -> tuple[list[int], list[int]]:
+        """List the chunks of feed-forward and head that may be tried, tokens, the largest first; 0: all."""
+        largest, pinned = self._run.largest, self._run.recipe.memory
+        tokens = largest.padded_tokens
+        tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(tokens)]
+        if pinned.head_rows:
+            return tiles, [min(pinned.head_rows, tokens)]
+        return tiles, _heads(min(largest.supervised_tokens, tokens), cuda=self._run.cuda)
+
+    def _of_tile(
+        self, mlp_chunk_tokens: int, heads: list[int], away: tuple[bool, bool, tuple[int, ...]]
+    ) -> Iterator[PlanOptions]:
+        """List the options with one chunk of the feed-forward, down to the smallest useful chunk of the head."""
+        least = self.memory.least_workspace(mlp_chunk_tokens)
+        for head in heads:
+            options = PlanOptions(mlp_chunk_tokens, head, *away)
+            yield options
+            if self.memory.head_bytes(options) <= least:
+                break  # a smaller one would take time and save nothing
 
     def _tables(self) -> list[tuple[bool, bool]]:
         """List where (embeddings, head) may be: whether each is in host memory."""
@@ -336,20 +329,44 @@ class _Solver:
 
     def _with_fewest_hosted(self, best: _TimedPlan, budget: float) -> PlanOptions:
         """The options of a plan with as few layers' weights in host memory as fit and take no longer."""
-        options, most = best.options, len(best.options.layers_on_host)
-        for count in range(SLOTS + 1, most) if self._streams(options) else ():
-            fewer = options._replace(layers_on_host=spread_layers(count, self._layers))
-            if (
-                self._fits([(best.levels, fewer)], budget)[0]
-                and self._speed.seconds([(best.levels, fewer)])[0] <= best.seconds
-            ):
-                return fewer
-        return options
+        options = best.options
+        counts = range(SLOTS + 1, len(options.layers_on_host)) if self._streams(options) else range(0)
+        fewer = [options._replace(layers_on_host=spread_layers(count, self._layers)) for count in counts]
+        plans = [(best.levels, one) for one in fewer]
+        if not plans:
+            return options
+        able = self._fits(plans, budget) & (self._speed.seconds(plans) <= best.seconds)
+        return fewer[int(np.argmax(able))] if able.any() else options
 
 
 def level_numbers(levels: Iterable[SaveLevel]) -> SaveLevels:
     """Turn the names of layers' save levels into an array of indices, [1, layers]."""
     return np.array([[LEVEL_NAMES.index(level) for level in levels]], dtype=np.int8)
+
+
+def _from_least(times: Bytes, size: int) -> Iterator[npt.NDArray[np.intp]]:
+    """List the places of finite times from the least on, a number of them at a time; equal ones in their order."""
+    left, found = np.flatnonzero(times < np.inf), np.empty(0, np.intp)
+    while len(left):
+        most = np.partition(times[left], _SORTED * size)[_SORTED * size] if len(left) > _SORTED * size else np.inf
+        now, left = left[times[left] <= most], left[times[left] > most]
+        found = np.concatenate([found, now[np.argsort(times[now], kind="stable")]])
+        whole = len(found) // size * size if len(left) else len(found)
+        yield from (found[first : first + size] for first in range(0, whole, size))
+        found = found[whole:]
+
+
+def _whole_bytes(size: float) -> int:
+    return int(np.ceil(size))
+
+
+def _plan_at(plans: Sequence[tuple[SaveLevels, PlanOptions]], place: int) -> tuple[SaveLevels, PlanOptions]:
+    """Find a plan by its place among those of several sets of options: its save levels, [1, layers], and options."""
+    for levels, options in plans:
+        if place < len(levels):
+            return levels[place : place + 1], options
+        place -= len(levels)
+    raise AssertionError
 
 
 def _on_host(places: str, layers: int) -> tuple[int, ...]:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine, is_nf4
-from burnish_engine.advise.facts.shape import BYTES_OF, parameters
+from burnish_engine.advise.facts.shape import frozen_bytes
 from burnish_engine.advise.facts.workload import planned_facts, rounded_length, wanted_length, workload
 from burnish_engine.advise.plan.plan import plan_run, planned_device
 from burnish_engine.advise.plan.planned_memory import host_budget
-from burnish_engine.advise.predict.fast_shape import frozen_weights
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
@@ -187,10 +186,7 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
     room = free + host_budget(machine, gpu)  # weights may be in host memory
-    if is_nf4(recipe, config):
-        weights = frozen_weights(spec, recipe.adapter, precision, nf4=True)
-        return weights.matrices + weights.tables < room
-    return parameters(spec) * BYTES_OF[precision] < room
+    return frozen_bytes(spec, precision, nf4=is_nf4(recipe, config)) < room
 
 
 def _lengths(wanted: int) -> Iterator[int]:

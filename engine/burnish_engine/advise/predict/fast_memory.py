@@ -35,7 +35,6 @@ from burnish_engine.advise.predict.pool_sizes import (
     PoolSizes,
     backward_pool_sizes,
     forward_pool_sizes,
-    inputs_in_flight,
 )
 from burnish_engine.advise.predict.transfers import PIECE_BYTES, SLOTS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
@@ -90,11 +89,13 @@ class PlanPeaks(NamedTuple):
         activations: saved activations of all layers on the device, and the inputs of the micro-batch.
         pass_peak: peak of what layers keep and work with at once, without the head.
         top_layer: bytes that layers keep and work with while the last layer is differentiated.
+        pool: buffers of the forward pass.
     """
 
     activations: Bytes
     pass_peak: Bytes
     top_layer: Bytes
+    pool: PoolSizes
 
 
 class LayerTables(NamedTuple):
@@ -148,6 +149,7 @@ class FastMemory:
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
         self._layers: dict[int, LayerTables] = {}
+        self._known: dict[tuple[bool, bool, tuple[int, ...]], tuple[float, float]] = {}
 
     def layers(self, mlp_chunk_tokens: int) -> LayerTables:
         """Count the memory of each kind of layer at each of `LEVEL_NAMES`."""
@@ -199,14 +201,15 @@ class FastMemory:
         above = np.cumsum(kept, axis=1)
         below = above - kept
         forward = below + self._per_layer(levels, layers.forward)
-        forward += self._pool_bytes(forward_pool_sizes(levels))[:, None]
+        pool, in_flight = forward_pool_sizes(levels)
+        forward += self._pool_bytes(pool)[:, None]
         forward += self._inputs
         if self.run.cuda:  # the CPU copies at once
-            forward += inputs_in_flight(levels) * self._buffer_bytes[1]
+            forward += in_flight * self._buffer_bytes[1]
         backward = below + self._per_layer(levels, layers.backward) + self._pool_bytes(backward_pool_sizes(levels))
         backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
         pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
-        return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1])
+        return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1], pool)
 
     def host_bytes(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """The host memory that several plans take beside the device's, page-locked where possible, bytes, [plans]."""
@@ -215,26 +218,29 @@ class FastMemory:
         offloaded = self._per_layer(levels, self.layers(options.mlp_chunk_tokens).offloaded).sum(axis=1)
         return offloaded + self.weights_on_host(options)
 
-    def least_totals(self, counts: Bytes, options: PlanOptions) -> Bytes:
-        """A lower bound of `totals`, from the number of layers of each save level, bytes, [plans].
+    def least_totals(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Bytes:
+        """A lower bound of `totals`, from the number of layers of each save level, bytes, [choices, plans].
 
         Args:
             counts: number of layers of each level, [plans, levels].
-            options: options that all the plans share.
+            choices: options to count with, all with one chunk of the feed-forward.
         """
-        layers = self.layers(options.mlp_chunk_tokens)
+        chunk = choices[0].mlp_chunk_tokens
+        layers = self.layers(chunk)
         # The top layer is differentiated while everything is kept; it keeps the most.
         last = self._kinds[-1]
         order = np.argsort(layers.kept[last], kind="stable")[::-1]
         top_layer = order[np.argmax(counts[:, order] > 0, axis=1)]
-        working = (layers.backward - layers.kept)[last][top_layer]
-        top = np.maximum(self.head_bytes(options), working + self._on_cpu(options.mlp_chunk_tokens))
-        least = counts @ layers.kept.min(axis=0)  # whichever layers have a level
-        return self._with_overhead(least + self._inputs + top + self._permanent_bytes(options))
+        working = (layers.backward - layers.kept)[last][top_layer] + self._on_cpu(chunk)
+        least = counts @ layers.kept.min(axis=0) + self._inputs  # whichever layers have a level
+        head = np.array([[self.head_bytes(options)] for options in choices])
+        permanent = np.array([[self._permanent_bytes(options)] for options in choices])
+        return self._with_overhead(least + np.maximum(head, working) + permanent)
 
-    def least_host_bytes(self, counts: Bytes, options: PlanOptions) -> Bytes:
-        """The value of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
-        return counts @ self.layers(options.mlp_chunk_tokens).offloaded.min(axis=0) + self.weights_on_host(options)
+    def least_host_bytes(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Bytes:
+        """The values of `host_bytes` from the number of layers of each save level; arguments as in `least_totals`."""
+        offloaded = counts @ self.layers(choices[0].mlp_chunk_tokens).offloaded.min(axis=0)
+        return offloaded + np.array([[self.weights_on_host(options)] for options in choices])
 
     def least_workspace(self, mlp_chunk_tokens: int) -> float:
         """The least workspace of a layer, bytes; a chunk of the head that takes less saves nothing."""
@@ -297,7 +303,7 @@ class FastMemory:
 
     def weights_on_host(self, options: PlanOptions) -> float:
         """Bytes of embeddings, head and layers in host memory."""
-        return self.tables_on_host(options) + float(self.blocks[list(options.layers_on_host)].sum())
+        return self._by_place(options)[0]
 
     def slot_bytes(self, options: PlanOptions) -> int:
         """Bytes of the slots on the device that the weights of layers in host memory pass through."""
@@ -314,9 +320,18 @@ class FastMemory:
 
     def _permanent_bytes(self, options: PlanOptions) -> float:
         """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""
-        trained = 8 * self.trained + self.optimizer.device  # with its gradient
-        here = self.weights.stored - self.tables_on_host(options) - self.freed_bytes(options)
-        return here + self.slot_bytes(options) + self.weights.scratch + trained
+        return self._by_place(options)[1]
+
+    def _by_place(self, options: PlanOptions) -> tuple[float, float]:
+        """Bytes in host memory and on the device that follow from the weights' places, and are asked for by the 100."""
+        away = options.embedding_on_host, options.head_on_host, options.layers_on_host
+        if away not in self._known:
+            trained = 8 * self.trained + self.optimizer.device  # with its gradient
+            tables = self.tables_on_host(options)
+            here = self.weights.stored - tables - self.freed_bytes(options)
+            permanent = here + self.slot_bytes(options) + self.weights.scratch + trained
+            self._known[away] = tables + float(self.blocks[list(options.layers_on_host)].sum()), permanent
+        return self._known[away]
 
     def fragmentation_bytes(self, found: PlanPeaks, levels: SaveLevels, options: PlanOptions) -> Bytes:
         """Bytes that fragmentation between pool buffers and saved activations adds, [plans]."""
@@ -331,7 +346,7 @@ class FastMemory:
     ) -> Bytes:
         if not self.run.cuda:
             return np.zeros(len(levels))
-        pool, (wide_bytes, one_input, other_bytes) = forward_pool_sizes(levels), self._buffer_bytes
+        pool, (wide_bytes, one_input, other_bytes) = found.pool, self._buffer_bytes
         wide, other = pool.gate_up * wide_bytes, pool.attention * other_bytes
         head, hole = found.activations + head_bytes, wide + other
         most = np.maximum(head, found.pass_peak)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.shape import NF4_BYTES
 from burnish_engine.advise.predict.fast_memory import (
     CONTEXT_BYTES,
     LIBRARIES_BYTES,
@@ -15,7 +16,6 @@ from burnish_engine.advise.predict.fast_memory import (
     memory_of,
     split_plan,
 )
-from burnish_engine.advise.predict.fast_shape import NF4_BYTES
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from burnish_engine.advise.facts.shape import (
     BYTES_OF,
+    NF4_BYTES,
     adapted,
     embedding_parameters,
     parameters,
@@ -23,8 +24,6 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
 _BLOCK_ALIGNMENT = 256  # bytes; tensors in a layer's block in host memory start at multiples of it
 _NF4_CONSTANTS = (256 * 4, 4)  # bytes of the levels of the scales, and of their mean
@@ -45,12 +44,14 @@ class StackShape:
         inputs: number of inputs, K.
         rank: sum of the adapters' padded ranks, R.
         widest: largest padded rank of one adapter.
+        is_dora: whether magnitudes scale its outputs.
     """
 
     outputs: int
     inputs: int
     rank: int
     widest: int
+    is_dora: bool = False
 
     @property
     def elements(self) -> int:
@@ -95,7 +96,11 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
         own = [matrix for matrix in members if stack_of(matrix) == name]
         count = sum(matrix.name in chosen for matrix in own)
         found[name] = StackShape(
-            sum(matrix.rows for matrix in own), own[0].columns, padded * count, padded if count else 0
+            sum(matrix.rows for matrix in own),
+            own[0].columns,
+            padded * count,
+            padded if count else 0,
+            is_dora=bool(count) and adapter.method == "dora",
         )
     return found
 
@@ -103,7 +108,7 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
 def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
     widest = max(made["gate_up"].widest, made["down"].widest)
-    return cuda and not adapter.dropout and 0 < widest <= _FUSED_RANK
+    return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= _FUSED_RANK
 
 
 def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
@@ -113,6 +118,9 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
     made = [(stack, count) for found, count in counted for stack in found.values()]
     embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
     outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
+    for stack, count in made:
+        if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
+            outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)
     if not nf4:
         matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
         return FrozenWeightBytes(outside + matrices, 0, embedding, 0)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.facts.shape import BYTES_OF, embedding_parameters
+from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, UNPACKED_PER_S_AND_CORE, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, memory_of, split_plan
-from burnish_engine.advise.predict.fast_shape import NF4_BYTES, StackShape, is_fused
+from burnish_engine.advise.predict.fast_shape import StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.transfers import (
     AHEAD,
@@ -54,9 +54,9 @@ _SANDWICH = (4, 14)  # hidden sizes of two more norms
 # The same of what is recomputed: norms, and the adapters' skinny products.
 _NARROW_HIDDEN, _RECOMPUTED_HIDDEN = 2, 6
 _ALL_HIDDEN = 2  # not moved where norm outputs are kept
+_MAGNITUDES_MOVED = 9  # outputs of a stack, in the backward pass of DoRA; counted in the code, not measured
 _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
-_CPU_UNPACKED_PER_S_AND_CORE = 500e6  # NF4 weights
 _CPU_GB_S = 20.0  # rate of memory on any CPU; it is a small part of the time
 _LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
@@ -120,25 +120,28 @@ class FastSpeed:
         seconds = forward_seconds(forward, copies, weights)
         return seconds + backward_seconds(backward, copies, AHEAD[levels], weights) + outside
 
-    def approximate_seconds(self, counts: Bytes, options: PlanOptions) -> Seconds:
-        """Approximate `seconds` from the number of layers of each save level, [plans].
+    def approximate_seconds(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Seconds:
+        """Approximate `seconds` from the number of layers of each save level, [choices, plans].
 
         Args:
             counts: number of layers of each level, [plans, levels].
-            options: options that all the plans share.
+            choices: options to count with, all with one chunk of the feed-forward.
         """
-        found = np.full(len(counts), self.outside(options))
+        moved = {options.layers_on_host: self._hosted(options) for options in choices}
+        number = [list(moved).index(options.layers_on_host) for options in choices]
+        total, largest = (np.array([[size(one)] for one in moved.values()]) for size in (np.sum, np.max))
         copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
-        count, hosted = self._run.spec.num_layers, self._hosted(options)
-        weights, written = float(hosted.sum()) / self._rates.link, float(hosted.sum()) / self._rates.memory
-        first = float(hosted.max()) / self._rates.link  # the first to come is waited for
-        back = max(weights - SLOTS * first, 0.0)
+        count, weights, written = self._run.spec.num_layers, total / self._rates.link, total / self._rates.memory
+        first = largest / self._rates.link  # the first to come is waited for
+        back = np.maximum(weights - SLOTS * first, 0.0)
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        ways = ((1.0, 0.0, weights + first), (2.5 + again, back, back))  # out and in at once; both in
-        for one, (factor, beside, inward) in zip(self.layers(options.mlp_chunk_tokens), ways, strict=True):
+        out = np.ones_like(again), np.zeros_like(back), weights + first
+        ways = (out, (2.5 + again, back, back))  # out and in at once; both in
+        found = np.array([[self.outside(options)] for options in choices])
+        for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written
             # The last tensor to leave, or the first to come, is waited for.
-            found += np.maximum(np.maximum(compute, inward), copies + beside + compute / count)
+            found = found + np.maximum(np.maximum(compute, inward), copies + beside + compute / count)[number]
         return found
 
     def _hosted(self, options: PlanOptions) -> Bytes:
@@ -197,6 +200,12 @@ class FastSpeed:
         backward = sum(self._product(name, made[name], mlp_chunk_tokens, turned=True) for name in made)
         # In the feed-forward's backward pass a matrix is unpacked once for all that is done with it.
         backward += sum(self._product(name, made[name], mlp_chunk_tokens, unpacks=name != "gate_up") for name in again)
+        for name in made:  # DoRA: outputs are scaled, and most computed again for the magnitudes' gradients
+            if made[name].is_dora:
+                scaled = made[name].outputs * micro_batch.padded_tokens * width / at.memory
+                forward += 2 * scaled
+                backward += _MAGNITUDES_MOVED * scaled
+                backward += self._product(name, made[name], mlp_chunk_tokens) if name != "gate_up" else 0.0
         moved = micro_batch.padded_tokens * width / at.memory
         first, both = self._moved(shape)
         more = self._moved_again(shape, level)
@@ -266,7 +275,7 @@ def rates(run: FastRun) -> Rates:
     if not run.cuda:
         cores = max(run.cpu_cores, 1)
         operations = _CPU_GFLOPS_PER_CORE[run.precision] * 1e9 * cores
-        return Rates(operations, operations, _CPU_GB_S * 1e9, _CPU_UNPACKED_PER_S_AND_CORE * cores, _CPU_GB_S * 1e9)
+        return Rates(operations, operations, _CPU_GB_S * 1e9, UNPACKED_PER_S_AND_CORE * cores, _CPU_GB_S * 1e9)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)

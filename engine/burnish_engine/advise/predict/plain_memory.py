@@ -6,10 +6,11 @@ The constants at the top were measured with `tests/bench/plan_accuracy.py`, whic
 
 from __future__ import annotations
 
+import math
 import sys
 
 from burnish_engine.advise.facts.engine_choice import device_problem
-from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapted, parameters
+from burnish_engine.advise.facts.shape import BYTES_OF, MIB, NF4_BYTES, adapted, parameters, parameters_in_4_bits
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.whole_model_memory import PassMemory, optimizer_note, whole_model_parts
@@ -18,6 +19,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
@@ -40,6 +42,8 @@ _EAGER = {"gpt_oss": False, "gemma2": True, "vaultgemma": True, "granite_swa": T
 """Families without fused attention in transformers (`_supports_sdpa`), and whether their softmax is in fp32: they save
 a
 number for each head and pair of tokens."""
+_MIXER_BACKWARD = 1.15
+"""Gradients in the backward pass of a mixer, as a share of what it kept: Mamba 1.14, Mamba 2 0.23 (CPU, fp32)."""
 _EAGER_COPIES = 3  # copies of these numbers in a layer's backward pass: softmax, its gradient, the scores' gradient
 
 
@@ -71,7 +75,7 @@ def plain_memory(
         for layer in spec.layers
     ]
     kept, head = sum(by_layer), head_bytes(spec, largest.supervised_tokens)
-    layer_peak = _layer_backward_bytes(spec, largest.tokens, width)
+    layer_peak = max(_layer_backward_bytes(spec, layer, largest.tokens, recipe, width) for layer in set(spec.layers))
     if recipe.train.recompute:
         kept = len(spec.layers) * largest.tokens * spec.hidden_size * width
         layer_peak += max(by_layer)
@@ -81,7 +85,7 @@ def plain_memory(
         mask = largest.tokens**2 * (kinds * width if spec.family in _EAGER else 1)
         if spec.family in _EAGER:
             layer_peak = max(layer_peak, _EAGER_COPIES * spec.num_heads * largest.tokens**2 * width)
-    parts = [MemoryPart(name="base weights", bytes=parameters(spec) * width, note=precision)]
+    parts = _base_weights(recipe, spec, precision)
     if recipe.adapter.method == "full":
         outside = largest.tokens * spec.hidden_size * (4 + width) + largest.supervised_tokens * spec.hidden_size * width
         pass_memory = PassMemory(
@@ -109,6 +113,18 @@ def plain_memory(
     return parts
 
 
+def _base_weights(recipe: Recipe, spec: DecoderSpec, precision: str) -> list[MemoryPart]:
+    """List the frozen weights; those in 4 bits are dequantized one matrix at a time."""
+    width, in_4_bits = BYTES_OF[precision], parameters_in_4_bits(spec) if recipe.model.quantize == "nf4" else []
+    whole = parameters(spec) - sum(in_4_bits)
+    parts = [MemoryPart(name="base weights", bytes=whole * width, note=precision)]
+    if in_4_bits:
+        packed = math.ceil(sum(in_4_bits) * NF4_BYTES) + 1028 * len(in_4_bits)  # levels and mean of each one's scales
+        note = f"{sum(in_4_bits):,} weights in 4 bits, one matrix at a time in {precision}"
+        parts.append(MemoryPart(name="4-bit weights", bytes=packed + max(in_4_bits) * width, note=note))
+    return parts
+
+
 def uses_own_attention(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None) -> bool:
     """Whether Burnish's kernels (`packed_attention`) will compute attention; False where that is not certain."""
     known = spec.family in _OUR_ATTENTION and spec.attention_softcap is None and 16 <= spec.head_dim <= 256
@@ -133,10 +149,14 @@ def layer_kept_bytes(
     wide = spec.intermediate_size * (spec.experts_per_token if layer.feed_forward == "mixture_of_experts" else 1)
     targets = adapted(spec, layer, recipe.adapter)
     whole = recipe.adapter.method == "full"
-    numbers = 2 * hidden * 4 + 3 * wide * width  # both norms' inputs in fp32; gate, its activation, and up
-    if layer.kind == "short_convolution":
+    feeds, mixes, attends = _parts_of(layer)
+    norms = feeds + (mixes or attends)
+    numbers = norms * hidden * 4  # the norms' inputs in fp32
+    numbers += 3 * wide * width if feeds else 0  # gate, its activation, and up
+    numbers += _mixer_kept(recipe, layer, width)
+    if mixes and layer.mixer_kept is None:
         numbers += 5 * hidden * width
-    else:
+    if attends:
         # q, k and v (which transformers expands), output; log-sum-exp
         numbers += 2 * (query + (key if own_attention else query)) * width + 4 * spec.num_heads
         if spec.qk_norm:
@@ -144,14 +164,17 @@ def layer_kept_bytes(
             # The norms' weight gradients need the normalized numbers, and all norms one factor a token.
             numbers += (query + key) * width + (spec.num_heads + spec.num_kv_heads) * 4 if whole else 0
     if whole:  # normalized numbers of both norms, the inputs of the products, of which two are shared
-        numbers += 4 * hidden * width + wide * width + 2 * 4
+        numbers += norms * (2 * hidden * width + 4) + (wide * width if feeds else 0)
     linear = [matrix for matrix in targets if matrix.form == "linear"]
-    numbers += _adapter_inputs(linear, width, hidden) + len(linear) * recipe.adapter.rank * 4
+    numbers += (
+        _adapter_inputs(linear, width, hidden, output=layer.mixer_kept is not None)
+        + len(linear) * recipe.adapter.rank * 4
+    )
     if recipe.adapter.dropout:
         numbers += sum(matrix.columns * 5 for matrix in linear)  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":
         numbers += sum(matrix.rows * (4 + width) for matrix in linear)
-    pairs = recipe.train.pack and layer.kind != "short_convolution" and not own_attention
+    pairs = recipe.train.pack and attends and not own_attention
     mask = tokens * tokens * pair_bytes(spec, width) if pairs else 0
     # PEFT adds the update to a whole stack of experts, and autograd saves the sum.
     stacks = sum(matrix.weights * width for matrix in targets if matrix.form == "stacked")
@@ -176,8 +199,11 @@ def head_bytes(spec: DecoderSpec, supervised_tokens: int) -> int:
     return supervised_tokens * spec.vocab_size * 12
 
 
-def _adapter_inputs(targets: list[Matrix], width: int, hidden: int) -> int:
-    """Bytes of a token in the adapters' saved inputs: an fp32 copy each, or in fp32 the shared input itself."""
+def _adapter_inputs(targets: list[Matrix], width: int, hidden: int, *, output: bool = False) -> int:
+    """Bytes of a token in the adapters' saved inputs: an fp32 copy each, or in fp32 the shared input itself.
+
+    The input of an output projection is saved in any case by attention and short convolutions, but with `output` not.
+    """
     if width != 4:
         return sum(matrix.columns * 4 for matrix in targets)
     by_name = {matrix.name.rpartition(".")[2]: matrix.columns for matrix in targets}
@@ -187,13 +213,34 @@ def _adapter_inputs(targets: list[Matrix], width: int, hidden: int) -> int:
     )
     total = sum(hidden * 4 for group in shared if group & by_name.keys())
     grouped = set().union(*shared)
-    return total + sum(columns * 4 for name, columns in by_name.items() if name not in grouped | {"o_proj", "out_proj"})
+    saved = grouped | ({"o_proj"} if output else {"o_proj", "out_proj"})
+    return total + sum(columns * 4 for name, columns in by_name.items() if name not in saved)
 
 
-def _layer_backward_bytes(spec: DecoderSpec, tokens: int, width: int) -> int:
-    """The gradients that exist at once in a layer's feed-forward, its widest part, bytes."""
+def _parts_of(layer: LayerSpec) -> tuple[bool, bool, bool]:
+    """Whether a layer has a feed-forward, a mixer other than attention, and attention."""
+    attends = layer.kind != "short_convolution"
+    if not layer.matrices:
+        return True, not attends, attends
+    kinds = {matrix.kind for matrix in layer.matrices}
+    return bool(kinds - MIXER_KINDS - {"attention", ROUTER}), bool(kinds & MIXER_KINDS), attends
+
+
+def _mixer_kept(recipe: Recipe, layer: LayerSpec, width: int) -> int:
+    """Bytes of a token that a layer's state space, linear attention or convolution keeps, where it was measured."""
+    kept = layer.mixer_kept
+    if kept is None:
+        return 0
+    if recipe.adapter.method == "full":
+        return kept.whole_fp32 if width == 4 else kept.whole_bf16
+    return kept.fp32 if width == 4 else kept.bf16
+
+
+def _layer_backward_bytes(spec: DecoderSpec, layer: LayerSpec, tokens: int, recipe: Recipe, width: int) -> int:
+    """The gradients that exist at once in a layer's feed-forward, or in a wider mixer, bytes."""
     wide = spec.intermediate_size
-    return tokens * (wide * (2 * 4 + 3 * width) + spec.hidden_size * (4 + 2 * width))
+    feed_forward = wide * (2 * 4 + 3 * width) + spec.hidden_size * (4 + 2 * width)
+    return tokens * max(feed_forward, int(_MIXER_BACKWARD * _mixer_kept(recipe, layer, width)))
 
 
 def _activations_note(recipe: Recipe, largest: MicroBatchSize) -> str:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from burnish_engine.advise.facts.planned_run import PlannedDevice
 from burnish_engine.advise.facts.shape import (
+    BYTES_OF,
+    NF4_BYTES,
+    UNPACKED_PER_S_AND_CORE,
     adapted,
     adapter_parameters,
     embedding_parameters,
     parameters,
+    parameters_in_4_bits,
     projection_parameters,
     visited,
 )
@@ -64,6 +68,7 @@ def plain_seconds(
     if gpu is None:
         operations += _attention_operations(recipe, spec, micro_batch)
         computing = operations / (_CPU_GFLOPS_PER_CORE[device.precision] * 1e9 * max(machine.cpu_cores, 1))
+        computing += _unpacked(recipe, spec) / (UNPACKED_PER_S_AND_CORE * max(machine.cpu_cores, 1))
         return computing + _update_traffic(recipe, spec) / (_CPU_GB_S * 1e9)
     rates = gpu_rates(gpu)
     # Without tensor cores for it, fp32 runs at about an eighth of the dense bf16 rate.
@@ -72,6 +77,7 @@ def plain_seconds(
     moved *= _RECOMPUTED_TRAFFIC if recipe.train.recompute else 1.0
     moved += micro_batch.supervised_tokens * spec.vocab_size * _LOGIT
     moved += _update_traffic(recipe, spec)
+    moved += _unpacked(recipe, spec) * (NF4_BYTES + BYTES_OF[device.precision])
     busy = operations / (peak * _GEMM_SHARE)
     if uses_own_attention(recipe, spec, gpu):
         pairs = (
@@ -105,6 +111,13 @@ def _operations(recipe: Recipe, spec: DecoderSpec, micro_batch: MicroBatchSize) 
     layers = projection_parameters(spec) * (2 * repeats + 2)
     adapters = adapter_parameters(spec, recipe.adapter) * (2 * repeats + 4)
     return micro_batch.tokens * (layers + adapters) + micro_batch.supervised_tokens * embedding_parameters(spec) * 4
+
+
+def _unpacked(recipe: Recipe, spec: DecoderSpec) -> int:
+    """Count the 4-bit weights that a micro-batch dequantizes: for each product, and for the gradient of its input."""
+    if recipe.model.quantize != "nf4":
+        return 0
+    return sum(parameters_in_4_bits(spec)) * (3 if recipe.train.recompute else 2)
 
 
 def _update_traffic(recipe: Recipe, spec: DecoderSpec) -> float:

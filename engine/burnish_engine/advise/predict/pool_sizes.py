@@ -34,17 +34,22 @@ class PoolSizes(NamedTuple):
     attention: Counts
 
 
-def forward_pool_sizes(levels: SaveLevels) -> PoolSizes:
-    """Count the buffers of forward passes, each `[plans]`; all exist from the beginning to the end.
+def forward_pool_sizes(levels: SaveLevels) -> tuple[PoolSizes, Counts]:
+    """Count the buffers of forward passes, which exist from the beginning to the end, and the inputs on their way out.
 
     Args:
         levels: index of each layer's save level in `LEVEL_NAMES`, [plans, layers].
+
+    Returns:
+        The buffers, each `[plans]`, and the inputs of layers below that are on their way out when a layer runs, [plans,
+        layers].
     """
     last, second = _offloading_layers_below(levels)
     gate_up = (levels == _OFFLOADED) * (1 + (last == _OFFLOADED) + (second == _OFFLOADED))
     # Attention's output leaves after a layer's input, so that only the last layer's can still be on its way.
     attention = (levels == _HOST) * (1 + ((last == _HOST) | (second == _HOST)))
-    return PoolSizes(gate_up.max(axis=1), np.zeros(len(levels), dtype=np.int64), attention.max(axis=1))
+    pool = PoolSizes(gate_up.max(axis=1), np.zeros(len(levels), dtype=np.int64), attention.max(axis=1))
+    return pool, (last == _HOST).astype(np.int64) + (last == _INPUT) + (second == _INPUT)
 
 
 def backward_pool_sizes(levels: SaveLevels) -> PoolSizes:
@@ -55,13 +60,6 @@ def backward_pool_sizes(levels: SaveLevels) -> PoolSizes:
     """
     host, alone = levels == _HOST, levels == _INPUT
     return PoolSizes(_so_far(levels == _OFFLOADED, FURTHEST), _so_far(host | alone, 1), _so_far(host, 1))
-
-
-def inputs_in_flight(levels: SaveLevels) -> Counts:
-    """Count the inputs of layers below that are on their way out when a layer runs forward, [plans, layers]."""
-    last, second = _offloading_layers_below(levels)
-    found: Counts = (last == _HOST).astype(np.int64) + (last == _INPUT) + (second == _INPUT)
-    return found
 
 
 def _offloading_layers_below(levels: SaveLevels) -> tuple[SaveLevels, SaveLevels]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from burnish_engine.advise.facts.shape import parameters
+from burnish_engine.advise.facts.shape import frozen_bytes, parameters
 from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, wanted_length
 from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
-from burnish_engine.advise.predict.fast_shape import frozen_weights
 from burnish_engine.contract.facts.advice import SettingChoice
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -74,10 +73,7 @@ def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> N
     recipe = settings.recipe
     if recipe.model.quantize == "none":
         return
-    whole, packed = (
-        memory_size(frozen_weights(by.spec, recipe.adapter, recipe.train.precision, nf4=nf4).stored)
-        for nf4 in (False, True)
-    )
+    whole, packed = (memory_size(frozen_bytes(by.spec, recipe.train.precision, nf4=nf4)) for nf4 in (False, True))
     reason = (
         f"QLoRA: in 4 bits the frozen weights take {packed} instead of {whole}, which would leave too little of the "
         "GPU's memory to train in, and the model learns almost as well."

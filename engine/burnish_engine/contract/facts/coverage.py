@@ -24,6 +24,9 @@ class Matrix(_Record):
         default="linear",
         description="linear: a linear layer. stacked: a parameter of three dimensions. other: no adapter fits it.",
     )
+    stored: bool = Field(
+        default=True, description="False where transformers makes it of a part of a stored tensor, or of several."
+    )
 
     @property
     def weights(self) -> int:

@@ -46,7 +46,7 @@ def next_export(exports: Sequence[ExportChoice]) -> str:
     """
     works = {one.kind for one in exports if one.works}
     if not exports or "gguf" in works:
-        return "--quant Q8_0"
+        return "--to gguf"
     return next((f"--to {kind}" for kind in ("safetensors", "adapter") if kind in works), "")
 
 

@@ -17,6 +17,15 @@ class _Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
+class KeptBytes(_Facts):
+    """Size of what a part of a layer keeps of each token for the backward pass, bytes."""
+
+    bf16: int = Field(description="Computed in bf16, the weights frozen.")
+    fp32: int = Field(description="Computed in fp32, the weights frozen.")
+    whole_bf16: int = Field(description="Computed in bf16, every weight trained.")
+    whole_fp32: int = Field(description="Computed in fp32, every weight trained.")
+
+
 class LayerSpec(_Facts):
     """One decoder layer."""
 
@@ -25,6 +34,11 @@ class LayerSpec(_Facts):
     rope: bool = Field(default=True, description="False for layers without positional rotation (NoPE).")
     matrices: tuple[Matrix, ...] = Field(
         default=(), description="Its matrices, counted on the built model; empty: those of the family's table."
+    )
+    mixer_kept: KeptBytes | None = Field(
+        default=None,
+        description="Of its state space, linear attention or convolution, measured on the built model; null: it has "
+        "none, or one of the family's table.",
     )
 
 

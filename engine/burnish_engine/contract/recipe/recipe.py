@@ -256,8 +256,8 @@ class Recipe(Section):
 
 def why_plain(recipe: Recipe) -> str:
     """The reason why only the plain engine trains a recipe, as the first half of a sentence; else empty."""
-    if recipe.adapter.method == "dora":
-        return "The fast engine does not do DoRA"
+    if recipe.adapter.method == "dora" and recipe.adapter.dropout:
+        return "The fast engine does not do DoRA with dropout"
     if recipe.adapter.method == "full":
         return 'The fast engine trains adapters only, not every weight (adapter.method = "full")'
     return ""

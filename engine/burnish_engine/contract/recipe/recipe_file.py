@@ -159,7 +159,7 @@ _LATER = {
     ),
     "memory": ("weights",),
     "preference": ("objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma"),
-    "train": ("momentum", "lora_plus_ratio"),
+    "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),

@@ -136,7 +136,14 @@ class TrainSection(Section):
     )
     seed: int = setting(0, "Seed of everything random: order, adapter start, dropout.", ge=0, le=2**32 - 1)
     checkpoint_every: int = setting(
-        100, "Checkpoint after this many steps. 0: only at the end.", unit="steps", ge=0, le=10**9
+        100, "Checkpoint after this many steps. 0: not by steps.", unit="steps", ge=0, le=10**9
+    )
+    checkpoint_minutes: float = setting(
+        10.0,
+        "Checkpoint also when the newest one is this old, so that a crash never costs more. 0: not by time.",
+        unit="minutes",
+        ge=0.0,
+        le=1e6,
     )
     keep_checkpoints: int = setting(2, "How many of the newest checkpoints to keep.", unit="checkpoints", ge=1, le=1000)
 

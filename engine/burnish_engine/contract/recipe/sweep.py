@@ -16,7 +16,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, sections
 MAX_SETTINGS = 3
 MAX_RUNS = 64
 _SECTIONS = ("train", "adapter", "memory", "masking")
-_NO_MATTER = ("train.checkpoint_every", "train.keep_checkpoints")
+_NO_MATTER = ("train.checkpoint_every", "train.checkpoint_minutes", "train.keep_checkpoints")
 """Settings that change what a run keeps, not what it learns. Other sections make another task or another machine."""
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 

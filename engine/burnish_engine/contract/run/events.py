@@ -69,6 +69,14 @@ class PhaseChanged(_Event):
     detail: str = ""
 
 
+class PhaseProgress(_Event):
+    """The present phase came further. Written about once a second; the next phase begins anew."""
+
+    type: Literal["progress"] = "progress"
+    done: int = Field(description="Rows that are done.")
+    total: int = Field(description="What `done` goes up to, in rows; it may be an estimate.")
+
+
 class DataReady(_Event):
     """The data is prepared. Rows in = rows used + rows reported."""
 
@@ -248,6 +256,7 @@ class RunEnded(_Event):
 Event = Annotated[
     RunStarted
     | PhaseChanged
+    | PhaseProgress
     | DataReady
     | PlanMade
     | StepDone
@@ -282,6 +291,7 @@ def event_classes() -> tuple[type[_Event], ...]:
     return (
         RunStarted,
         PhaseChanged,
+        PhaseProgress,
         DataReady,
         PlanMade,
         StepDone,

@@ -22,6 +22,7 @@ from burnish_engine.contract.run.events import (
     Event,
     GuardReported,
     PhaseChanged,
+    PhaseProgress,
     PlanMade,
     RolledBack,
     RunEnded,
@@ -31,6 +32,8 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 
+_NEWEST = {"data_ready": "data", "progress": "progress", "guard": "guard", "best_kept": "best"}
+"""Fields that hold the newest event of a type."""
 _MAX_BAD = 500  # steps that are remembered as bad
 
 
@@ -95,6 +98,7 @@ class RunState:
         begins: step after which each engine began, of those engines whose steps count; rising, from 0.
         phase: current phase of the engine, as in `PhaseChanged`; empty before the first.
         phase_detail: text of that phase event.
+        progress: how far the phase is; None where it does not say.
         beginnings: phase events of the present process up to its first step, in order.
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
@@ -119,6 +123,7 @@ class RunState:
     begins: tuple[int, ...] = (0,)
     phase: str = ""
     phase_detail: str = ""
+    progress: PhaseProgress | None = None
     beginnings: tuple[PhaseChanged, ...] = ()
     data: DataReady | None = None
     plan: PlanMade | None = None
@@ -201,6 +206,7 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
             return {
                 "phase": event.phase,
                 "phase_detail": event.detail,
+                "progress": None,
                 "ended": None,
                 "beginnings": _beginnings(state, event),
             }
@@ -212,7 +218,7 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
             return {**_cut(state, event.to_step), "rollbacks": (*state.rollbacks, event)}
         case RunEnded():
             peak = max(state.peak_bytes, event.measured.process_bytes if event.measured else 0)
-            return {"ended": event, "phase": "", "phase_detail": "", "peak_bytes": peak}
+            return {"ended": event, "phase": "", "phase_detail": "", "progress": None, "peak_bytes": peak}
         case _:
             return _note(state, event)
 
@@ -228,8 +234,8 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady():
-            return {"data": event}
+        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
+            return {_NEWEST[event.type]: event}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -239,10 +245,6 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
             return {"refused": None if event.accepted else event}
         case Warned():
             return {"warnings": state.warnings.append(event)}
-        case GuardReported():
-            return {"guard": event}
-        case BestKept():
-            return {"best": event}
         case _:
             return {}
 

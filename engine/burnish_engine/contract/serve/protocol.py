@@ -25,6 +25,7 @@ from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.run.notes import RunNotes
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 
 PROTOCOL_VERSION = 1
@@ -413,6 +414,7 @@ class RunSummary(_Line):
     notes: RunNotes = RunNotes()
     waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
     export: ExportJob | None = None
+    process_end: ProcessEnd | None = Field(default=None, description="Interrupted runs: how the process ended.")
 
 
 class ExportJob(_Line):

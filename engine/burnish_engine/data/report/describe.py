@@ -99,3 +99,8 @@ def _edges(longest: int, bins_per_octave: int) -> list[int]:
         octave = 1 << (edges[-1].bit_length() - 1)
         edges.append(edges[-1] + octave // bins_per_octave)
     return edges
+
+
+def share_text(share: float) -> str:
+    """Spell out a share of 0 to 1 as percent with one decimal; what is not nothing is never shown as 0.0%."""
+    return "less than 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

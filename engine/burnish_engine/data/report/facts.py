@@ -14,7 +14,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowTally
 from burnish_engine.data.pipeline.row_pipeline import SPLITTING
 from burnish_engine.data.pipeline.select import Selection
-from burnish_engine.data.report.describe import length_stats
+from burnish_engine.data.report.describe import length_stats, share_text
 from burnish_engine.data.report.findings import LongRows, column_readings, cut_lines, finding_text, findings, row_places
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
@@ -109,7 +109,7 @@ def dataset_facts(
         findings=odd,
     )
     warnings = [
-        *_reading_warnings(record),
+        *_reading_warnings(data, record),
         *record.warnings,
         *_document_warnings(data, lengths, train=train, validation=validation, record=record, end_ids=end_ids),
         *(finding_text(finding, several=len(names) > 1) for finding in odd if finding.kind not in _WORDED),
@@ -164,7 +164,7 @@ def _scale(record: PreparationRecord) -> float:
     return max(1.0, whole / max(sum(looked), 1))
 
 
-def _reading_warnings(record: PreparationRecord) -> list[str]:
+def _reading_warnings(data: DataSection, record: PreparationRecord) -> list[str]:
     warnings = []
     if record.sampled:
         warnings.append(
@@ -183,7 +183,7 @@ def _reading_warnings(record: PreparationRecord) -> list[str]:
         )
     unused = (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good"))
     for shape, what in () if record.pairs else unused:
-        if any(source.layout.shape == shape for source in record.sources):
+        if data.shape != shape and any(source.layout.shape == shape for source in record.sources):
             further = ' preference.objective = "dpo" learns from both.' if shape == "preference" else ""
             warnings.append(
                 f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned.{further}'
@@ -205,9 +205,9 @@ def _document_warnings(
         share = truncated / (len(train) + len(validation))
         split = "" if data.overlong == "split" else ', "split" makes several rows of them'
         warnings.append(
-            f"{_rows(truncated, capital=True)} ({share:.1%}) {'is' if truncated == 1 else 'are'} cut to "
-            f"{data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens; the model does not see how "
-            f'they end. data.overlong = "drop" leaves them out{split}.'
+            f"{_rows(truncated, capital=True)} ({share_text(share)}) {'is' if truncated == 1 else 'are'} cut to "
+            f"{data.max_length} tokens, which loses {share_text(lengths.lost_share)} of all tokens; the model does not "
+            f'see how they end. data.overlong = "drop" leaves them out{split}.'
         )
     leaks = record.selection.duplicates.leaks.total
     if leaks and record.selection.keeps_leaks:

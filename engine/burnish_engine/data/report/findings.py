@@ -14,6 +14,7 @@ from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowRef, RowTally, shorten
 from burnish_engine.data.pipeline.select import DuplicateRows
+from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.rows import content_checks
 from burnish_engine.data.rows.column_readings import CandidateReading
 from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISED
@@ -159,7 +160,7 @@ def _encodings(data: DataSection) -> list[Setting]:
 
 def _length_findings(lengths: LongRows, data: DataSection, names: Sequence[str]) -> Iterator[Finding]:
     if lengths.truncated.total:
-        says = f"{{rows}} cut to {data.max_length} tokens, which loses {lengths.lost_share:.1%} of all tokens"
+        says = f"{{rows}} cut to {data.max_length} tokens, which loses {share_text(lengths.lost_share)} of all tokens"
         actions = [_NO_LONG] if data.overlong == "split" else [_NO_LONG, _SPLIT_LONG]
         yield _finding("overlong", says, lengths.truncated, actions, names)
     if lengths.continued.total:

@@ -51,6 +51,7 @@ _NO_CHATS = {*(name for pair in _CHOSEN for name in pair), "positive_messages", 
 _SYSTEMS = ("system", "system_prompt")
 _TOOLS = ("tools", "functions")
 _REASONINGS = ("reasoning", "reasoning_content", "thinking", "complex_cot")
+_LONGEST_SWITCH = 8  # letters
 _CONTEXTS = ("context", "article", "passage", "document")
 
 ByName = dict[str, str]
@@ -244,13 +245,19 @@ def _pairs(names: ByName, samples: Sequence[dict[str, Any]]) -> Iterator[Candida
             if not several or filled:
                 yield _pair(names, prompt, completion, 0.92)
     if not (asked and replied):
-        weak = [(prompt, name) for prompt in (*_PROMPTS, "problem") for name in _WEAK_COMPLETIONS]
-        for prompt, completion in dict.fromkeys([*_PAIRS, *weak]):
-            if prompt in names and completion in names:
-                yield _pair(names, prompt, completion, 0.8)
-        if asked and isinstance(_first(names.get("text", ""), samples), str):
-            yield _pair(names, asked[0], "text", 0.84)
-        yield from _unknown_pair(names, samples)
+        yield from _weak_pairs(names, asked, samples)
+
+
+def _weak_pairs(names: ByName, asked: Sequence[str], samples: Sequence[dict[str, Any]]) -> Iterator[CandidateReading]:
+    weak = [(prompt, name) for prompt in (*_PROMPTS, "problem") for name in _WEAK_COMPLETIONS]
+    for prompt, completion in dict.fromkeys([*_PAIRS, *weak]):
+        if prompt in names and completion in names:
+            yield _pair(names, prompt, completion, 0.8)
+    # These may hold the reply or a text of its own, so that the recipe must choose.
+    for name, confidence in (("text", 0.84), ("content", 0.6)):
+        if asked and isinstance(_first(names.get(name, ""), samples), str):
+            yield _pair(names, asked[0], name, confidence)
+    yield from _unknown_pair(names, samples)
 
 
 def _revisions(names: ByName, samples: Sequence[dict[str, Any]]) -> list[str]:
@@ -303,7 +310,7 @@ def _with_optional(reading: CandidateReading, names: ByName, samples: Sequence[d
     columns = dict(layout.columns)
     for meaning, known in wanted:
         name = next((names[name] for name in known if name in names and names[name] not in columns.values()), None)
-        if name and (_is_prose if meaning == "context" else _is_filled)(name, samples):
+        if name and _OPTIONAL_CHECKS.get(meaning, _is_filled)(name, samples):
             columns[meaning] = name
     return replace(reading, layout=replace(layout, columns=columns))
 
@@ -337,3 +344,12 @@ def _is_prose(column: str, samples: Sequence[dict[str, Any]]) -> bool:
     values = [row.get(column) for row in samples]
     worded = sum(isinstance(value, str) and " " in value.strip() for value in values)
     return worded * 2 > len(values)
+
+
+def _holds_thoughts(column: str, samples: Sequence[dict[str, Any]]) -> bool:
+    """Whether some value is longer than a switch such as "on" or "medium", which says how much was thought."""
+    return any(isinstance(row.get(column), str) and len(row[column].strip()) > _LONGEST_SWITCH for row in samples)
+
+
+_OPTIONAL_CHECKS = {"context": _is_prose, "reasoning": _holds_thoughts}
+"""Meaning of an optional column to the check whether a column of a usual name has it."""

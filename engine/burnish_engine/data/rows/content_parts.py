@@ -111,9 +111,29 @@ def is_supervised(turn: dict[str, Any], role: str, parts: ContentParts | None) -
         if True in marks or any(turn.get(key) for key in _MARK_KEYS_OF_ANY_ROLE):
             raise RowError(NOT_A_REPLY)
         return True
-    if (parts and parts.partly_supervised) or turn.get("train_detail"):
+    if parts and parts.partly_supervised:
         raise RowError(PARTLY_SUPERVISED)
+    if turn.get("train_detail"):
+        return _all_learned(turn["train_detail"], parts.text if parts else _part_text(turn))
     return next(iter(marks)) if marks else own is not False
+
+
+def _all_learned(ranges: Any, text: str | None) -> bool:
+    """Whether Axolotl's ranges of a reply's characters, ends included, train on all of it; no range: not learned.
+
+    Raises:
+        RowError: Only a part of the reply is supervised, or the ranges cannot be read.
+    """
+    try:
+        learned = sorted((one["begin_offset"], one["end_offset"]) for one in ranges if one["train"])
+        end = 0
+        for first, last in learned:
+            end = max(end, last + 1) if first <= end else end
+    except (KeyError, TypeError):
+        raise RowError(PARTLY_SUPERVISED) from None
+    if learned and (end < len(text or "") or len(learned) < len(ranges)):
+        raise RowError(PARTLY_SUPERVISED)
+    return bool(learned)
 
 
 def _part_text(part: Any) -> str | None:

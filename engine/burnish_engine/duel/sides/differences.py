@@ -16,6 +16,7 @@ _DECIDED = {
     "train.seed": "the duel gives every side the same seeds",
     "train.learning_rate": "the middle of the side's own grid",
     "train.checkpoint_every": "the same for all sides in a duel",
+    "train.checkpoint_minutes": "the same for all sides in a duel",
     "train.keep_checkpoints": "the same for all sides in a duel",
     "evaluation.every": "the same for all sides in a duel",
     "evaluation.prompts": "not asked in a duel",

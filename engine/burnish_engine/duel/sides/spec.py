@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.run.duels import DuelPhase
 
 _LARGEST_RATE = 1.0  # largest value of train.learning_rate
@@ -128,7 +129,8 @@ def run_recipe(recipe: Recipe, spec: RunSpec, *, every: int) -> Recipe:
         every: number of steps between evaluations, and between checkpoints.
     """
     train = {
-        "seed": spec.seed, "learning_rate": spec.rate, "checkpoint_every": every, "keep_checkpoints": 1
+        "seed": spec.seed, "learning_rate": spec.rate, "checkpoint_every": every, "keep_checkpoints": 1,
+        "checkpoint_minutes": TrainSection().checkpoint_minutes,
     }  # fmt: skip
     watched = {"every": every, "prompts": [], "patience": 0}
     # A run that rolled back to half the rate, or stopped early, would not be a run at this rate and of this length.

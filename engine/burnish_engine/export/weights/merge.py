@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +17,19 @@ from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
+from burnish_engine.models.transformers_path.model_shape import measured_spec
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
+_TABLE_TYPES = {"I64", "BOOL"}
 _QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
-
-
-@dataclass(frozen=True)
-class MergedTensor:
-    """One merged tensor.
-
-    Attributes:
-        name: name in the language model.
-        tensor: merged value, fp32.
-        base_dtype: type in the base checkpoint: F32, F16 or BF16.
-    """
-
-    name: str
-    tensor: torch.Tensor
-    base_dtype: str
 
 
 class MergedWeights:
     """Read the tensors of a base model, with an adapter merged in, on demand.
 
     For a model that holds further parts, `names` are the language model's tensors by its own names, and `others` are
-    the rest by their names in the files.
+    the rest by their names in the files. Tables of whole numbers, such as each token's expert, are in `others` too.
 
     Args:
         source: base model.
@@ -55,7 +42,8 @@ class MergedWeights:
     """
 
     def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
-        if refused := finished_refusal("safetensors", source.config, source.spec, adapter, source.name):
+        spec = source.spec if source.spec or adapter is None else measured_spec(source.config)
+        if refused := finished_refusal("safetensors", source.config, spec, adapter, source.name):
             raise UsageError(*refused)
         self._rounded = rounded
         self.source = source
@@ -68,10 +56,13 @@ class MergedWeights:
                 f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)
             }
             self._stored = {loaded.get(name, name): stored for name, stored in self._stored.items()}
-        self.others = sorted(own.keys() - self._stored.values())
-        self._files = {name: files[stored] for name, stored in self._stored.items()}
-        self._other_files = {name: files[name] for name in self.others}
         self._open: dict[Path, Any] = {}
+        self._files: dict[str, Path] = {}
+        self._other_files = files
+        self._stored = {name: stored for name, stored in self._stored.items() if not self._is_table(stored)}
+        self._files = {name: files[stored] for name, stored in self._stored.items()}
+        self.others = sorted(own.keys() - self._stored.values())
+        self._other_files = {name: files[name] for name in self.others}
         _refuse_quantized_tensors(source, self._files, self.base_dtype)
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._unused = set(self.adapter.targets) if self.adapter else set()
@@ -120,12 +111,6 @@ class MergedWeights:
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
 
-    def stream(self) -> Iterator[MergedTensor]:
-        """Yield the language model's tensors one at a time; at the end check that every adapter tensor was used."""
-        for name in self.names:
-            yield MergedTensor(name, self.load(name), self.base_dtype(name))
-        self.check_all_used()
-
     def check_all_used(self) -> None:
         """Check that every tensor of the adapter went into a tensor that was read.
 
@@ -138,6 +123,10 @@ class MergedWeights:
                 "result would not be the trained model.",
                 "Please report this with the model's name.",
             )
+
+    def _is_table(self, stored: str) -> bool:
+        """Whether a tensor of the files, by its name there, holds whole numbers to look up, such as a table of ids."""
+        return self._file(stored).get_slice(stored).get_dtype() in _TABLE_TYPES
 
     def _slice(self, name: str) -> Any:
         return self._file(name).get_slice(self.stored_name(name))

@@ -16,9 +16,11 @@ import torch
 
 from burnish_engine.export.base.losses import Flags, MeanLoss, token_kl
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.models.checkpoint.meta_model import meta_model
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.generation.transformers_generate import evaluating
+from burnish_engine.models.transformers_path.model_shape import quantized_modules
 from burnish_kernels.nf4 import op as nf4
 
 
@@ -38,8 +40,8 @@ class OtherMerge:
 def rounded_names(source: ModelSource) -> frozenset[str]:
     """Names of base tensors that a 4-bit run keeps in NF4: every linear layer but the head."""
     known = family(str(source.config.get("model_type"))) if source.spec is not None else None
-    if known is None or source.spec is None:
-        return frozenset()
+    if known is None or source.spec is None:  # trained by transformers
+        return frozenset(f"{name}.weight" for name in quantized_modules(meta_model(source.config)))
     return frozenset(f"{module.path}.weight" for module in known.modules(source.spec))
 
 

@@ -61,6 +61,15 @@ def stored_names(config: Mapping[str, Any], stored: Collection[str]) -> dict[str
     return _stored_names(meta_model(config), stored)[0]
 
 
+def made_names(model: Any) -> set[str]:
+    """Return the names of a model's weights that transformers makes of other stored tensors than one each.
+
+    Args:
+        model: transformers model, with or without weights.
+    """
+    return _wanted(model)[1]
+
+
 def check_built(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
     """Refuse a checkpoint that transformers cannot build, or whose weights are of another model.
 

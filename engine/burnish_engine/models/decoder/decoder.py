@@ -18,6 +18,7 @@ from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActivations, SequenceMetadata
+from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
 from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
@@ -112,6 +113,8 @@ class Decoder:
             mixing: functions that replace the mixing of packed documents; then nothing can be saved.
             offloader: owner of activations in host memory; required if a level offloads.
         """
+        if levels is not None:
+            self.expire_magnitudes()  # a captured pass computes the factors each time
         stream = ResidualStream(None, self.embed(ids_T))
         kept: list[SavedActivations | None] = []
         first = self.first_trained
@@ -177,6 +180,27 @@ class Decoder:
                 layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
         if done.offloader is not None:
             done.offloader.finish()
+
+    @property
+    def magnitudes(self) -> list[Magnitudes]:
+        """DoRA's magnitudes of all stacks; empty for other adapters."""
+        return [stack.magnitudes for layer in self.layers for stack in layer.stacks if stack.magnitudes is not None]
+
+    def measure_rows(self) -> None:
+        """Measure the frozen weights' rows, which DoRA's magnitudes begin with; nothing for other adapters."""
+        if not self.magnitudes:
+            return
+        self.ring.begin()
+        for index, layer in enumerate(self.layers):
+            with self.ring.present(index):
+                for stack in layer.stacks:
+                    if stack.magnitudes is not None:
+                        stack.magnitudes.measure(stack.frozen.buffer())
+
+    def expire_magnitudes(self) -> None:
+        """Have the next pass compute DoRA's factors again, because adapters or magnitudes changed."""
+        for magnitudes in self.magnitudes:
+            magnitudes.is_stale = True
 
     def reset_copies(self) -> None:
         """Recover the copy streams after a graph capture failed half-way."""

@@ -28,7 +28,8 @@ from burnish_engine.models.decoder.frozen_weights import (
 )
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
-from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan
+from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan, LoraAdapter
+from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.decoder.rope_tables import position_tables
@@ -79,7 +80,8 @@ class LoadedDecoder:
         decoder: model with frozen weights.
         plan: adapter plan of the model.
         compute_buffer: one tensor of the compute dtype that holds every matrix with compute copies.
-        segments: position of the compute copies in the compute buffer, for A and B of each adapted module in turn.
+        segments: position of the compute copies in the compute buffer, for A, B and DoRA's magnitudes of each adapted
+            module in turn. Nothing reads the copies of the magnitudes.
         pages: page-locked host memory that holds some of the weights.
     """
 
@@ -128,9 +130,21 @@ def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderO
     compute_buffer = _compute_buffer(slots, options)
     builder = _Builder(checkpoint, known, spec, options, compute_buffer)
     decoder = builder.decoder(slots)
-    segments = {id(adapted): pair for slot in slots.values() for adapted, pair in _segments(slot)}
+    segments = {id(adapted): own for slot in slots.values() for adapted, own in _segments(slot)}
     ordered = [segment for adapted in options.plan.modules for segment in segments[id(adapted)]]
+    decoder.measure_rows()
     return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)
+
+
+def connect_magnitudes(loaded: LoadedDecoder, adapter: LoraAdapter, gradients: LoraAdapter | None = None) -> None:
+    """Connect the stacks with DoRA's magnitudes, and with their gradients where it is trained; else nothing."""
+    for adapted in sorted(loaded.plan.modules, key=lambda adapted: adapted.module.first_row):
+        if adapted.dora:
+            stack = loaded.decoder.layers[adapted.module.layer].weights.stacks[adapted.module.stack]
+            assert stack.magnitudes is not None
+            stack.magnitudes.masters.append(adapter.of(adapted)[2])
+            if gradients is not None:
+                stack.magnitudes.gradients.append(gradients.of(adapted)[2])
 
 
 def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
@@ -158,10 +172,13 @@ def _compute_buffer(slots: StackSlots, options: DecoderOptions) -> torch.Tensor:
         slot.offset = total
         total += slot.elements
         total += -total % _ALIGNMENT
+        if slot.is_dora:
+            slot.magnitude_offset = total
+            total += slot.stack.N + -slot.stack.N % _ALIGNMENT
     return torch.empty(max(total, 1), dtype=options.dtype, device=options.device)
 
 
-def _segments(slot: StackSlot) -> Iterator[tuple[AdaptedModule, tuple[Segment, Segment]]]:
+def _segments(slot: StackSlot) -> Iterator[tuple[AdaptedModule, tuple[Segment, ...]]]:
     stack = slot.stack
     if slot.is_apart:
         a_start, a_stride = slot.offset, stack.K
@@ -172,7 +189,11 @@ def _segments(slot: StackSlot) -> Iterator[tuple[AdaptedModule, tuple[Segment, S
     for item, adapter, first in zip(slot.adapted, stack.adapters, stack.firsts, strict=True):
         a = Segment(adapter.rank, stack.K, a_start + first * a_stride, a_stride)
         b = Segment(adapter.rows, adapter.rank, b_start + adapter.first_row * b_stride + first, b_stride, adapter.scale)
-        yield item, (a, b)
+        if not item.dora:
+            yield item, (a, b)
+            continue
+        start = slot.magnitude_offset + adapter.first_row
+        yield item, (a, b, Segment(1, adapter.rows, start, adapter.rows, decay=False))
 
 
 class _Builder:
@@ -252,4 +273,5 @@ class _Builder:
                     bias[module.first_row : module.first_row + module.rows] = self._vector(
                         f"{self._family.stored_path(module.path)}.bias"
                     )
-        return StackedLinear(stack, frozen, bias)
+        magnitudes = Magnitudes(stack, self._compute_buffer) if slot.is_dora else None
+        return StackedLinear(stack, frozen, bias, magnitudes)

@@ -127,6 +127,8 @@ class FeedForward:
             if activated is None:
                 activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
             swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
+        if w.gate_up.magnitudes is not None:
+            w.gate_up.magnitudes.accumulate(dgate_up, gate_up)
         if len(gradient_TE) == len(not_none(saved.middle_TH)):  # the only chunk
             saved.gate_up_TJ = None
         del dact, gate_up
@@ -137,4 +139,5 @@ class FeedForward:
         dx = w.gate_up.input_gradient(dgate_up_TE, chunk=chunk)
         stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
         x = norm_backward(self._shape, dx, middle, w.mlp_norm, inverse, stream_gradient_TH, x)
-        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], None if fused else xa_gate_up, chunk=chunk)
+        xa_TR = None if fused else xa_gate_up
+        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], xa_TR, chunk=chunk, magnitudes=False)

@@ -62,6 +62,7 @@ class StackSlot:
         adapted: modules with an adapter, in the same order as `stack.adapters`.
         is_apart: whether the compute buffer holds the adapters alone, A and after it sB; otherwise the whole matrix.
         offset: element of the compute buffer where that starts.
+        magnitude_offset: element of the compute buffer where the copies of its magnitudes start (DoRA).
     """
 
     stack: lora_linear.Stack
@@ -69,6 +70,12 @@ class StackSlot:
     adapted: list[AdaptedModule]
     is_apart: bool
     offset: int = 0
+    magnitude_offset: int = 0
+
+    @property
+    def is_dora(self) -> bool:
+        """Whether its adapters have magnitudes."""
+        return any(item.dora for item in self.adapted)
 
     @property
     def shape(self) -> tuple[int, int]:

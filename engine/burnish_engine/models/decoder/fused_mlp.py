@@ -1,8 +1,8 @@
 """The feed-forward's activation fused with the adapter products around it, where the kernels can do so.
 
 The tensors between the up and the down projection are the widest of a layer, and everything done to them is bound by
-memory bandwidth: each pass over them that is saved counts. Without a GPU, with dropout, with very large ranks or with
-few tokens the operations run one after the other; the results are the same up to rounding.
+memory bandwidth: each pass over them that is saved counts. Without a GPU, with dropout or DoRA, with large ranks or
+with few tokens the operations run one after the other; the results are the same up to rounding.
 
 Shapes: T tokens, I width of the feed-forward, J = 2I, E a width extended by adapter columns (see `stacked_linear`).
 """
@@ -32,7 +32,7 @@ def forward(
         Whether the kernels did it; False: nothing was done.
     """
     fits = down.stack.fused and adapted.can_fuse([down.rank], gate_up_TJ.dtype)
-    if not (fits and use_kernels(gate_up_TJ) and adapted.fills(len(gate_up_TJ))) or _drops(down):
+    if not (fits and use_kernels(gate_up_TJ) and adapted.fills(len(gate_up_TJ))) or _goes_alone(down):
         return False
     matrix = down.frozen.buffer()
     adapted.forward_adapted(
@@ -76,7 +76,7 @@ def backward(
     Returns:
         Whether the kernels did it; False: nothing was done.
     """
-    if not use_kernels(dact_TI) or _drops(down) or _drops(gate_up) or len(down.stack.adapters) > 1:
+    if not use_kernels(dact_TI) or _goes_alone(down) or _goes_alone(gate_up) or len(down.stack.adapters) > 1:
         return False
     halves = _halves(gate_up, xa_TR)
     if halves is None:
@@ -108,5 +108,6 @@ def _halves(gate_up: StackedLinear, xa_TR: torch.Tensor) -> list[adapted.OuterPr
     return found
 
 
-def _drops(stack: StackedLinear) -> bool:
-    return stack.drop is not None and stack.drop.probability > 0
+def _goes_alone(stack: StackedLinear) -> bool:
+    """Return whether a stack drops out parts of its input or scales its outputs, which is not fused."""
+    return stack.is_dora or (stack.drop is not None and stack.drop.probability > 0)

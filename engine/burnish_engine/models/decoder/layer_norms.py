@@ -126,16 +126,20 @@ def post_norm_backward(
     Args:
         shape: constants of the layer.
         gradient_TE: gradient of the output of the projection, or of the norm after it.
-        weight_H: weight of that norm; None: there is none.
+        weight_H: weight of that norm; None: there is none, and the gradient itself is returned unless the stack is
+            about to scale it.
         projected_TH: output of the projection, which the norm read.
         inverse_T: inverse root mean square that `post_norm` returned.
         stack: stack of the projection.
     """
-    if weight_H is None:
+    if weight_H is None and not stack.is_dora:
         return gradient_TE[:, : stack.outputs + stack.rank]
+    dy_TE = stack.new_gradient(len(gradient_TE), gradient_TE)
+    if weight_H is None:
+        dy_TE[:, : stack.outputs] = gradient_TE[:, : stack.outputs]
+        return dy_TE
     assert projected_TH is not None
     assert inverse_T is not None
-    dy_TE = stack.new_gradient(len(gradient_TE), gradient_TE)
     rms_norm.backward(
         gradient_TE[:, : stack.outputs],
         projected_TH,

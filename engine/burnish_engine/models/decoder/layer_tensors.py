@@ -35,6 +35,8 @@ Levels: TypeAlias = "frozenset[SaveLevel | Literal['nothing']]"
 Reader = Literal["mixer", "mixer_out", "layer"]
 """The last reader of a tensor in the forward pass: the mixer, its output projection, or the rest of the layer."""
 READERS: tuple[Reader, ...] = ("mixer", "mixer_out", "layer")
+ROWS_AT_ONCE = 256
+"""Output rows of a stack whose magnitudes' gradients are computed at once (DoRA)."""
 TOKENS = -1
 """Stands for the number of tokens in a shape."""
 
@@ -164,6 +166,11 @@ class StackSize(Protocol):
         """Number of adapter columns."""
         ...
 
+    @property
+    def is_dora(self) -> bool:
+        """Whether magnitudes scale its outputs."""
+        ...
+
 
 StackSizes: TypeAlias = "Mapping[StackName, StackSize]"
 
@@ -213,7 +220,7 @@ def projection_tensors(stacks: StackSizes) -> tuple[LayerTensor, ...]:
         "feed_forward_backward": if_whole(levels("input")), "input_gradient": if_whole(levels("input")),
     }  # fmt: skip
     without = always(levels("input"))
-    return (
+    found = (
         LayerTensor(
             "mixed_TE",
             (TOKENS, outer.inputs + outer.rank),
@@ -255,6 +262,19 @@ def projection_tensors(stacks: StackSizes) -> tuple[LayerTensor, ...]:
         LayerTensor(
             "projected_gradient_TE", (TOKENS, inner.outputs + inner.rank), extra={"mixer_backward": always(EVERY)}
         ),
+    )
+    dora = inner.is_dora or outer.is_dora
+    return (*found, magnitude_products("mixer_backward")) if dora else found
+
+
+def magnitude_products(phase: Phase, *, by_chunk: bool = False) -> LayerTensor:
+    """Declare the products of which DoRA's magnitudes get their gradients: outputs, and times their gradients twice."""
+    return LayerTensor(
+        f"magnitude_products_{phase}",
+        (TOKENS, 3 * ROWS_AT_ONCE),
+        extra={phase: always(EVERY)},
+        by_chunk=by_chunk,
+        is_fp32=True,
     )
 
 
@@ -380,6 +400,17 @@ def feed_forward_tensors(
     if has_pre_norms:
         again = Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)
         found.append(LayerTensor("x_mlp_again_TH", (TOKENS, hidden), extra={"input_gradient": again}, by_chunk=True))
+    if has_post_norms or down.is_dora:
+        found.append(
+            LayerTensor(
+                "mlp_out_gradient_TE",
+                (TOKENS, hidden + down.rank),
+                extra={"feed_forward_backward": always(EVERY)},
+                by_chunk=True,
+            )
+        )
+    if wide.is_dora or down.is_dora:
+        found.append(magnitude_products("feed_forward_backward", by_chunk=True))
     if has_post_norms:
         found += [
             LayerTensor(
@@ -390,12 +421,6 @@ def feed_forward_tensors(
                 extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
             ),
             LayerTensor("mlp_out_inverse_T", (TOKENS,), kept=always(EVERY), extra=evaluated, is_fp32=True),
-            LayerTensor(
-                "mlp_out_gradient_TE",
-                (TOKENS, hidden + down.rank),
-                extra={"feed_forward_backward": always(EVERY)},
-                by_chunk=True,
-            ),
         ]
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""The LoRA adapter of Burnish's decoder: which modules have one, its fp32 master weights, and PEFT's file format.
+"""The LoRA or DoRA adapter of Burnish's decoder: which modules have one, its fp32 masters, and PEFT's file format.
 
 The fp32 master weights of all matrices lie in one flat buffer, A and B of a module one after the other. Their copies in
 the compute dtype lie in the stacked matrices (see `stacked_linear`). The files on disk are the ones that PEFT writes,
@@ -28,6 +28,7 @@ from burnish_engine.models.families.adapter_targets import has_name
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+_MAGNITUDE = "lora_magnitude_vector"
 _PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
 _PLAIN_LORA: dict[str, Any] = {
     "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
@@ -36,7 +37,6 @@ _PLAIN_LORA: dict[str, Any] = {
 }  # fmt: skip
 """Keys of adapter_config.json as peft.LoraConfig writes them for LoRA on linear layers. Others have PEFT's defaults."""
 _OTHER_KINDS = {
-    "use_dora": "is a DoRA adapter",
     "use_qalora": "is a QA-LoRA adapter",
     "use_bdlora": "is a block-diagonal adapter",
     "alora_invocation_tokens": "is only active after some tokens (aLoRA)",
@@ -62,16 +62,22 @@ class AdaptedModule:
         module: linear module of the checkpoint.
         rank: number of rows of A, and of columns of B.
         scale: factor of B·A·x.
+        dora: whether the lengths of the output rows are trained too (DoRA).
     """
 
     module: Module
     rank: int
     scale: float
+    dora: bool = False
 
     @property
-    def names(self) -> tuple[str, str]:
-        """Return the names of A and B in PEFT's file."""
-        return tuple(f"{_PREFIX}{self.module.path}.lora_{letter}.weight" for letter in "AB")  # type: ignore[return-value]
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of A, B and DoRA's magnitudes, by their names in PEFT's file."""
+        place, rows = f"{_PREFIX}{self.module.path}", self.module.rows
+        found: dict[str, tuple[int, ...]] = {
+            f"{place}.lora_A.weight": (self.rank, self.module.columns), f"{place}.lora_B.weight": (rows, self.rank),
+        }  # fmt: skip
+        return found | ({f"{place}.{_MAGNITUDE}": (rows,)} if self.dora else {})
 
 
 @dataclass(frozen=True)
@@ -117,10 +123,11 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
         "lora_dropout": section.dropout,
         "target_modules": wanted,
         "use_rslora": rslora,
+        "use_dora": section.method == "dora",
     }
     scale = section.alpha / (math.sqrt(section.rank) if rslora else section.rank)
     chosen = (
-        AdaptedModule(module, section.rank, scale)
+        AdaptedModule(module, section.rank, scale, dora=section.method == "dora")
         for module in everything
         if any(has_name(module.path, name) for name in wanted)
     )
@@ -150,9 +157,11 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
             f"The adapter in {folder} has {strange[0] if strange else 'no tensors'}; this model has no place for that.",
             "Use it with its own base.",
         )
+    dora = bool(config.get("use_dora"))
     for path, module in by_path.items():
         a, b = (shapes.get(f"{_PREFIX}{path}.lora_{letter}.weight") for letter in "AB")
-        if a is None and b is None:
+        lengths = shapes.get(f"{_PREFIX}{path}.{_MAGNITUDE}")
+        if a is None and b is None and lengths is None:
             continue
         if a is None or b is None or a[1:] != (module.columns,) or b != (module.rows, a[0]):
             raise SetupError(
@@ -160,9 +169,15 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
                 f"{(module.rows, module.columns)}.",
                 "Use it with its own base.",
             )
+        if lengths != ((module.rows,) if dora else None):
+            raise SetupError(
+                f"The adapter in {folder} has magnitudes of the shape {lengths} for {path}, and its config says "
+                f"use_dora = {json.dumps(dora)}.",
+                "Copy it again, with both of its files.",
+            )
         if not a[0]:
             raise SetupError(f"The adapter in {folder} has the rank 0 for {path}.", "Copy it again.")
-        chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0])))
+        chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0]), dora))
     dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
     if not 0.0 <= dropout < 1.0:
         raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
@@ -186,29 +201,37 @@ class LoraAdapter:
 
     Args:
         plan: modules, ranks and scales of the adapter.
-        matrices: A and B of each module, in order: fp32 views of the flat buffer.
+        tensors: A, B and DoRA's magnitudes of each module, in order: fp32 views of the flat buffer.
     """
 
-    def __init__(self, plan: AdapterPlan, matrices: list[torch.Tensor]) -> None:
-        assert len(matrices) == 2 * len(plan.modules)
+    def __init__(self, plan: AdapterPlan, tensors: list[torch.Tensor]) -> None:
         self.plan = plan
-        self.matrices = matrices
+        shapes = {name: shape for adapted in plan.modules for name, shape in adapted.shapes.items()}
+        self._named = {name: tensor.view(shape) for (name, shape), tensor in zip(shapes.items(), tensors, strict=True)}
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Return every matrix by its name in PEFT's file."""
-        names = (name for adapted in self.plan.modules for name in adapted.names)
-        return dict(zip(names, self.matrices, strict=True))
+        """Return every tensor by its name in PEFT's file."""
+        return dict(self._named)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor, in the order of `named`."""
+        return list(self._named.values())
+
+    def of(self, adapted: AdaptedModule) -> list[torch.Tensor]:
+        """Return A, B and DoRA's magnitudes of a module."""
+        return [self._named[name] for name in adapted.shapes]
 
     def initialize(self, seed: int) -> None:
-        """Initialize a new adapter: A uniform (Kaiming with a = sqrt(5)), B zero, with the numbers that PEFT draws.
+        """Initialize A and B: A uniform (Kaiming with a = sqrt(5)), B zero, with the numbers that PEFT draws.
 
         PEFT makes two linear layers for each module, which draw weights of their own, and then draws A anew; the same
         is done here, so that the same seed gives the same start as with transformers and PEFT.
         """
-        triples = zip(self.plan.modules, self.matrices[::2], self.matrices[1::2], strict=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            for adapted, a, b in sorted(triples, key=lambda triple: _turn(triple[0].module)):
+            for adapted in sorted(self.plan.modules, key=lambda adapted: _turn(adapted.module)):
+                a, b = self.of(adapted)[:2]
                 drawn = torch.nn.Linear(adapted.module.columns, adapted.rank, bias=False).weight
                 torch.nn.Linear(adapted.rank, adapted.module.rows, bias=False)
                 torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
@@ -289,7 +312,7 @@ def _turn(module: Module) -> tuple[int, int]:
 
 
 def _path(name: str) -> str:
-    for ending in (".lora_A.weight", ".lora_B.weight"):
+    for ending in (".lora_A.weight", ".lora_B.weight", f".{_MAGNITUDE}"):
         if name.startswith(_PREFIX) and name.endswith(ending):
             return name[len(_PREFIX) : -len(ending)]
     return name

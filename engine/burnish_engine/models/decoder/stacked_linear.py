@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 import torch
 from typing_extensions import override
 
+from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -132,10 +133,21 @@ class StackedLinear:
         stack: sizes and adapters.
         frozen: frozen weight.
         bias_N: bias added to the output, or None.
+        magnitudes: DoRA's magnitudes, or None; never with dropout.
+
+    Attributes:
+        gradients: gradients of the adapters.
+        drop: dropout of the adapters' input, or None.
     """
 
-    def __init__(self, stack: lora_linear.Stack, frozen: FrozenWeight, bias_N: torch.Tensor | None = None) -> None:
-        self.stack, self.frozen, self.bias_N = stack, frozen, bias_N
+    def __init__(
+        self,
+        stack: lora_linear.Stack,
+        frozen: FrozenWeight,
+        bias_N: torch.Tensor | None = None,
+        magnitudes: Magnitudes | None = None,
+    ) -> None:
+        self.stack, self.frozen, self.bias_N, self.magnitudes = stack, frozen, bias_N, magnitudes
         self.gradients = AdapterGradients()
         self.drop: lora_linear.Dropout | None = None
 
@@ -153,6 +165,11 @@ class StackedLinear:
     def rank(self) -> int:
         """Padded rank sum R."""
         return self.stack.R
+
+    @property
+    def is_dora(self) -> bool:
+        """Whether magnitudes scale the outputs."""
+        return self.magnitudes is not None
 
     def new_input(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
         """Allocate an uninitialized `[T, K + R]`; the caller fills its first K columns."""
@@ -174,25 +191,40 @@ class StackedLinear:
             out: tensor to write the result to.
             chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
         """
-        drop = self._drop_of(chunk)
-        return lora_linear.forward(x_TE, self.frozen.buffer(), self.stack, bias_N=self.bias_N, out=out, drop=drop)
+        matrix, bias = self.frozen.buffer(), self.bias_N if self.magnitudes is None else None
+        y_TN = lora_linear.forward(x_TE, matrix, self.stack, bias_N=bias, out=out, drop=self._drop_of(chunk))
+        if self.magnitudes is not None:
+            self.magnitudes.follow(matrix)
+            self.magnitudes.scale_(y_TN)
+            if self.bias_N is not None:
+                y_TN += self.bias_N
+        return y_TN
 
     def input_gradient(self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
         Args:
-            dy_TE: tensor from `new_gradient`, its first N columns filled; dY·sB is written into the others.
+            dy_TE: tensor from `new_gradient`, its first N columns filled; dY·sB is written into the others, and
+                magnitudes scale the first.
             wanted: whether the gradient is needed (False where nothing below is trained); dY·sB is computed all the
                 same.
             chunk: same as in `forward`.
         """
         if not wanted and not self.rank:
             return None
+        if self.magnitudes is not None:
+            self.magnitudes.scale_(dy_TE[:, : self.outputs])
         matrix, drop = self.frozen.buffer(), self._drop_of(chunk)
         return lora_linear.input_gradient(dy_TE, matrix, self.stack, needs_dx=wanted, drop=drop)
 
     def accumulate(
-        self, dy_TE: torch.Tensor, x_TK: torch.Tensor | None, xa_TR: torch.Tensor | None, *, chunk: int = 0
+        self,
+        dy_TE: torch.Tensor,
+        x_TK: torch.Tensor | None,
+        xa_TR: torch.Tensor | None,
+        *,
+        chunk: int = 0,
+        magnitudes: bool = True,
     ) -> None:
         """Add the adapter gradients of this micro-batch to `gradients`.
 
@@ -201,9 +233,14 @@ class StackedLinear:
             x_TK: input of the stack; None where A's gradients are accumulated already (never with dropout).
             xa_TR: XAᵀ of the forward pass; None where B's gradients are accumulated already.
             chunk: same as in `forward`.
+            magnitudes: whether the magnitudes' gradients are still to be accumulated.
         """
         if not self.rank:
             return
+        if self.magnitudes is not None and magnitudes:
+            assert x_TK is not None
+            assert xa_TR is not None
+            self.magnitudes.accumulate_again(dy_TE[:, : self.outputs], x_TK, xa_TR, self.frozen.buffer())
         found, adapters, firsts = self.gradients, self.stack.adapters, self.stack.firsts
         dy_TN, dxa_TR = dy_TE[:, : self.outputs], dy_TE[:, self.outputs :]
         if x_TK is not None and xa_TR is not None:

@@ -19,7 +19,14 @@ _STACKS: dict[StackName, frozenset[str]] = {
 }
 ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
+MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
+"""Kinds of matrices that mix tokens otherwise than by attention."""
 _ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
+
+
+def is_in_4_bits(matrix: Matrix) -> bool:
+    """Whether training with 4-bit weights on the plain path keeps a matrix of a decoder layer in 4 bits."""
+    return matrix.form == "linear" and matrix.kind != ROUTER
 
 
 def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:

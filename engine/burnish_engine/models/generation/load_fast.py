@@ -11,7 +11,7 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, NO_ADAPTER, LoraAdapter, read_plan
 from burnish_engine.models.decoder.lora_adapter import why_not_fast as why_not_fast_adapter
 from burnish_engine.models.device.precision import DTYPES
@@ -97,11 +97,13 @@ def device_problem(device: torch.device) -> str:
 
 
 def _load_compute_copies(loaded: LoadedDecoder, adapter: Path) -> None:
-    """Write the adapter in the compute dtype into the matrices; its fp32 weights are not kept."""
+    """Write the adapter in the compute dtype into the matrices; of its fp32 weights, DoRA's magnitudes are kept."""
     layout = FlatLayout(loaded.segments, loaded.compute_buffer.device)
     flat = torch.zeros(layout.total, dtype=torch.float32, device=loaded.compute_buffer.device)
-    LoraAdapter(loaded.plan, layout.views(flat)).load(adapter)
+    tensors = LoraAdapter(loaded.plan, layout.views(flat))
+    tensors.load(adapter)
     write_compute_copies(layout, flat, loaded.compute_buffer)
+    connect_magnitudes(loaded, LoraAdapter(loaded.plan, [tensor.clone() for tensor in tensors.tensors]))
 
 
 def _config(adapter: Path) -> dict[str, object]:

@@ -34,6 +34,8 @@ class Sampling:
             raise UsageError(f"The temperature is {self.temperature}.", "Give a number from 0 (greedy) to 100.")
         if not 0.0 < self.top_p <= 1.0:
             raise UsageError(f"top_p is {self.top_p}.", "Give a number above 0, at most 1.")
+        if self.seed < 0:
+            raise UsageError(f"The seed is {self.seed}.", "Give 0 or a whole number above it.")
 
 
 @dataclass(frozen=True)

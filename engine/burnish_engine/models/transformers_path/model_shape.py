@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +13,11 @@ import torch
 
 from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.checkpoint.meta_model import meta_model
+from burnish_engine.models.checkpoint.meta_model import made_names, meta_model
 from burnish_engine.models.checkpoint.spec import rough_spec
-from burnish_engine.models.families.matrices import ROUTER
+from burnish_engine.models.families.matrices import ROUTER, is_in_4_bits
+from burnish_engine.models.transformers_path.mixer_memory import kept_by_mixers
+from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear, stored_weight
 from burnish_engine.models.transformers_path.peft_import import import_peft
 
 _SIZES = (
@@ -70,7 +73,7 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
     left_out = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     head = model.get_output_embeddings()
     left_out |= {id(head.weight)} if hasattr(head, "weight") else set()
-    named = [(path, value) for path, value in model.named_parameters() if _is_matrix(path, value)]
+    named = [(path, value) for path, value in _weights_of(model, modules) if _is_matrix(path, value)]
     paths = [path for path, _ in named]
     decoder = _decoder_path(model, modules, paths)
     model_type = str(getattr(model.config, "model_type", ""))
@@ -81,8 +84,47 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
         layer, name = _place(path, decoder)
         kind = _kind(path, name, paths)
         owner = modules[path.rpartition(".")[0]]
-        found.append(PlacedMatrix(path, layer, _matrix(name, kind, owner, value, model_type), value))
+        stored = stored_weight(owner) if isinstance(owner, Nf4Linear) else value
+        found.append(PlacedMatrix(path, layer, _matrix(name, kind, owner, value, model_type), stored))
     return found
+
+
+def quantize_base(model: Any, device: torch.device) -> Any:
+    """Keep the linear layers of a frozen model's decoder layers in NF4 and bring all of it to a device.
+
+    Experts that are stacked in one parameter, routers, embeddings and head stay as they are.
+
+    Args:
+        model: model in the memory of the host, so that the device never holds its 16-bit weights.
+        device: device that computes.
+    """
+    for name in quantized_modules(model):
+        place, _, last = name.rpartition(".")
+        parent = model.get_submodule(place)
+        setattr(parent, last, Nf4Linear(getattr(parent, last), device))
+    return model.to(device)
+
+
+def quantized_modules(model: Any) -> list[str]:
+    """Return the names of the linear layers that `quantize_base` keeps in NF4."""
+    return [
+        one.module
+        for one in placed_matrices(model)
+        if one.layer is not None
+        and is_in_4_bits(one.matrix)
+        and type(model.get_submodule(one.module)) is torch.nn.Linear
+    ]
+
+
+def _weights_of(model: Any, modules: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a model's parameters; for a layer in NF4 a tensor of the shape of its weight, under the weight's name."""
+    for path, value in model.named_parameters():
+        place = path.rpartition(".")[0]
+        owner = modules[place]
+        if not isinstance(owner, Nf4Linear):
+            yield path, value
+        elif value is owner.stored:
+            yield f"{place}.weight", torch.empty(owner.out_features, owner.in_features, device="meta")
 
 
 def inside_and_outside(matrices: list[PlacedMatrix]) -> tuple[list[Matrix], list[Matrix]]:
@@ -108,7 +150,7 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
         if isinstance(module, ParamWrapper):
             reached.add(id(module.get_param()))
         elif isinstance(module, LoraLayer):
-            reached.add(id(module.get_base_layer().weight))
+            reached.add(id(stored_weight(module.get_base_layer())))
     inside = [one for one in matrices if one.layer is not None]
     return count_coverage((one.matrix, id(one.value) in reached) for one in inside)
 
@@ -137,20 +179,29 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
     model = meta_model(read)
     inner = model.config.get_text_config()
     sizes = {key: _size_of(inner, key) for key in _SIZES}
-    matrices = placed_matrices(model)
-    sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices)
+    made = made_names(model)
+    matrices = [_with_storage(one, made) for one in placed_matrices(model)]
+    sizes["intermediate_size"] = sizes["intermediate_size"] or _widest(matrices) or sizes["hidden_size"]
+    if not any(one.matrix.kind == "attention" for one in matrices):  # such as Mamba, whose configs have no heads
+        sizes["num_attention_heads"] = sizes["num_attention_heads"] or 1
     rough = rough_spec({key: value for key, value in sizes.items() if value is not None} | {"model_type": "unknown"})
     if rough is None:
         return None
+    kept = kept_by_mixers(model, matrices, rough.hidden_size)
     by_layer: dict[int, list[Matrix]] = {}
     for one in matrices:
         if one.layer is not None:
             by_layer.setdefault(one.layer, []).append(one.matrix)
     layers = [
         rough.layers[0].model_copy(
-            update={"matrices": tuple(of_layer), "feed_forward": _feed_forward(of_layer), "kind": _layer_kind(of_layer)}
+            update={
+                "matrices": tuple(of_layer),
+                "feed_forward": _feed_forward(of_layer),
+                "kind": _layer_kind(of_layer),
+                "mixer_kept": kept.get(number),
+            }
         )
-        for _, of_layer in sorted(by_layer.items())
+        for number, of_layer in sorted(by_layer.items())
     ]
     return rough.model_copy(
         update={
@@ -160,6 +211,13 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
             "outside": tuple(one.matrix for one in matrices if one.layer is None),
         }
     )
+
+
+def _with_storage(placed: PlacedMatrix, made: set[str]) -> PlacedMatrix:
+    """Return a matrix that says whether files hold it as a tensor of its own."""
+    if placed.path not in made:
+        return placed
+    return replace(placed, matrix=placed.matrix.model_copy(update={"stored": False}))
 
 
 def _size_of(config: Any, key: str) -> Any:
@@ -231,7 +289,7 @@ def _feed_forward(matrices: list[Matrix]) -> str:
 
 
 def _layer_kind(matrices: list[Matrix]) -> str:
-    return "attention" if any("attention" in one.kind for one in matrices) else "short_convolution"
+    return "attention" if any(one.kind == "attention" for one in matrices) else "short_convolution"
 
 
 def _widest(matrices: list[PlacedMatrix]) -> int:

@@ -39,6 +39,7 @@ def _summary(run: StoredRun, waiting: Mapping[Path, str]) -> RunSummary:
         notes=_notes(run.paths),
         waits_for=waiting.get(run.paths.root, "") if run.status == "queued" else "",
         export=read_export_job(run.paths),
+        process_end=run.process_end,
     )
 
 

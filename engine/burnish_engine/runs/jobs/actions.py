@@ -50,7 +50,7 @@ def run_detached(paths: RunPaths, *, anyway: bool = False) -> None:
     """
     arguments = ["runs", "resume", str(paths.root), "--queue", *(["--anyway"] if anyway else [])]
     try:
-        start_detached(arguments, paths.stdout_log, paths.stderr_log)
+        start_detached(arguments, paths.stdout_log, paths.stderr_log, paths.process_end)
     except OSError as error:
         raise cannot_write(paths.root, error) from error
 

@@ -177,7 +177,7 @@ def _start(entry: QueueEntry) -> int | None:
     try:
         open_run(entry.run)
         arguments = ["runs", "resume", str(run.root), "--wait", *(["--anyway"] if entry.anyway else [])]
-        return start_detached(arguments, run.stdout_log, run.stderr_log)
+        return start_detached(arguments, run.stdout_log, run.stderr_log, run.process_end)
     except (BurnishError, OSError) as error:
         with suppress(BurnishError, OSError):
             failed = {

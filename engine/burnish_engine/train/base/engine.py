@@ -21,6 +21,14 @@ from burnish_engine.models.generation.sampling import GeneratedReply
 TrainedKind = Literal["adapter", "model"]
 """Kind of training: an adapter, or every weight of the model. It also names the folder that holds the result."""
 
+CountListener = Callable[[int], object]
+"""Function that is told how many items are done."""
+
+
+def ignore_count(_done: int) -> None:
+    """Do nothing with a count."""
+
+
 SMALLEST = "smallest"
 """Name of the memory plan that takes the least memory; each engine has its own."""
 
@@ -185,8 +193,13 @@ class Engine(Protocol):
         """Yield the results that arrived since the last call, in order; with `wait`, those of all queued steps."""
         ...
 
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
-        """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens."""
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
+        """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens.
+
+        `progress` is told the number of documents read so far.
+        """
         ...
 
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:

@@ -34,7 +34,7 @@ from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends, device_problem
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.engine import SMALLEST, Engine, StepResult, TrainedKind
+from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast.fast_evaluate import held_out_loss, sequence_log_probs
@@ -125,9 +125,9 @@ class FastEngine(Engine):
         self.model = make_trainable(loaded, recipe.masking, section.seed, section)
         if adapter:
             self.model.adapter.load(adapter)
+            self.model.write_compute_copies()
         else:
-            self.model.adapter.initialize(section.seed)
-        self.model.optimizer.write_compute_copies()
+            self.model.initialize(section.seed)
         self.use_plan(plan)
         self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
 
@@ -221,7 +221,7 @@ class FastEngine(Engine):
             with self._on_stream():
                 optimizer.param.copy_(weights)
                 self.model.restore(state)
-                optimizer.write_compute_copies()
+                self.model.write_compute_copies()
 
         return put_back
 
@@ -279,10 +279,13 @@ class FastEngine(Engine):
         return self._trainer.results(wait=wait) if self._trainers else iter(())
 
     @override
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
         layout = self._evaluation_layout(documents, budget)
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            return held_out_loss(self.model.loaded.decoder, documents, min(budget, layout.capacity), layout)
+            budget = min(budget, layout.capacity)
+            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
 
     @override
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
@@ -298,19 +301,24 @@ class FastEngine(Engine):
     @contextmanager
     def without_adapter(self) -> Iterator[None]:
         """Switch the adapter off inside."""
-        optimizer = self.model.optimizer
+        optimizer, decoder = self.model.optimizer, self.model.loaded.decoder
         with self._on_stream():
-            # The compute copies of the Bs: without them the As do nothing.
-            compute_copies = optimizer.layout.compute_copies(optimizer.compute_buffer)[1::2]
-            kept = [compute_copy.clone() for compute_copy in compute_copies]
-            for compute_copy in compute_copies:
+            # The compute copies of the Bs: without them the As do nothing. And DoRA's factors.
+            names = self.model.adapter.named()
+            copies = zip(names, optimizer.layout.compute_copies(optimizer.compute_buffer), strict=True)
+            away = [compute_copy for name, compute_copy in copies if ".lora_B." in name]
+            kept = [compute_copy.clone() for compute_copy in away]
+            for compute_copy in away:
                 compute_copy.zero_()
+            for magnitudes in decoder.magnitudes:
+                magnitudes.neutralize()
         try:
             yield
         finally:
             with self._on_stream():
-                for compute_copy, value in zip(compute_copies, kept, strict=True):
+                for compute_copy, value in zip(away, kept, strict=True):
                     compute_copy.copy_(value)
+            decoder.expire_magnitudes()
 
     def _evaluation_layout(self, documents: Sequence[Document], budget: int) -> BucketLayout:
         layout = max(self._layouts, key=lambda one: one.capacity)

@@ -13,6 +13,7 @@ from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.fast.packed_batch import BatchCounts, BatchFields, BucketLayout, fill_buffer
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
@@ -20,7 +21,11 @@ from burnish_kernels.cross_entropy import op as cross_entropy
 
 @torch.no_grad()
 def held_out_loss(
-    decoder: Decoder, documents: Sequence[Document], budget: int, layout: BucketLayout
+    decoder: Decoder,
+    documents: Sequence[Document],
+    budget: int,
+    layout: BucketLayout,
+    progress: CountListener = ignore_count,
 ) -> tuple[float, int]:
     """Compute the mean cross entropy per supervised token (nats), and count those tokens.
 
@@ -29,15 +34,20 @@ def held_out_loss(
         documents: held-out documents.
         budget: tokens per forward pass, at most the layout's capacity.
         layout: bucket layout of the passes; training's own, whose kernels are loaded already.
+        progress: function that is told the number of documents read so far.
     """
     total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
-    count = 0
+    count = read = 0
     with _without_dropout(decoder):
         for batch in held_out_batches(documents, budget):
             fields, counts = _upload(decoder, layout, batch)
             count += counts.supervised
+            summed = torch.zeros_like(total)
             for loss_C in _losses(decoder, layout, fields, counts.head_chunks):
-                total += loss_C.double().sum()
+                summed += loss_C.double().sum()
+            total += summed
+            read += len(batch.rows)
+            progress(read)
     return (float(total) / count if count else float("nan")), count
 
 

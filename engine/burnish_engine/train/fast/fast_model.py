@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
-from burnish_engine.models.decoder.decoder_load import LoadedDecoder
+from burnish_engine.models.decoder.decoder_load import LoadedDecoder, connect_magnitudes
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.train.optimizers.flat_step import (
     averaged,
@@ -68,10 +69,31 @@ class TrainableDecoder:
             KeyError: The tensors belong to another adapter.
         """
         restore_flat(self.optimizer, list(self.adapter.named()), tensors)
+        self.loaded.decoder.expire_magnitudes()
 
-    def averaged(self) -> AbstractContextManager[bool]:
+    @contextmanager
+    def averaged(self) -> Iterator[bool]:
         """Swap in the weights to evaluate and save, for masters and compute copies; see `Optimizers.averaged`."""
-        return averaged(self.optimizer)
+        try:
+            with averaged(self.optimizer) as others:
+                self.loaded.decoder.expire_magnitudes()
+                yield others
+        finally:
+            self.loaded.decoder.expire_magnitudes()
+
+    @torch.no_grad()
+    def initialize(self, seed: int) -> None:
+        """Fill the masters of a new adapter, and all that follows from them."""
+        self.adapter.initialize(seed)
+        for magnitudes in self.loaded.decoder.magnitudes:
+            magnitudes.start()
+        self.write_compute_copies()
+
+    @torch.no_grad()
+    def write_compute_copies(self) -> None:
+        """Write the compute copies from the masters; the next pass computes DoRA's factors from both."""
+        self.optimizer.write_compute_copies()
+        self.loaded.decoder.expire_magnitudes()
 
 
 def make_trainable(
@@ -94,20 +116,21 @@ def make_trainable(
     device = loaded.decoder.device
     layout = FlatLayout(loaded.segments, device)
     section, masking = section or TrainSection(), masking or MaskingSection()
-    # The segments are A and B of one module after the other.
-    rates = [1.0, section.lora_plus_ratio] * (len(layout.segments) // 2)
-    names = [name for adapted in loaded.plan.modules for name in adapted.names]
+    shapes = {name: shape for adapted in loaded.plan.modules for name, shape in adapted.shapes.items()}
+    names, vectors = list(shapes), [index for index, shape in enumerate(shapes.values()) if len(shape) == 1]
+    rates = [section.lora_plus_ratio if ".lora_B." in name else 1.0 for name in names]
     scale = FIRST_LOSS_SCALE if loaded.compute_buffer.dtype == torch.float16 else 1.0
     masked = masking.is_active
-    segments = TrainedSegments(layout, loaded.compute_buffer, names, rates, loss_scale=scale)
+    segments = TrainedSegments(
+        layout, loaded.compute_buffer, names, rates, vectors, shapes=list(shapes.values()), loss_scale=scale
+    )
     optimizer = make_flat_step(section, segments, masked=masked)
-    draws = [index // 2 if masking.share == "pair" else index for index in range(len(names))]
     if masked:
-        mask(optimizer, masking, seed, draws)
+        pairs = [pair for pair, adapted in enumerate(loaded.plan.modules) for _ in adapted.shapes]
+        mask(optimizer, masking, seed, pairs if masking.share == "pair" else list(range(len(names))))
     adapter = LoraAdapter(loaded.plan, layout.views(optimizer.param))
     dropout_seed = torch.zeros(1, dtype=torch.int64, device=device)
-    gradients = layout.views(optimizer.grad)
-    places = {adapted.module: index for index, adapted in enumerate(loaded.plan.modules)}
+    gradients = LoraAdapter(loaded.plan, layout.views(optimizer.grad))
     stacks: dict[tuple[int, str], Any] = {}
     for layer in loaded.decoder.layers:
         for position, (name, stack) in enumerate(layer.weights.stacks.items()):
@@ -115,8 +138,10 @@ def make_trainable(
             if loaded.plan.dropout:
                 stream = _STREAMS_PER_STACK * (len(layer.stacks) * layer.shape.index + position)
                 stack.drop = Dropout(loaded.plan.dropout, dropout_seed, stream)
-    for module, index in sorted(places.items(), key=lambda item: item[0].first_row):
-        stack = stacks[module.layer, module.stack]
-        stack.gradients.a.append(gradients[2 * index])
-        stack.gradients.b.append(gradients[2 * index + 1])
+    for adapted in sorted(loaded.plan.modules, key=lambda adapted: adapted.module.first_row):
+        stack = stacks[adapted.module.layer, adapted.module.stack]
+        a, b = gradients.of(adapted)[:2]
+        stack.gradients.a.append(a)
+        stack.gradients.b.append(b)
+    connect_magnitudes(loaded, adapter, gradients)
     return TrainableDecoder(loaded, optimizer, adapter, dropout_seed)

@@ -178,6 +178,7 @@ class FastTrainer:
                 with whole_update():
                     optimizer.step()
                 self._updated = True
+            self.model.loaded.decoder.expire_magnitudes()
         self._results.push(facts, optimizer.status, self._loss_sum)
         self._loss_sum.zero_()
 

@@ -45,13 +45,13 @@ class FastProbe(EngineProbe):
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)
                 norms = torch.stack([view.norm() for view in gradients]) / scale
-                zero = torch.stack([(matrix == 0).all() for matrix in self._model.adapter.matrices])
+                zero = torch.stack([(tensor == 0).all() for tensor in self._model.adapter.tensors])
                 found = torch.cat([loss, norms, zero.to(loss.dtype)]).tolist()
         finally:
             with trainer.on_stream():
                 optimizer.grad.zero_()
         names = list(self._model.adapter.named())
-        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in range(2)]
+        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in adapted.shapes]
         parts = {
             name: TensorAudit(group, norm, bool(empty))
             for name, group, norm, empty in zip(

@@ -59,7 +59,12 @@ class RunInputs:
         source = open_model(recipe.model.path)
         tokenizer = load_tokenizer(source)
         recorder.phase("preparing")
-        data = prepare(with_own_template(paths, recipe), tokenizer, order=order)
+
+        def rows(_what: str, done: int, total: int) -> None:
+            if done:
+                recorder.progress(done, total)
+
+        data = prepare(with_own_template(paths, recipe), tokenizer, order=order, progress=rows)
         for message in data.facts.warnings:
             recorder.warn("data", message)
         if fresh:

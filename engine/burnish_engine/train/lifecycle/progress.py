@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -33,6 +33,7 @@ class Tally:
         micro_batches: micro-batches of the steps whose results have arrived.
         tokens: real tokens of these.
         saved_step: steps in the newest checkpoint of the loaded engine; -1 where it has none.
+        saved_at: when that was written or loaded, on the monotonic clock; where it has none, when the run began here.
         measure: measurements of memory and speed; None before the run uses its device.
     """
 
@@ -40,6 +41,7 @@ class Tally:
     micro_batches: int = 0
     tokens: int = 0
     saved_step: int = -1
+    saved_at: float = field(default_factory=time.monotonic)
     measure: Measure | None = None
 
     def go_to(self, position: Position | None) -> None:
@@ -47,7 +49,11 @@ class Tally:
         self.step = position.step if position else 0
         self.micro_batches = position.micro_batches if position else 0
         self.tokens = position.tokens if position else 0
-        self.saved_step = position.step if position else -1
+        self.saved(position.step if position else -1)
+
+    def saved(self, step: int) -> None:
+        """Note that the newest checkpoint is the one of this step; -1: there is none."""
+        self.saved_step, self.saved_at = step, time.monotonic()
 
 
 class StepRecorder:

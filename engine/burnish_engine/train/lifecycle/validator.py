@@ -36,12 +36,13 @@ class Validator:
         if not self._inputs.held_out:
             return None
         began = time.perf_counter()
+        rows, budget = self._inputs.held_out, self._recipe.train.micro_batch_tokens
         pairs: dict[str, float] = {}
         if self._recipe.preference.learns_pairs:
             loss, count, means = self._pair_loss(engine)
             pairs = asdict(means)
         else:
-            loss, count = engine.held_out_loss(self._inputs.held_out, self._recipe.train.micro_batch_tokens)
+            loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
         seconds = time.perf_counter() - began
         self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **pairs))
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)

@@ -32,8 +32,18 @@ from burnish_engine.models.transformers_path.model_shape import (
     inside_and_outside,
     measured_coverage,
     placed_matrices,
+    quantize_base,
 )
-from burnish_engine.train.base.engine import SMALLEST, Engine, PairMeans, StepResult, TrainedKind, whole_update
+from burnish_engine.train.base.engine import (
+    SMALLEST,
+    CountListener,
+    Engine,
+    PairMeans,
+    StepResult,
+    TrainedKind,
+    ignore_count,
+    whole_update,
+)
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.leaks import choose_rows
 from burnish_engine.train.base.random_state import snapshot_random_state
@@ -71,7 +81,9 @@ class PlainEngine(Engine):
             self._whole = WholeModel(open_model(str(adapter)) if adapter else spec.source, spec.precision, device)
             base = self._whole.model
         else:
-            base = plain.load_base(spec.source, spec.precision, device)
+            in_4_bits = recipe.model.quantize == "nf4"
+            base = plain.load_base(spec.source, spec.precision, torch.device("cpu") if in_4_bits else device)
+            base = quantize_base(base, device) if in_4_bits else base
         placed = placed_matrices(base)
         self._note_idle_settings(placed, recipe, fresh=adapter is None)
         rows = [row.input_ids for row in choose_rows(spec.stream.documents)]
@@ -226,9 +238,13 @@ class PlainEngine(Engine):
         return iter(found)
 
     @override
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
         with self._averaged():
-            return held_out_loss(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+            return held_out_loss(
+                self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
+            )
 
     @override
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:

@@ -50,13 +50,20 @@ class CheckpointWriter:
         position = self._position(engine, rollback)
         self.recorder.sync()
         written = checkpoints.save_checkpoint(folder, engine, position, self.setup.device)
-        self.tally.saved_step = step
+        self.tally.saved(step)
         if not self.guard.watch.suspects(step):  # else the run may have to go back to an older one
             checkpoints.prune_checkpoints(folder, self.setup.recipe.train.keep_checkpoints)
         if self.early.is_on:
             self.early.prune(read_record(kept).best.step for kept in checkpoints.positions(folder))
         path = written.relative_to(self.setup.paths.root).as_posix()
         self.recorder.emit(CheckpointSaved(step=step, path=path, seconds=time.perf_counter() - began))
+
+    def is_due(self) -> bool:
+        """Whether the run shall be saved after the present step: by its number, or because the last save is old."""
+        train, tally = self.setup.recipe.train, self.tally
+        by_steps = train.checkpoint_every and tally.step % train.checkpoint_every == 0
+        minutes = train.checkpoint_minutes
+        return bool(by_steps or (minutes and time.monotonic() - tally.saved_at >= 60 * minutes))
 
     def _position(self, engine: Engine, rollback: CardRollback | None) -> checkpoints.Position:
         setup, tally = self.setup, self.tally

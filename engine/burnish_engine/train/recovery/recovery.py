@@ -25,7 +25,15 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.engine import SMALLEST, Engine, HalfUpdatedError, StepResult, TrainedKind
+from burnish_engine.train.base.engine import (
+    SMALLEST,
+    CountListener,
+    Engine,
+    HalfUpdatedError,
+    StepResult,
+    TrainedKind,
+    ignore_count,
+)
 from burnish_engine.train.base.random_state import snapshot_random_state
 
 _Result = TypeVar("_Result")
@@ -136,8 +144,10 @@ class RecoveringEngine(Engine):
         yield from self._engine.results(wait=wait)
 
     @override
-    def held_out_loss(self, documents: Sequence[Document], budget: int) -> tuple[float, int]:
-        return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget))
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
+        return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget, progress))
 
     @override
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:

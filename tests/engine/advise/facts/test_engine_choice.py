@@ -73,7 +73,7 @@ def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, 
     chosen = choose_engine(recipe, spec, None, "fp32", config)
     assert chosen.fast == (made.kind == "Fast")
     assert ([chosen.note] if chosen.note else []) == made.notes
-    assert chosen.nf4 == (chosen.fast and (quantize == "nf4" or source.stored_quantized))
+    assert chosen.nf4 == (quantize == "nf4" or (chosen.fast and source.stored_quantized))
     assert is_nf4(recipe, config) == (quantize == "nf4" or name == "stored-nf4")
 
 
@@ -92,7 +92,7 @@ def test_a_model_of_the_catalog_is_judged_by_its_shape():
 
 
 def test_fp16_is_refused_where_the_plain_engine_would_train():
-    recipe = Recipe(train=TrainSection(precision="fp16"), adapter=AdapterSection(method="dora"))
+    recipe = Recipe(train=TrainSection(precision="fp16"), adapter=AdapterSection(method="full"))
     with pytest.raises(UsageError, match="fp16"):
         choose_engine(recipe, decoder_spec(LLAMA), None, "fp16")
 

@@ -121,10 +121,11 @@ def test_a_single_odd_run_moves_nothing():
 
 def test_new_runs_count_more_than_old_ones():
     for when in range(10):
-        past(when, speed=0.5)
+        past(when, held=1.01, speed=0.5)
     for when in range(10, 15):
-        past(when, speed=2.0)
-    assert calibration(device_key(planned()), "fast", "bf16").speed == pytest.approx(2.0)
+        past(when, held=1.2, speed=2.0)
+    found = calibration(device_key(planned()), "fast", "bf16")
+    assert (found.held, found.speed) == (pytest.approx(1.2), pytest.approx(2.0))
 
 
 @pytest.mark.parametrize(

@@ -115,5 +115,5 @@ def test_a_plan_tells_it_once_and_in_words():
 
 
 def test_old_runs_without_the_decision_are_told_the_usual():
-    assert next_export([]) == "--quant Q8_0"
+    assert next_export([]) == "--to gguf"
     assert export_text([]) == ""

@@ -26,9 +26,9 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 from burnish_engine.models.families import family
 from burnish_engine.models.host_memory.offloader import Offloader
@@ -60,11 +60,13 @@ FAMILIES = {
     "gemma3_text": {"sliding_window": 32, "query_pre_attn_scalar": 64, "hidden_activation": "gelu_pytorch_tanh"},
     "phi3": {},
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
+    "olmo2": {},
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
 }
 ADAPTERS = {
     "all": AdapterSection(rank=8, targets=["all-linear"]),
     "some": AdapterSection(rank=24, targets=["q_proj", "v_proj", "up_proj", "down_proj", "in_proj", "w1", "w2"]),
+    "dora": AdapterSection(rank=8, method="dora"),
 }
 
 
@@ -80,7 +82,10 @@ def spec_of(name):
 
 def build(spec, section, dtype=torch.float32, **options):
     plan = plan_adapter(section, family(spec.family).modules(spec))
-    return build_decoder(RandomWeights(spec, CPU), spec, DecoderOptions(dtype, CPU, TOKENS, plan, **options))
+    loaded = build_decoder(RandomWeights(spec, CPU), spec, DecoderOptions(dtype, CPU, TOKENS, plan, **options))
+    shapes = [shape for adapted in plan.modules for shape in adapted.shapes.values()]
+    connect_magnitudes(loaded, LoraAdapter(plan, [torch.ones(shape) for shape in shapes]))
+    return loaded
 
 
 def kept_cases():
@@ -181,6 +186,7 @@ def outside(loaded):
     for layer in decoder.layers:
         tensors += layer.weights.vectors.values()
         tensors += [stack.bias_N for stack in layer.stacks if stack.bias_N is not None]
+    tensors += [tensor for one in decoder.magnitudes for tensor in (one.scale_N, one.frozen_N)]
     for tensor in tensors:
         found[tensor.data_ptr()] = tensor.nbytes
     return sum(found.values())
@@ -397,7 +403,7 @@ def test_the_bound_by_counts_alone_is_one(name, rows, tile):
     memory = memory_of(run(Recipe(), spec, MicroBatchSize(rows, rows), nf4=True))
     counts = level_mixes(spec.num_layers, tuple(level for level in LEVEL_NAMES if level != "all"))
     for chunk in (256, 4096):
-        least = memory.least_totals(counts.astype(float), PlanOptions(tile, chunk))
+        least = memory.least_totals(counts.astype(float), [PlanOptions(tile, chunk)])[0]
         for clear in (0, 4):
             assert (least <= memory.totals(arrange_layers(counts, clear), PlanOptions(tile, chunk))).all()
 

@@ -23,6 +23,7 @@ from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 from burnish_engine.models.transformers_path.plain import attach_adapter
 from burnish_engine.train.optimizers.optimizer import make_optimizer
@@ -141,6 +142,75 @@ def test_attention_without_a_fused_kernel_keeps_every_pair_of_tokens(dtype):
     assert square / (2 * 128**2) == pytest.approx(predicted, rel=0.15)
 
 
+FULL = AdapterSection(method="full")
+SMALL = {"vocab_size": 200, "hidden_size": 128}
+HEADS = {"intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+MAMBA_2 = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 32, "mamba_chunk_size": 32}
+MIXERS = {
+    "mamba": {"state_size": 16},
+    "mamba2": {"state_size": 32, "num_heads": 8, "head_dim": 32, "n_groups": 1, "chunk_size": 32},
+    "jamba": {**HEADS, "num_experts": 1, "attn_layer_period": 9, "attn_layer_offset": 8},
+    "granitemoehybrid": {**HEADS, **MAMBA_2, "num_local_experts": 0, "shared_intermediate_size": 256},
+    "falcon_h1": {**HEADS, **MAMBA_2, "mamba_d_ssm": 256},
+}
+"""Architectures whose layers are, or contain, state spaces; those of Falcon H1 attend as well."""
+
+
+def mixing_model(name, layers, dtype):
+    kinds = {"layer_types": ["mamba"] * layers} if name == "granitemoehybrid" else {}
+    config = AutoConfig.for_model(name, **SMALL, **MIXERS[name], **kinds, num_hidden_layers=layers)
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=dtype), config
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "whole"),
+    [
+        ("mamba", torch.bfloat16, False),
+        ("mamba2", torch.float32, True),
+        ("jamba", torch.float32, False),
+        ("granitemoehybrid", torch.float32, False),
+        ("falcon_h1", torch.bfloat16, True),
+    ],
+)
+def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, dtype, whole):
+    section = FULL if whole else AdapterSection(rank=4, targets=["all-linear"])
+    held = []
+    for layers in (2, 3):
+        model, config = mixing_model(name, layers, dtype)
+        tuned = model.train() if whole else attach_adapter(model.requires_grad_(False), section, seed=0).train()
+        left_out, storages = {value.data_ptr() for value in tuned.parameters()}, {}
+
+        def pack(tensor, left_out=left_out, storages=storages):
+            if tensor.data_ptr() not in left_out:
+                storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            logits = tuned(input_ids=torch.full((1, 64), 7), use_cache=False).logits
+        assert logits.requires_grad
+        held.append(sum(size for size, _ in storages.values()))
+    recipe, spec = Recipe(adapter=section, train=TrainSection(pack=False)), measured_spec(config.to_dict())
+    predicted = layer_kept_bytes(recipe, spec, spec.layers[-1], 64, dtype.itemsize)
+    assert predicted == pytest.approx(held[1] - held[0], rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["mamba", "granitemoehybrid"])
+def test_a_pass_through_state_spaces_takes_what_is_predicted(name):
+    model, config = mixing_model(name, 3, torch.float32)
+    section = AdapterSection(rank=4, targets=["all-linear"])
+    tuned = attach_adapter(model.requires_grad_(False), section, seed=0).train()
+    ids = torch.full((1, 64), 7)
+    with LiveBytes() as live:
+        for value in tuned.parameters():
+            live._see(value.untyped_storage())
+        functional.cross_entropy(tuned(input_ids=ids, use_cache=False).logits[0].float(), ids[0]).backward()
+    recipe = Recipe(adapter=section, train=TrainSection(pack=False))
+    made = plain_memory(recipe, measured_spec(config.to_dict()), MicroBatchSize(64, 64), cuda=False, precision="fp32")
+    predicted = sum(part.bytes for part in made if part.name not in {"allocator", "libraries", "optimizer"})
+    assert 0.97 < predicted / live.peak < 1.3
+
+
 def spec_of(family="llama"):
     config = AutoConfig.for_model(family, **SHAPE, **FAMILIES[family], num_hidden_layers=4)
     return decoder_spec(config.to_dict())
@@ -181,7 +251,6 @@ def test_caches_grow_with_the_passes_of_a_processor_up_to_a_limit():
     assert on_gpu[0] == on_gpu[1]
 
 
-FULL = AdapterSection(method="full")
 TIED = {"vocab_size": 1200, "tie_word_embeddings": True}
 UNTIED = {"vocab_size": 6000, "tie_word_embeddings": False}
 

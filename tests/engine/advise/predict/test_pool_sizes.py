@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.advise.predict.pool_sizes import backward_pool_sizes, forward_pool_sizes, inputs_in_flight
+from burnish_engine.advise.predict.pool_sizes import backward_pool_sizes, forward_pool_sizes
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.models.host_memory.offloader import Offloader
 
@@ -37,7 +37,7 @@ def test_counted_as_taken(plan):
     levels, offloader = np.array([[LEVEL_NAMES.index(level) for level in plan]], dtype=np.int8), AsOnAGpu()
     layers = [NAMES.get(level, {}) for level in plan]
     offloader.begin(layers, torch.empty(4, 1))
-    counted = forward_pool_sizes(levels)
+    counted, _ = forward_pool_sizes(levels)
     there = {name: int(count[0]) for name, count in counted._asdict().items() if count[0]}
     names = {"gate_up": "gate_up_TJ", "attention": "o_TE", "layer_input": "start_TH"}
     assert {names[name]: count for name, count in there.items()} == offloader._pool.counts
@@ -49,7 +49,7 @@ def test_counted_as_taken(plan):
         saved = SimpleNamespace(**tensors, offloaded={})
         offloader.offload(index, saved, tuple(offload_widths))
         kept.append(saved)
-    assert leaves == inputs_in_flight(levels)[0].tolist()
+    assert leaves == forward_pool_sizes(levels)[1][0].tolist()
     offloader.wait_for_copies()
     below = backward_pool_sizes(levels)
     for index in reversed(range(len(plan))):

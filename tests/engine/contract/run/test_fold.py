@@ -193,6 +193,7 @@ def test_warnings_and_refused_commands():
     assert [warning.message for warning in state.warnings.items()] == ["One.", "Two."]
     assert state.refused.detail == "It is paused already."
     assert fold(state, CommandDone(id="2", name="pause", accepted=True, seq=9)).refused is None
+    assert fold(state, started(pid=2).model_copy(update={"seq": 9})).refused is None, "nobody asked the new process"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False))))

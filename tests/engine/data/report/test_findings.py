@@ -10,7 +10,8 @@ from burnish_engine.contract.facts.data_report import RowPlace
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.data.prepare import prepare
+from burnish_engine.data.prepare import inspect_dataset, prepare
+from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.report.findings import row_list_text
 from burnish_engine.data.rows.near_duplicates import earliest_near_duplicates, minhash_bands
 
@@ -291,6 +292,9 @@ def test_replies_labeled_bad_are_left_out_counted_and_never_learned(write_jsonl,
     path, tokenizer = write_jsonl(labeled), make_tokenizer()
     with pytest.raises(DataError, match="does not say what to learn"):
         prepared(path, tokenizer)
+    asks = [DataSection(files=[str(path)]), DataSection(files=[str(path)], shape="kto")]
+    advised = ["data.shape =" in " ".join(inspect_dataset(Recipe(data=ask), tokenizer).facts.warnings) for ask in asks]
+    assert advised == [True, False]
     data = prepared(path, tokenizer, shape="kto")
     found = finding(data.facts, "bad_replies")
     assert found.rows == 10 == sum(data.facts.dropped.values())
@@ -374,6 +378,11 @@ def test_cut_lines_say_what_a_length_would_cost(write_jsonl, make_tokenizer):
         assert any("makes several rows" in warning for warning in facts.warnings) == ("split" in offered)
     dropped = applied(path, tokenizer, cut, "overlong", 0, max_length=512)
     assert dropped.dropped == {"longer than 512 tokens": 1}
+
+
+@pytest.mark.parametrize(("share", "nothing"), [(0.0, True), (0.00004, False), (0.000499, False)])
+def test_a_loss_is_never_shown_as_nothing(share, nothing):
+    assert (share_text(share) == "0.0%") is nothing
 
 
 def test_long_rows_are_split_where_the_recipe_says_so(write_jsonl, make_tokenizer):

@@ -11,7 +11,7 @@ from burnish_engine.duel.measures.energy import LONGEST_GAP_S, EnergyWatch, GpuM
 
 
 class FakeNvml:
-    """A card that draws 200 W; its counter may be missing."""
+    """A card that draws 200 W at first and each second 1 W more; its counter may be missing."""
 
     class NVMLError(Exception):
         pass
@@ -30,23 +30,23 @@ class FakeNvml:
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
         if not self._counter:
             raise self.NVMLError("not supported")
-        return int(1e9 + 200_000 * self._clock())
+        return int(1e9 + 200_000 * self._clock() + 500 * self._clock() ** 2)
 
     def nvmlDeviceGetPowerUsage(self, handle):
         if not self._power:
             raise self.NVMLError("not supported")
-        return 200_000
+        return int(200_000 + 1000 * self._clock())
 
 
 @pytest.mark.parametrize(("counter", "source"), [(True, "NVML energy counter"), (False, "NVML power draw, integrated")])
 def test_a_card_is_read_by_counter_or_by_power(counter, source):
-    now = [100.0]
+    now = [10.0]
     meter = GpuMeter("GPU-1", FakeNvml(lambda: now[0], counter=counter), clock=lambda: now[0])
     assert meter.source == source
     first = meter.read()
-    now[0] = 130.0
+    now[0] = 40.0
     second = meter.read()
-    assert second[1] - first[1] == pytest.approx(200 * 30)
+    assert second[1] - first[1] == pytest.approx(225 * 30)
 
 
 def test_a_card_that_tells_nothing_is_not_measured():

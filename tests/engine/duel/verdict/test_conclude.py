@@ -8,7 +8,7 @@ import pytest
 from burnish_engine.duel.measures.instability import Instability
 from burnish_engine.duel.sides.spec import DuelOptions
 from burnish_engine.duel.state import DuelState
-from burnish_engine.duel.verdict.conclude import conclude
+from burnish_engine.duel.verdict.conclude import conclude, joules_per_1000
 from burnish_engine.duel.verdict.verdict import few_seeds_note, headline
 
 from support.duels import duel_of, outcome, pairs, sides
@@ -67,6 +67,7 @@ def test_costs_are_compared_by_ratio():
     assert "plain is better. plain against fancy: +100.0 %" in verdict.text.replace("+99.9", "+100.0")
     less = [outcome(side, 2.0, seed=seed, memory_bytes=10**9 * (1 + side)) for seed in (1, 2, 3) for side in (0, 1)]
     assert by_measure(duel_of(less))["memory_bytes"].winner == 0
+    assert joules_per_1000(outcome(0, 2.0, tokens=2500, joules=300.0)) == 120.0
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import check_vocabulary
+from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.vocabulary import Vocabulary
-from burnish_engine.export.quantize.quantize import quantize
+from burnish_engine.export.quantize.importance import compute_importance
+from burnish_engine.export.quantize.importance_file import write_importance
+from burnish_engine.export.quantize.quantize import FILE_TYPES, quantize
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-from support.export import make_adapter, rows, write_16_bit
+from support.export import make_adapter, rows, tuned_model, write_16_bit
 from support.gguf_edit import edit_gguf
 from support.tiny import make_llama
 
@@ -23,7 +27,38 @@ LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }  # fmt: skip
-TYPES = ("F16", "Q8_0", "Q4_K_M", "Q2_K")
+REFINED = "IQ4_NL, GPTQ"
+USUAL = ("F16", "Q8_0", "Q4_K_M", REFINED, "Q2_K")
+TYPES = [pytest.param(name, marks=() if name in USUAL else pytest.mark.long) for name in (*FILE_TYPES, REFINED)]
+"""Every type that is offered; without an importance matrix, unless the type needs one."""
+
+
+class Files(dict):
+    """A tuned model's files by type, each made when it is first asked for."""
+
+    def __init__(self, origin, folder):
+        self.origin, self.folder = origin, folder
+        self.matrix, self.hessians = folder / "matrix", folder / "hessians"
+
+    def __missing__(self, name):
+        self[name] = self.made(name)
+        return self[name]
+
+    def made(self, name):
+        source, adapter = self.origin.source, self.origin.adapter
+        if name in {"F16", "BF16"}:
+            return write_16_bit(source, adapter, self.folder, kind=name)
+        if name not in {REFINED, *NEED_IMPORTANCE}:
+            return quantize(self["F16"], self.folder / f"{name}.gguf", name, threads=1).path
+        if not self.matrix.exists():
+            names = family_of(source.config["model_type"]).name_map(source.spec.num_layers)
+            model = tuned_model(source, adapter)
+            found = compute_importance(model, rows(source, 8), names, tokens=1000, hessians=self.hessians)
+            write_importance(found, self.matrix)
+        quant, _, refined = name.partition(", ")
+        hessians = self.hessians if refined else None
+        path = self.folder / f"{name}.gguf"
+        return quantize(self["F16"], path, quant, importance=self.matrix, hessians=hessians, threads=1).path
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +70,7 @@ def proven(tmp_path_factory):
     )
     source = open_model(str(folder / "base"))
     origin = Origin(source, make_adapter(source, folder / "adapter"))
-    files = {"F16": write_16_bit(source, origin.adapter, folder)}
-    files |= {quant: quantize(files["F16"], folder / f"{quant}.gguf", quant, threads=1).path for quant in TYPES[1:]}
-    return origin, load_tokenizer(source), files
+    return origin, load_tokenizer(source), Files(origin, folder)
 
 
 def problems(proven, path):
@@ -104,6 +137,12 @@ def scale_k_row(held):
     blocks[:, :4] = (blocks[:, :4].copy().view(np.float16) * np.float16(1.05)).view(np.uint8)
 
 
+def scale_iq4_row(held):
+    """Blocks of IQ4_NL begin with their scale in 16 bits."""
+    blocks = held["blk.1.attn_q.weight"][3].reshape(-1, 18)
+    blocks[:, :2] = (blocks[:, :2].copy().view(np.float16) * np.float16(1.1)).view(np.uint8)
+
+
 def one_step(held):
     """The lowest bit of one code of the embedding, which is a Q6_K."""
     held["token_embd.weight"][9, 5] ^= 1
@@ -153,6 +192,8 @@ def test_a_damaged_tensor_is_named(proven, tmp_path, quant, change, words):
         ("Q8_0", one_code, ("blk.0.ffn_gate.weight", "row 9 ")),
         ("Q4_K_M", scale_k_row, ("blk.1.attn_q.weight", "row 3 ", "1.05")),
         ("Q4_K_M", one_step, ("token_embd.weight", "row 9 ")),
+        ("IQ4_NL", scale_iq4_row, ("blk.1.attn_q.weight", "row 3 ", "multiplied")),
+        ("IQ4_NL", one_step, ("token_embd.weight", "row 9 ")),
     ],
 )
 def test_a_row_that_its_types_rounding_does_not_make_is_named(proven, tmp_path, quant, change, words):

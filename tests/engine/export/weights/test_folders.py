@@ -11,7 +11,9 @@ import torch
 from safetensors import safe_open
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.export.weights import folders
 from burnish_engine.export.weights.folders import export_adapter, export_safetensors
+from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.transformers_path.plain import load_base
@@ -53,6 +55,14 @@ def test_the_folder_is_the_trained_model(bf16_base, wide_adapter, tmp_path, shar
     assert not (out / "weights.bin").exists()
     assert seen[-1] == 1.0
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_an_adapter_that_did_not_go_into_the_folder_is_refused(wide, wide_adapter, tmp_path, monkeypatch):
+    write, base, forgotten = folders._bytes_of, MergedWeights(wide, None), "model.layers.1.mlp.down_proj.weight"
+    monkeypatch.setattr(folders, "_bytes_of", lambda weights, name: write(base if name == forgotten else weights, name))
+    with pytest.raises(SetupError, match=r"1 tensors of the adapter were not used, first model\.layers\.1\.mlp\.down"):
+        export_safetensors(wide, wide_adapter, tmp_path / "merged")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_fp32_bases_stay_exact(wide, wide_adapter, tmp_path):

@@ -23,7 +23,8 @@ IDS = torch.arange(40).reshape(1, 40)
 def merged_logits(source, adapter):
     weights = MergedWeights(source, adapter)
     model = load_base(source, "fp32", CPU)
-    state = {tensor.name: tensor.tensor for tensor in weights.stream()}
+    state = {name: weights.load(name) for name in weights.names}
+    weights.check_all_used()
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert set(missing) <= {"lm_head.weight"}
@@ -91,7 +92,8 @@ def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_na
     short = {name.removeprefix("model."): value for name, value in tensors.items()}
     save_file(short, source.folder / "model.safetensors", metadata={"format": "pt"})
     adapter = make_adapter(source, tmp_path / "adapter")
-    merged = {tensor.name: tensor.tensor for tensor in MergedWeights(source, adapter).stream()}
+    weights = MergedWeights(source, adapter)
+    merged = {name: weights.load(name) for name in weights.names}
     assert merged.keys() == short.keys()
     with torch.no_grad():
         model = load_base(source, "fp32", CPU)
@@ -102,8 +104,8 @@ def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_na
 def test_without_an_adapter_nothing_changes(wide):
     weights = MergedWeights(wide, None)
     stored = load_file(wide.folder / "model.safetensors")
-    for tensor in weights.stream():
-        assert torch.equal(tensor.tensor, stored[tensor.name].float())
+    for name in weights.names:
+        assert torch.equal(weights.load(name), stored[name].float())
 
 
 def test_bf16_bases_are_summed_in_fp32(wide, wide_adapter, tmp_path):
@@ -189,6 +191,18 @@ def test_quantized_bases_are_refused(wide, tmp_path):
     save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"up_proj\.weight is U8"):
         MergedWeights(open_model(str(base)), None)
+
+
+def test_tables_of_whole_numbers_are_not_quantized_weights(wide, tmp_path):
+    folder = tmp_path / "base"
+    shutil.copytree(wide.folder, folder)
+    held = load_file(folder / "model.safetensors")
+    held["model.layers.0.mlp.ids"] = torch.arange(6)
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    weights = MergedWeights(open_model(str(folder)), None)
+    assert weights.others == ["model.layers.0.mlp.ids"]
+    assert weights.load_other("model.layers.0.mlp.ids").equal(torch.arange(6))
+    assert "model.layers.0.mlp.ids" not in weights.names
 
 
 def test_a_base_file_that_is_cut_off_is_named(wide, tmp_path):

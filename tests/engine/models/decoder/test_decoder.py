@@ -105,6 +105,14 @@ ADAPTERS = {
     "rank 16": {"r": 16, "target_modules": "all-linear"},
     "rank 17": {"r": 17, "target_modules": "all-linear"},
     "rsLoRA": {"r": 5, "use_rslora": True, "target_modules": "all-linear"},
+    "DoRA": {"r": 5, "use_dora": True, "target_modules": "all-linear"},
+    "DoRA of some": {"use_dora": True, "target_modules": ["k_proj", "o_proj", "up_proj"]},
+    "DoRA, rsLoRA": {
+        "r": 17,
+        "use_dora": True,
+        "use_rslora": True,
+        "target_modules": ["q_proj", "v_proj", "down_proj"],
+    },
     "alpha 0": {"lora_alpha": 0, "target_modules": ["q_proj", "down_proj"]},
     "patterns": {
         "target_modules": "all-linear",
@@ -129,6 +137,8 @@ def peft_adapter(base, folder, **settings):
         for name, value in tuned.named_parameters():
             if "lora_B" in name:
                 value.normal_(0.0, 0.05)
+            if "magnitude" in name:
+                value.mul_(1.0 + 0.1 * torch.randn_like(value))
     tuned.save_pretrained(folder)
     return folder
 

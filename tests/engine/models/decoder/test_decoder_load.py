@@ -205,14 +205,14 @@ def test_compute_copies_stand_in_the_buffers_of_their_stacks(bases, adapters, na
     layout = FlatLayout(ours.loaded.segments, "cpu")
     compute_copies = layout.compute_copies(ours.loaded.compute_buffer)
     places = dict(
-        zip(ours.model.adapter.named(), zip(compute_copies, ours.model.adapter.matrices, strict=True), strict=True)
+        zip(ours.model.adapter.named(), zip(compute_copies, ours.model.adapter.tensors, strict=True), strict=True)
     )
     for adapted in ours.loaded.plan.modules:
         stack = getattr(ours.loaded.decoder.layers[adapted.module.layer].weights, adapted.module.stack)
         buffer = stack.frozen.buffer()
         index = [one.first_row for one in stack.stack.adapters].index(adapted.module.first_row)
         first, adapter = stack.stack.firsts[index], stack.stack.adapters[index]
-        (a_shadow, a), (b_shadow, b) = (places[key] for key in adapted.names)
+        (a_shadow, a), (b_shadow, b) = (places[key] for key in adapted.shapes)
         assert torch.equal(a_shadow, a)
         assert torch.equal(b_shadow, b * adapted.scale)
         assert torch.equal(buffer[stack.outputs + first :, : stack.inputs][: adapted.rank], a)

@@ -183,7 +183,7 @@ def test_a_decoder_in_training_is_left_as_it_is(folders):
     loaded = load_decoder(source, DecoderOptions(torch.float32, CPU, 64, plan))
     model = make_trainable(loaded)
     model.adapter.initialize(0)
-    for matrix in model.adapter.matrices:
+    for matrix in model.adapter.tensors:
         matrix.add_(0.02)
     model.optimizer.write_compute_copies()
     model.optimizer.grad.fill_(3.0)
@@ -207,7 +207,7 @@ def test_a_decoder_in_training_is_left_as_it_is(folders):
     hidden_TH = loaded.decoder.forward(torch.tensor(prompts[0]), pack).hidden_TH
     torch.testing.assert_close(logits, loaded.decoder.logits(hidden_TH[-1:]))
     # What is trained between two replies is heard in the second.
-    model.adapter.matrices[1].add_(1.0)
+    model.adapter.tensors[1].add_(1.0)
     model.optimizer.write_compute_copies()
     assert greedy(speaker, prompts, 5) != first
 
@@ -220,7 +220,7 @@ def test_quantized_weights_speak_with_and_without_their_adapter(folders):
     bare = load_decoder(source, options)
     loaded = load_decoder(source, replace(options, plan=plan))
     model = make_trainable(loaded)
-    for matrix in model.adapter.matrices:
+    for matrix in model.adapter.tensors:
         matrix.normal_(0.0, 0.1)
     model.optimizer.write_compute_copies()
     prompts = prompts_of((12, 7))
@@ -291,7 +291,6 @@ def test_what_only_the_plain_path_does_is_told(folders, tmp_path):
     for changed, adapter, word in (
         (replace(source, config={**source.config, "quantization_config": {"bits": 4}}), None, "stored quantized"),
         (replace(source, spec=None), None, "settings"),
-        (source, tiny_models.lora(folder, tmp_path / "dora", dora=True), "DoRA"),
         (source, tiny_models.lora(folder, tmp_path / "head", targets=["lm_head"]), "no place"),
         (source, tmp_path, "holds no adapter"),
     ):

@@ -5,6 +5,7 @@ import time
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.notes import write_notes
 from burnish_engine.runs.compare.overview import overview
+from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, read_state, write_state
 
 
@@ -58,3 +59,12 @@ def test_runs_carry_their_notes_and_the_names_of_their_data(burnish_home):
     assert (run.data, run.notes.tags, run.notes.text) == ("support.jsonl, more.jsonl", ("keep",), "the good one")
     paths.notes.write_text('{"v": 1, "text": "half', encoding="utf-8")
     assert [(run.folder, run.notes.text) for run in overview()] == [(str(paths.root), "")]
+
+
+def test_a_waiting_run_says_which_run_has_its_device(burnish_home):
+    holder, behind, free = (create_run(Recipe(name=name)) for name in ("holder", "behind", "free"))
+    lease.acquire("cuda-0", holder)
+    lease.enqueue(behind, "cuda-0")
+    lease.enqueue(free, "cuda-1")
+    waits = {run.state.name: run.waits_for for run in overview()}
+    assert waits == {"holder": "", "behind": str(holder.root), "free": ""}

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from burnish_engine.contract.errors import FidelityError, StoppedError, UsageError
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.protocol import ExportJob
@@ -54,6 +55,22 @@ def test_every_end_is_told(run, error, status, code):
     job = read_export_job(run)
     assert (job.status, job.exit_code) == (status, code)
     assert (str(error) in job.message) if status == "failed" else (job.message == "")
+
+
+REPORT = FidelityReport(
+    model="m", architecture="llama", token_strings=1, token_mismatches=0, files=[], passed=False, adapter_sha256="a"
+)
+
+
+def test_the_report_and_what_is_suggested_reach_the_reader_and_a_report_also_where_files_are_refused(run):
+    with ExportReporter(run, "gguf", []) as reporter:
+        reporter.finished("/files", REPORT, suggested="Q8_0", why="It is the closest.")
+    job = read_export_job(run)
+    assert (job.report, job.suggested, job.why) == (REPORT, "Q8_0", "It is the closest.")
+    with pytest.raises(FidelityError), ExportReporter(run, "gguf", []) as reporter:
+        reporter.attach(REPORT)
+        raise FidelityError("Not the model.", "Again.")
+    assert read_export_job(run).report == REPORT
 
 
 def test_one_export_at_a_time(run):

@@ -10,7 +10,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.sweep import SweepSetting, expand
 from burnish_engine.runs.jobs import lease, sweeps, trash
-from burnish_engine.runs.store import list_runs, open_run, read_recipe
+from burnish_engine.runs.store import list_runs, open_run, read_recipe, read_state
 
 SETTINGS = [SweepSetting(key="adapter.rank", values=[4, 8])]
 
@@ -28,12 +28,19 @@ def cells(*, files=("/data/a.jsonl",)):
 
 
 def test_all_runs_wait_in_order_and_the_first_begins(started):
-    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=False)
+    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cpu", "cpu"], anyway=True)
     assert [read_recipe(open_run(run.folder)).adapter.rank for run in made.runs] == [4, 8]
     assert [arguments[2] for arguments in started] == [made.runs[0].folder]
-    assert [str(entry.run) for entry in lease.queue()] == [made.runs[1].folder]
+    assert [(str(entry.run), entry.anyway) for entry in lease.queue()] == [(made.runs[1].folder, True)]
     (listed,) = sweeps.list_sweeps()
     assert listed == made
+
+
+def test_each_run_waits_for_its_own_device(started):
+    made = sweeps.queue_sweep("ranks", SETTINGS, cells(), ["cuda-0", "cuda-1"], anyway=False)
+    assert [read_state(open_run(run.folder)).device for run in made.runs] == ["cuda-0", "cuda-1"]
+    assert [arguments[2] for arguments in started] == [run.folder for run in made.runs]
+    assert not any("--anyway" in arguments for arguments in started)
 
 
 def test_a_sweep_is_listed_with_the_runs_that_are_there(started):

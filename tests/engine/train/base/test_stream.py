@@ -36,6 +36,14 @@ def test_only_what_the_run_trains_counts(stream):
         assert stream.longest(count).tokens == max(sizes[:count])
 
 
+def test_passes_of_later_epochs_count_too():
+    rows = [document(35, learned) for learned in (1, 2, 10, 20)]  # two a pass, paired anew in every epoch
+    stream = BatchStream(rows, TrainSection(micro_batch_tokens=70))
+    learned = [stream.supervised(index) for index in range(8)]
+    assert max(learned[:2]) < max(learned)
+    assert stream.longest(8).supervised_tokens == max(learned)
+
+
 def test_every_epoch_trains_on_each_row_once_in_another_order():
     rows = [document(5 + 7 * number % 40, 2 + number % 3) for number in range(30)]
     stream = BatchStream(rows, TrainSection(micro_batch_tokens=70))

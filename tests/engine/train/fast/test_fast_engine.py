@@ -142,9 +142,9 @@ def test_masked_matrices_sit_out_steps(make):
     for one in runs:
         adapter = one.engine.model.adapter
         for _ in range(3):
-            before = [matrix.clone() for matrix in adapter.matrices]
+            before = [matrix.clone() for matrix in adapter.tensors]
             one.steps(1)
-            moved.append([not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)])
+            moved.append([not torch.equal(*pair) for pair in zip(before, adapter.tensors, strict=True)])
     plain, first, second, seeded, whole = (moved[index : index + 3] for index in range(0, 15, 3))
     assert all(map(all, plain[1:]))
     assert first == second != seeded

@@ -126,6 +126,24 @@ def test_a_step_without_any_changes_nothing_and_is_no_failure(adapted_llama):
     assert [result.loss for result in with_pause[::2]] == [result.loss for result in without]
 
 
+def test_a_step_that_broke_off_after_its_first_pass_leaves_no_trace(adapted_llama, monkeypatch):
+    made, run, passes = trainer(*adapted_llama[:2]), MicroBatchStep.run, count()
+
+    def second_fails(self, counts):
+        if next(passes) == 1:
+            raise MemoryError("full")
+        run(self, counts)
+
+    monkeypatch.setattr(MicroBatchStep, "run", second_fails)
+    with prefetcher(made, PASSES[:2], 2) as ring, pytest.raises(MemoryError):
+        made.step(ring)
+    made.reset()
+    results, param = train(made, PASSES[:2], 2)
+    wanted, other = train(trainer(*adapted_llama[:2]), PASSES[:2], 2)
+    assert [result.loss for result in results] == [result.loss for result in wanted]
+    assert torch.equal(param, other)
+
+
 def test_every_pass_draws_its_own_dropout(adapted_llama):
     """Nothing is learned, so that passes over the same rows differ by their masks alone."""
     base, _, dropping = adapted_llama

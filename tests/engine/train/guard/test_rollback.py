@@ -20,6 +20,7 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.guard.record import read_record
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -208,6 +209,8 @@ def test_a_run_resumed_before_between_or_after_is_the_same(made, spoiled, engine
     assert trained(cut) == trained(whole)
     assert [event.to_step for event in of_kind(cut, RolledBack)] == [3]
     assert [event.step for event in of_kind(cut, CheckpointSaved)][-1] == STEPS
+    last = checkpoints.read_position(checkpoints.find_checkpoint(cut.checkpoints)[0])
+    assert read_record(last).rollback.to_step == 3, "a later process must not go back again, nor at the full rate"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

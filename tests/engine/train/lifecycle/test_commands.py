@@ -1,17 +1,18 @@
-"""Signals between and within steps."""
+"""Signals between and within steps, and a pause between them."""
 
 import hashlib
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.runs.control import ControlReader
+from burnish_engine.runs.control import ControlReader, send
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.runs.store import create_run
+from burnish_engine.runs.store import create_run, read_state
+from burnish_engine.train.lifecycle import commands
 from burnish_engine.train.lifecycle.commands import CommandInbox
 
 
@@ -22,9 +23,13 @@ def told():
 
 
 @pytest.fixture
-def inbox(tmp_path, told):
+def paths(tmp_path):
+    return create_run(Recipe(), tmp_path / "run")
+
+
+@pytest.fixture
+def inbox(paths, told):
     """The inbox of a run that nobody carries out."""
-    paths: RunPaths = create_run(Recipe(), tmp_path / "run")
     return CommandInbox(
         ControlReader(paths.control), Recorder(paths), checkpoint=lambda: None, sample=lambda: None, smaller_plan=str,
         stopping=lambda: told.append(time.monotonic()),
@@ -61,3 +66,20 @@ def test_handlers_and_wake_up_are_as_before_afterwards(inbox, told):
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.set_wakeup_fd(-1) == -1
     assert told == []
+
+
+def test_a_pause_holds_until_resume_however_long_that_takes(inbox, paths, monkeypatch):
+    waited = []
+
+    def wait(_seconds):
+        waited.append(read_state(paths).status)
+        if len(waited) == 3:
+            send(paths, "resume")
+
+    monkeypatch.setattr(commands, "time", SimpleNamespace(sleep=wait))
+    send(paths, "pause")
+    assert inbox.poll() is None
+    assert waited == ["paused"] * 3
+    assert read_state(paths).status == "running"
+    assert inbox.poll() is None
+    assert len(waited) == 3

@@ -1,4 +1,4 @@
-"""How a run's fixed prompts are asked."""
+"""What a run's evaluation asks of the engine, and what it records of the answer."""
 
 from types import SimpleNamespace
 
@@ -36,3 +36,17 @@ def test_prompts_are_asked_with_the_system_prompt_that_rows_are_trained_with():
     assert told == [(7, "a", "[1] of 5"), (7, "abc", "[3] of 5")]
     assert asked(parse_recipe(watched))[0][0] == [{"role": "user", "content": "a"}]
     assert asked(parse_recipe("")) == ([], [])
+
+
+def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_tokens_counted():
+    asked, told, state = [], [], {}
+    recipe = parse_recipe("[train]\nmicro_batch_tokens = 2048\n")
+    engine = SimpleNamespace(held_out_loss=lambda rows, budget: asked.append((rows, budget)) or (2.5, 70))
+    recorder = SimpleNamespace(emit=told.append, update=state.update)
+    inputs = SimpleNamespace(held_out=["a row", "another"], data=SimpleNamespace(train=["not this one"]))
+    assert Validator(recipe, inputs, recorder).held_out_loss(engine, 7) == 2.5
+    assert asked == [(["a row", "another"], 2048)]
+    assert [(event.step, event.loss, event.tokens) for event in told] == [(7, 2.5, 70)]
+    assert state == {"evaluation_loss": 2.5}
+    assert Validator(recipe, SimpleNamespace(held_out=[]), recorder).held_out_loss(engine, 8) is None
+    assert len(asked) == 1

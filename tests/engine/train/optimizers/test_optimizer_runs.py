@@ -403,7 +403,7 @@ def test_runs_from_before_the_shelf_go_on():
     usual = recipe("")
     values, later = usual.model_dump(mode="json"), recipe_file._LATER
     for part, keys in later.items():
-        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio"}
+        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio", "checkpoint_minutes"}
         values[part] = {key: value for key, value in values[part].items() if key not in keys}
         values = {key: value for key, value in values.items() if value != {}}
     assert recipe_hash(usual) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
@@ -462,9 +462,9 @@ def test_masked_steps_on_a_gpu_move_some_and_not_all(run, name):
     one = run(name, precision="bf16", device=CUDA, **MAGMA)
     one.steps(4)
     adapter = one.engine.model.adapter
-    before = [matrix.clone() for matrix in adapter.matrices]
+    before = [matrix.clone() for matrix in adapter.tensors]
     one.steps(1)
-    moved = [not torch.equal(*pair) for pair in zip(before, adapter.matrices, strict=True)]
+    moved = [not torch.equal(*pair) for pair in zip(before, adapter.tensors, strict=True)]
     assert {True, False} == set(moved)
 
 

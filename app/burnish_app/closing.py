@@ -1,0 +1,99 @@
+"""The question on closing the window while something goes on, and the requests that stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QCheckBox, QMessageBox, QPushButton, QWidget
+
+from burnish_app.look.language import tr
+from burnish_app.wording.activity import Activity
+from burnish_app.wording.numbers import percent
+
+if TYPE_CHECKING:
+    from burnish_app.engine.engine_client import EngineClient
+    from burnish_engine.contract.serve.protocol import Failure
+
+_MOST_LINES = 5
+
+
+class ClosingQuestion(QMessageBox):
+    """Asks whether what goes on shall go on without the window.
+
+    Args:
+        parent: window that is to be closed.
+        activities: runs and exports that go on.
+        leave: function called where they shall go on, with whether nothing shall be asked again.
+        stop: function called where they shall be stopped first.
+
+    Attributes:
+        leaving: button that leaves everything running.
+        stopping: button that stops and saves.
+        never_again: box to tick for no further question.
+    """
+
+    def __init__(
+        self,
+        parent: QWidget,
+        activities: Sequence[Activity],
+        *,
+        leave: Callable[[bool], object],
+        stop: Callable[[], object],
+    ) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(tr("Close Burnish?"))
+        self.setText(tr("Something goes on. It does not need this window."))
+        lines = [f"{one.name}: {one.what}, {percent(one.share)}" for one in activities[:_MOST_LINES]]
+        if len(activities) > _MOST_LINES:
+            lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
+        lines += ["", tr("A stopped run is saved and can be resumed; a stopped export has to start again.")]
+        self.setInformativeText("\n".join(lines))
+        self.leaving = self._button(
+            tr("Leave it running"), QMessageBox.ButtonRole.AcceptRole, lambda: leave(self.never_again.isChecked())
+        )
+        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop)
+        cancel = self.addButton(tr("Cancel"), QMessageBox.ButtonRole.RejectRole)
+        self.setDefaultButton(self.leaving)
+        self.setEscapeButton(cancel)
+        self.never_again = QCheckBox(tr("Do not ask again: leave it running"))
+        self.setCheckBox(self.never_again)
+
+    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object]) -> QPushButton:
+        button = self.addButton(text, role)
+        button.clicked.connect(lambda _checked: act())
+        return button
+
+
+def stop_all(
+    client: EngineClient,
+    activities: Sequence[Activity],
+    *,
+    done: Callable[[], object],
+    failed: Callable[[Failure], object],
+    owner: QWidget,
+) -> None:
+    """Ask all runs and exports to stop.
+
+    Args:
+        client: connection to the engine.
+        activities: runs and exports that go on; at least one.
+        done: function called once all were asked.
+        failed: function called for each that could not be asked; `done` is not called then.
+        owner: window whose end ends the waiting.
+    """
+    from burnish_engine.contract.serve.protocol import CancelExportRequest, CommandRequest
+
+    asked: list[object] = []
+
+    def one_done(result: object) -> None:
+        asked.append(result)
+        if len(asked) == len(activities):
+            done()
+
+    for one in activities:
+        run = one.folder
+        if one.page == "export":
+            client.send(CancelExportRequest, run=run, on_result=one_done, on_failure=failed, owner=owner)
+        else:
+            client.send(CommandRequest, run=run, command="stop", on_result=one_done, on_failure=failed, owner=owner)

@@ -1,0 +1,79 @@
+"""Closing the window while something goes on: it asks once, and does what was chosen."""
+
+import pytest
+from app.scenes import summary
+
+from burnish_app.state.preferences import Preferences
+from burnish_engine.contract.serve.protocol import ExportJob
+
+pytestmark = pytest.mark.usefixtures("asked_on_closing")
+
+
+@pytest.fixture
+def busy(qtbot, window, answers, tmp_path):
+    """A window beside which a run and an export go on."""
+    job = ExportJob(status="running", share=0.36)
+    other = summary("finished", 600, folder=str(tmp_path), name="other").model_copy(update={"export": job})
+    answers.result("runs", runs=[summary("running"), other])
+    window.go_to("runs")
+    window.page("runs").refresh_runs.emit()
+    qtbot.waitUntil(lambda: len(window._activities) == 2)
+    return window
+
+
+def closed_with(qtbot, window, choose):
+    """Close the window and choose a button of the question; choose: question -> button."""
+    assert not window.close()
+    assert window.isVisible()
+    question = window._question
+    qtbot.waitUntil(question.isVisible)
+    choose(question).click()
+    return question
+
+
+def test_a_window_beside_which_nothing_goes_on_closes_at_once(qtbot, window):
+    assert window.close()
+    assert not window.isVisible()
+
+
+def test_what_goes_on_is_named_and_can_be_left_running(qtbot, busy, answers):
+    question = closed_with(qtbot, busy, lambda asked: asked.leaving)
+    assert "support-desk" in question.informativeText()
+    assert "36 %" in question.informativeText()
+    qtbot.waitUntil(lambda: not busy.isVisible())
+    assert not answers.asked("command")
+    assert Preferences().asks_on_close
+
+
+def test_canceling_keeps_the_window_and_the_next_time_it_asks_again(qtbot, busy):
+    for _ in range(2):
+        closed_with(qtbot, busy, lambda asked: asked.escapeButton())
+        qtbot.waitUntil(lambda: busy._question is None)
+    assert busy.isVisible()
+
+
+def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, answers):
+    answers.result("command", done=True)
+    answers.result("cancel_export", done=True)
+    closed_with(qtbot, busy, lambda asked: asked.stopping)
+    qtbot.waitUntil(lambda: not busy.isVisible())
+    assert [asked["command"] for asked in answers.asked("command")] == ["stop"]
+    assert len(answers.asked("cancel_export")) == 1
+
+
+def test_a_run_that_cannot_be_stopped_keeps_the_window(qtbot, busy, answers):
+    answers.failure("command", "No process would take it.")
+    answers.result("cancel_export", done=True)
+    closed_with(qtbot, busy, lambda asked: asked.stopping)
+    qtbot.waitUntil(lambda: busy.page("runs").shown_banner is not None)
+    assert busy.isVisible()
+
+
+def test_the_question_can_be_switched_off(qtbot, busy):
+    def choose(asked):
+        asked.never_again.setChecked(True)
+        return asked.leaving
+
+    closed_with(qtbot, busy, choose)
+    qtbot.waitUntil(lambda: not busy.isVisible())
+    assert not Preferences().asks_on_close

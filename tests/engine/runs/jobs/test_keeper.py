@@ -1,0 +1,107 @@
+"""What the parent of a detached run writes down about its end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.process_end import ProcessEnd, death_text
+from burnish_engine.runs.jobs import keeper
+from burnish_engine.runs.process import own_identity, start_detached
+from burnish_engine.runs.store import create_run, read_state, summarize, write_state
+
+KILLS_ITSELF = "import os, signal; os.kill(os.getpid(), signal.{})"
+NO_SIGNALS = pytest.mark.skipif(os.name == "nt", reason="no signals")
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Run Python code under a keeper in this process: code -> (what it returned, the record)."""
+    names = [name for name in ("SIGINT", "SIGHUP", "SIGBREAK", "SIGTERM") if hasattr(signal, name)]
+    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
+
+    def run(code):
+        record = tmp_path / "process_end.json"
+        code = keeper.main([str(record), sys.executable, "-S", "-c", code])
+        return code, ProcessEnd.model_validate_json(record.read_bytes())
+
+    yield run
+    for name, handler in before.items():
+        signal.signal(getattr(signal, name), handler)
+
+
+@pytest.mark.parametrize(("code", "status", "cause"), [("raise SystemExit(15)", 15, "disk"), ("", 0, "ended")])
+def test_exit_status_is_passed_on_and_recorded(kept, code, status, cause):
+    returned, end = kept(code)
+    assert (returned, end.exit_status, end.cause) == (status, status, cause)
+
+
+@NO_SIGNALS
+@pytest.mark.parametrize(
+    ("name", "cause"), [("SIGKILL", "killed"), ("SIGSEGV", "crash"), ("SIGTERM", "asked"), ("SIGUSR1", "killed")]
+)
+def test_a_signal_is_named(kept, name, cause):
+    returned, end = kept(KILLS_ITSELF.format(name))
+    assert (end.signal_name, end.cause) == (name, cause)
+    assert returned == 128 + getattr(signal, name)
+    assert name in death_text(end)[0]
+
+
+@NO_SIGNALS
+def test_a_kill_by_the_kernel_is_told_from_one_by_a_person(kept, monkeypatch):
+    counts = iter([5, 6])
+    monkeypatch.setattr(keeper, "_memory_kills", lambda: next(counts))
+    assert kept(KILLS_ITSELF.format("SIGKILL"))[1].cause == "memory"
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"), [(0xC0000005, "crash"), (0xC0000409, "crash"), (0xC000012D, "memory"), (1, "ended")]
+)
+def test_causes_by_the_codes_of_windows(status, cause):
+    end = ProcessEnd(exit_status=status, t=1.0)
+    assert end.cause == cause
+    assert all(death_text(end))
+
+
+@NO_SIGNALS
+def test_the_parent_passes_a_termination_on_and_outlives_it(tmp_path):
+    record = tmp_path / "end.json"
+    code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(20)); print(flush=True); signal.pause()"
+    command = [sys.executable, "-m", keeper.__name__, str(record), sys.executable, "-S", "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    process.terminate()
+    assert process.wait() == 20
+    process.stdout.close()
+    assert json.loads(record.read_bytes())["exit_status"] == 20
+
+
+def test_a_record_of_an_earlier_process_is_not_believed():
+    run = create_run(Recipe())
+    pid, created = own_identity()
+    gone = read_state(run).model_copy(
+        update={"status": "running", "pid": pid, "process_created": created - 100, "heartbeat": 1000.0}
+    )
+    write_state(run, gone)
+    assert summarize(run).process_end is None
+    run.process_end.write_text("{}")
+    assert summarize(run).process_end is None, "a process that is only begun"
+    for t, known in ((999.0, False), (1001.0, True)):
+        run.process_end.write_text(ProcessEnd(exit_status=-9, t=t).model_dump_json())
+        assert (summarize(run).process_end is not None) is known
+
+
+def test_a_detached_process_has_its_end_recorded(tmp_path):
+    end, log = tmp_path / "end.json", tmp_path / "log"
+    start_detached(["recipe", "no-such-command"], log, log, end)
+    until = time.monotonic() + 60
+    while not (end.is_file() and "exit_status" in json.loads(end.read_bytes() or b"{}")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert json.loads(end.read_bytes())["exit_status"] == 2
+    assert "no-such-command" in log.read_text()

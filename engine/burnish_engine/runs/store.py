@@ -33,7 +33,7 @@ class StoredRun:
 
     @property
     def process_end(self) -> ProcessEnd | None:
-        """How the process of an interrupted run ended; None where nobody saw it."""
+        """End of an interrupted run's process; None where nobody saw it."""
         if self.status != "interrupted":
             return None
         try:

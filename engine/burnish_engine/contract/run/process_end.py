@@ -1,4 +1,4 @@
-"""How the process of a run ended where it could not say so itself, and what to do about that."""
+"""The end of a run's process that could not say itself how it ended, and what to do about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProcessEnd(BaseModel):
 
     @property
     def cause(self) -> DeathCause:
-        """What ended the process."""
+        """Cause of the process's end."""
         name, status = self.signal_name, self.exit_status & 0xFFFFFFFF
         if (name == "SIGKILL" and self.memory_kills) or status in _NO_MEMORY_STATUS:
             return "memory"

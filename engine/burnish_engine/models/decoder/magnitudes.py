@@ -17,8 +17,8 @@ import torch
 from burnish_engine.models.decoder.layer_tensors import ROWS_AT_ONCE
 from burnish_kernels.lora_linear import op as lora_linear
 
-_NUMBERS_AT_ONCE = 1 << 22  # of a weight whose rows are measured, in fp32
-_SMALLEST_SQUARE = 1e-24  # of a length, so that rows of zeros do not give NaN
+_NUMBERS_AT_ONCE = 1 << 22  # numbers of a weight whose rows are measured together, in fp32
+_SMALLEST_SQUARE = 1e-24  # square of a length at least, so that rows of zeros do not give NaN
 
 
 class Magnitudes:

@@ -25,7 +25,7 @@ HEALTHY = {
     "fast, decay to nothing": ({"engine": '"fast"', "schedule": '"wsd"', "final_share": 0.0}, {}, ""),
     "plain": ({"engine": '"plain"', "seed": 8, "max_steps": 14}, {}, WATCHED),
     "plain, bf16, recomputing": ({"engine": '"plain"', "precision": '"bf16"', "recompute": True}, {}, ""),
-    "fast, DoRA": ({"engine": '"fast"', "seed": 10, "weight_decay": 0.1}, {"method": "dora"}, ""),
+    "fast, DoRA": ({"engine": '"fast"', "seed": 10, "weight_decay": 0.1}, {"method": "dora", "dropout": 0.0}, ""),
     "plain, DoRA": ({"engine": '"plain"', "seed": 9, "weight_decay": 0.1}, {"method": "dora"}, ""),
     "plain, every weight": ({"engine": '"plain"', "learning_rate": 5e-4}, {"method": "full"}, ""),
     "plain, every weight in bf16": (

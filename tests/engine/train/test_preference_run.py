@@ -33,7 +33,7 @@ def made(tmp_path):
     """Make a run over pairs: (settings of the objective, of [train]) -> its paths."""
     count = iter(range(99))
 
-    def make(objective="dpo", pairs=12, dropout=0.0, **settings):
+    def make(objective="dpo", pairs=12, method="lora", dropout=0.0, **settings):
         preference = "\n".join(f"{key} = {value}" for key, value in settings.pop("preference", {}).items())
         recipe = tiny_recipe(
             tmp_path,
@@ -45,7 +45,7 @@ def made(tmp_path):
         files = {"files": [str(data)], "validation_files": [str(held_out)]}
         sections = {
             "data": recipe.data.model_copy(update=files),
-            "adapter": recipe.adapter.model_copy(update={"dropout": dropout}),
+            "adapter": recipe.adapter.model_copy(update={"method": method, "dropout": dropout}),
         }
         return create_run(recipe.model_copy(update=sections), tmp_path / f"run {next(count)}")
 
@@ -91,9 +91,11 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made):
     assert computed(made())
 
 
-@pytest.mark.parametrize("engine", ["fast", "plain"])
-def test_a_resumed_run_makes_the_same_steps(made, engine):
-    whole, halved = (made(engine=f'"{engine}"', dropout=0.1) for _ in range(2))
+@pytest.mark.parametrize(
+    ("engine", "method", "dropout"), [("fast", "lora", 0.1), ("fast", "dora", 0.0), ("plain", "lora", 0.1)]
+)
+def test_a_resumed_run_makes_the_same_steps(made, engine, method, dropout):
+    whole, halved = (made(engine=f'"{engine}"', method=method, dropout=dropout) for _ in range(2))
     run_training(whole)
 
     def listen(event):

@@ -1,4 +1,4 @@
-"""The house rules, enforced on the source tree: who may import whom, what stays free of torch, what each part has."""
+"""The rules of the source tree, enforced: who may import whom, what stays free of torch, what each part has."""
 
 import ast
 import json
@@ -68,9 +68,9 @@ ENGINE_MAY_IMPORT = {
         "hub",
     },
 }
-# Part -> its rooms from the ground up: a module may import from its own room and from those before it. "." stands for
+# Part -> its subfolders in import order: a module may import from its own subfolder and from those before it. "." is
 # the part's own folder.
-FLOORS = {
+SUBFOLDERS = {
     "burnish_app": (
         "look", "state", "engine", "wording", "curves", "comparison", "item_models", "recipe", "widgets", "pages",
         ".",
@@ -158,29 +158,29 @@ def test_no_module_uses_private_names_of_another():
     assert not {module: used for module, path in modules() if (used := private_uses(path))}
 
 
-def room_of(module, part):
-    """The room of a module within a part; None for a module of another part or the part's own `__init__`."""
+def subfolder_of(module, part):
+    """The subfolder of a module within a part; None for a module of another part or the part's own `__init__`."""
     inside = module.removeprefix(part + ".")
     if inside == module:
         return None
-    room, _, rest = inside.partition(".")
-    folder = PACKAGES[module.split(".")[0]].joinpath(*part.split(".")[1:], room)
-    return room if rest or folder.is_dir() else "."
+    subfolder, _, rest = inside.partition(".")
+    folder = PACKAGES[module.split(".")[0]].joinpath(*part.split(".")[1:], subfolder)
+    return subfolder if rest or folder.is_dir() else "."
 
 
-@pytest.mark.parametrize("part", FLOORS)
-def test_rooms_import_only_from_the_floors_below(part):
-    floors = FLOORS[part]
+@pytest.mark.parametrize("part", SUBFOLDERS)
+def test_subfolders_import_only_those_before_them(part):
+    order = SUBFOLDERS[part]
     for module, path in modules():
-        mine = room_of(module, part)
+        mine = subfolder_of(module, part)
         if mine is None:
             continue
-        assert mine in floors, f"{module}: room {mine} stands in no floor of {part}"
+        assert mine in order, f"{module}: subfolder {mine} is not listed for {part}"
         for name in imports(path):
-            theirs = room_of(name, part) if name.startswith(part + ".") else None
-            if theirs is None or theirs not in floors:
+            theirs = subfolder_of(name, part) if name.startswith(part + ".") else None
+            if theirs is None or theirs not in order:
                 continue
-            assert floors.index(theirs) <= floors.index(mine), f"{module} ({mine}) imports {name} ({theirs})"
+            assert order.index(theirs) <= order.index(mine), f"{module} ({mine}) imports {name} ({theirs})"
 
 
 def test_no_folder_holds_too_many_modules():

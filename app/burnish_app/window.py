@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
     from burnish_app.hardware_watch import HardwareWatch
-    from burnish_app.pages.base import Page
     from burnish_app.state.workbench import Workbench
+    from burnish_app.widgets.basic.page import Page
     from burnish_engine.contract.serve.protocol import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500

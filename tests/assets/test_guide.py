@@ -303,7 +303,7 @@ def test_every_name_that_the_architecture_puts_behind_a_file_is_in_there():
     assert missing == []
 
 
-def test_the_architecture_draws_every_room():
+def test_the_architecture_draws_every_folder():
     """Its tree has all folders of the packages and no other, each below the one that it is in."""
     drawn, above = set(), []
     for line in _FENCE.search(text_of(ARCHITECTURE))[2].splitlines():
@@ -312,9 +312,9 @@ def test_the_architecture_draws_every_room():
         for name in re.match(r" *((?:[\w/]+/ ?)+)", line)[1].split():
             drawn.add((above[-1][1] if above else ROOT) / name)
         above.append((depth, (above[-1][1] if above else ROOT) / name))
-    rooms = {file.parent for package in PACKAGES for file in package.rglob("__init__.py")}
+    packages = {file.parent for package in PACKAGES for file in package.rglob("__init__.py")}
     others = {ROOT / name for name in ("packaging", "tests", "assets")}
-    assert drawn == rooms | others
+    assert drawn == packages | others
 
 
 def test_families_are_those_of_the_code():

@@ -7,9 +7,9 @@ from PySide6.QtGui import QResizeEvent
 from burnish_app.comparison.titles import distinct_titles
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.wording.comparison_text import best_place, best_sentence
 from burnish_app.wording.numbers import plural

@@ -13,13 +13,13 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_PREFIX, classify_drop, typed_path
 from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.columns_card import ColumnsCard

@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone, Segmented
 from burnish_app.widgets.basic.text import body, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout

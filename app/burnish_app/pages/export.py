@@ -10,11 +10,11 @@ from PySide6.QtCore import QTimer
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
 from burnish_app.look.language import tr
-from burnish_app.pages.base import Page
 from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress

@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fact_line
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard

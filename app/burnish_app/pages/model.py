@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
@@ -18,6 +17,7 @@ from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, FlowLayout, columns_layout
 from burnish_app.widgets.model.catalog_view import CatalogView

@@ -11,12 +11,12 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
-from burnish_app.pages.base import Page
 from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction, BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.recipe.fit_card import FITS, FitCard, fit_verdict, plan_line
 from burnish_app.widgets.recipe.recipe_form import RecipeForm

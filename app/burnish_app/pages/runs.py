@@ -16,25 +16,23 @@ from burnish_app.item_models.runs import RunsOrder, RunsTableModel, run_title
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.pages.base import Page
-from burnish_app.pages.deleted_runs import DeletedRuns
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
+from burnish_app.widgets.runs.deleted_runs import DeletedRuns
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.numbers import plural
-from burnish_app.wording.run_text import RUN_TONES, Tone
+from burnish_app.wording.run_text import RUN_ACTIONS, RUN_TONES, Tone
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.serve.protocol import AnnotateRequest, CommandRequest, ResumeRequest, RunSummary
 
-_RESUMABLE = ("paused", "stopped", "suspended", "failed", "interrupted")
-_STOPPABLE = ("queued", "running", "paused")
 _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
@@ -221,7 +219,7 @@ class RunsPage(Page):
     def _offer(self, *_selection: object) -> None:
         runs = self.selection
         run = runs[0] if len(runs) == 1 else None
-        status = run.standing if run else ""
+        actions = RUN_ACTIONS.get(run.standing, ()) if run else ()
         self.details.setVisible(bool(runs))
         if run is not None:
             self.details.show_run(run, self._outlines.of(run.folder), self.model.deltas.get(run.folder))
@@ -233,8 +231,8 @@ class RunsPage(Page):
         self.delete.setToolTip(tr("Stop it first.") if kept else tr("It can be undone for 7 days."))
         for button in (self.reveal, self.duplicate):
             button.setVisible(run is not None)
-        self.stop.setVisible(status in _STOPPABLE)
-        self.resume.setVisible(status in _RESUMABLE)
+        self.stop.setVisible("stop" in actions)
+        self.resume.setVisible("resume" in actions)
         self.duel.setVisible(len(runs) == 2)
         self.open.setVisible(bool(runs))
         self.open.setEnabled(len(runs) <= MOST_RUNS)

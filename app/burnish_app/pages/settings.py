@@ -13,11 +13,11 @@ from burnish_app.look.language import tr
 from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
 from burnish_app.look.tokens import GAP_PX, MAX_TEXT_SHARE, MIN_TEXT_SHARE, UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout

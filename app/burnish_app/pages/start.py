@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QFileDialog, QGridLayout
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
-from burnish_app.pages.base import Page
 from burnish_app.state.example_run import open_example
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import ActionButton, primary, quiet, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.recent_run import RecentRun

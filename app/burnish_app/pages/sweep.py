@@ -14,10 +14,10 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
-from burnish_app.pages.base import Page
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView

@@ -15,11 +15,11 @@ from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX
-from burnish_app.pages.base import Page
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures

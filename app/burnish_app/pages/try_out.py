@@ -7,11 +7,11 @@ from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QPlainTextEdi
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.pages.base import Page
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox

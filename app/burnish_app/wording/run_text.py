@@ -67,7 +67,7 @@ _STEP_STATUS: dict[ObservedStatus, StepStatus] = {
     "interrupted": "attention",
     "not responding": "attention",
 }
-_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
+RUN_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
     "queued": ("stop",),
     "running": ("pause", "checkpoint", "suspend", "stop"),
     "paused": ("resume", "checkpoint", "suspend", "stop"),
@@ -113,7 +113,7 @@ def describe_run(summary: RunSummary, events: RunState) -> RunDescription:
         detail=_detail(run_status, summary, events),
         tone=RUN_TONES.get(run_status, "plain"),
         status=_STEP_STATUS[run_status],
-        actions=_ACTIONS.get(run_status, ()),
+        actions=RUN_ACTIONS.get(run_status, ()),
         problem=(_message(summary, events) or _NO_WORD) if run_status == "failed" else "",
     )
 

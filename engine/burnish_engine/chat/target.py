@@ -62,6 +62,16 @@ class ModelTarget:
         return with_template(source, self.template)
 
 
+def names_run(target: str) -> bool:
+    """Whether a chat target can only be a run: it names neither a GGUF file nor a model."""
+    is_model = target == "embedded" or (Path(target) / "config.json").is_file() or is_model_name(target)
+    return not is_model and not _names_file(target)
+
+
+def _names_file(target: str) -> bool:
+    return target.lower().endswith(".gguf")
+
+
 def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
     """Find what `target` names.
 
@@ -72,9 +82,9 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
     Raises:
         UsageError: The target names nothing to chat with.
     """
-    if target.lower().endswith(".gguf"):
+    if _names_file(target):
         return FileTarget(Path(target))
-    if target == "embedded" or (Path(target) / "config.json").is_file() or is_model_name(target):
+    if not names_run(target):
         return ModelTarget(target, None, tuned=False, devices=DevicesSection())
     paths = open_run(target, others=("embedded", *fetched_names()))
     if variant == "exported":

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.chat.backend import ChatBackend
-from burnish_engine.chat.target import FileTarget, find_target
+from burnish_engine.chat.target import FileTarget, find_target, names_run
 from burnish_engine.cli.terminal import err, out, print_raw
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe.recipe import DevicesSection
@@ -64,6 +64,9 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
     """
     if device not in ("auto", "cuda", "cpu"):
         raise UsageError(f"--device is {device!r}.", "Give auto, cuda or cpu.")
+    if (base or exported) and not names_run(target):
+        option = "--base" if base else "--exported"
+        raise UsageError(f"{option} chooses among the models of a run, and {target} is no run.", f"Leave out {option}.")
     found = find_target(target, "exported" if exported else "base" if base else "tuned")
     if isinstance(found, FileTarget):
         from burnish_engine.chat.gguf_chat import GgufChat

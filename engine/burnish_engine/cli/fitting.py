@@ -13,12 +13,12 @@ from burnish_engine.contract.facts.capacity import LIMIT_TEXT, METHOD_TEXT, Devi
 from burnish_engine.contract.units import memory_size
 
 
-def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool) -> int:
+def answer_what_fits(model: str, gpu_gib: float | None, *, skip_data: bool, json: bool) -> int:
     """Compute what fits and print it.
 
     Args:
         model: name of the only model to judge; empty: the usual ones and the largest.
-        gpu_gib: memory of the card to plan for, GiB; 0: this machine.
+        gpu_gib: memory of the card to plan for, GiB; None: this machine.
         skip_data: option that is refused: there is no data to skip.
         json: whether to print one JSON document.
 
@@ -32,7 +32,7 @@ def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool)
 
     if skip_data:
         raise UsageError("--skip-data is about a recipe's data, and no recipe was given.", "burnish plan RECIPE.toml")
-    if gpu_gib < 0:
+    if gpu_gib is not None and gpu_gib <= 0:
         raise UsageError(f"--gpu-gib {gpu_gib:g} is no card's memory.", "Give GiB, such as 8 or 24.")
     only = None
     if model:
@@ -43,7 +43,7 @@ def answer_what_fits(model: str, gpu_gib: float, *, skip_data: bool, json: bool)
             probe(),
             catalog(),
             only=only,
-            gpu_gib=gpu_gib,
+            gpu_gib=gpu_gib or 0.0,
             progress=lambda title, _done, _total: status.update(Text(f"working out what fits: {title}")),
         )
     if json:

@@ -34,11 +34,11 @@ def plan(
         typer.Option(help="Without a recipe: what fits with this model, by its name in `burnish models` or a folder."),
     ] = "",
     gpu_gib: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--gpu-gib", help="Without a recipe: for a card of that memory, all of it free.", show_default=False
         ),
-    ] = 0.0,
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Predict what a run will take, and whether it fits; without a recipe, what fits on this card.
@@ -50,7 +50,7 @@ def plan(
         return answer_what_fits(model, gpu_gib, skip_data=skip_data, json=json)
     from burnish_engine.advise.plan.plan_recipe import plan_recipe
 
-    if model or gpu_gib:
+    if model or gpu_gib is not None:
         option = "--model" if model else "--gpu-gib"
         raise UsageError(
             f"{option} asks what would fit, and the recipe {recipe} is a run that stands.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -199,12 +200,21 @@ def delete(
     paths = open_run(run)
     actions.require_deletable(paths)
     if not yes:
-        typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
+        _confirm_deletion(paths)
     former = trash.discard(paths)
     if for_good:
         trash.purge(former.root)
     again = "" if for_good else f" For 7 days it comes back with: burnish runs restore {typed_run(former)}"
     out.print(f"Deleted {former.root.name}.{again}")
+
+
+def _confirm_deletion(paths: RunPaths) -> None:
+    try:
+        typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
+    except typer.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        raise UsageError(f"Nobody confirmed that {paths.root.name} may be deleted.", "Add --yes.") from None
 
 
 @app.command()

@@ -32,11 +32,12 @@ def sweep(
 
     They are ordinary runs, made one after the other; `burnish runs compare` puts them beside each other.
     """
-    from burnish_engine.runs.jobs.sweeps import queue_sweep
+    from burnish_engine.runs.jobs.sweeps import queue_sweep, sweep_name
     from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.plans import lease_of, refuse_unfit_sweep
 
     base = load_recipe(recipe)
+    label = sweep_name(name, base.name or recipe.stem)
     settings = [_setting(text) for text in tried]
     cells = expand(base, settings)
     plans = _plans(cells)
@@ -51,7 +52,7 @@ def sweep(
     if not anyway:
         refuse_unfit_sweep(cells, plans, facts)
     devices = [lease_of(cell.recipe, facts) for cell in cells]
-    made = queue_sweep(name or base.name or recipe.stem, settings, cells, devices, anyway=anyway)
+    made = queue_sweep(label, settings, cells, devices, anyway=anyway)
     if json:
         print_json(made.model_dump_json(indent=1))
     else:

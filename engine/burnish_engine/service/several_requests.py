@@ -28,7 +28,7 @@ from burnish_engine.contract.serve.protocol import (
 )
 from burnish_engine.duel.report.overview import duel_facts, list_duels
 from burnish_engine.duel.state import DuelFolder, has_process, open_duel, write_owner
-from burnish_engine.runs.jobs.sweeps import list_sweeps, queue_sweep
+from burnish_engine.runs.jobs.sweeps import list_sweeps, queue_sweep, sweep_name
 from burnish_engine.runs.process import identity, start_detached
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService, lease_of, refuse_unfit_sweep
@@ -58,13 +58,13 @@ class SeveralRequests:
     def start_sweep(self, request: StartSweepRequest, job: Job) -> Result:
         """Queue the runs of a sweep."""
         recipe = read_recipe_text(request.recipe)
+        name = sweep_name(request.name, recipe.name or Path(recipe.model.path).name)
         cells = expand(recipe, request.settings)
         if not request.anyway:
             refuse_unfit_sweep(cells, self._plan_all(cells, job), self._machine.facts())
         job.check()
         facts = self._machine.facts()
         devices = [lease_of(cell.recipe, facts) for cell in cells]
-        name = request.name or recipe.name or Path(recipe.model.path).name
         sweep = queue_sweep(name, request.settings, cells, devices, anyway=request.anyway)
         return Result(id=request.id, sweeps=[sweep])
 

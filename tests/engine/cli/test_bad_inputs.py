@@ -6,6 +6,7 @@ in `refused`.
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import math
@@ -295,6 +296,13 @@ def test_names_and_texts_that_are_no_unicode(refused, tmp_path, model, monkeypat
     refused("runs", "list", codes=(USAGE,))
 
 
+def test_a_home_that_is_a_file(refused, tmp_path, monkeypatch):
+    (tmp_path / "home").write_text("mine")
+    monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
+    for call in (["runs", "list"], ["models"], ["recipe", "new", tmp_path / "new.toml"]):
+        assert "BURNISH_HOME" in refused(*call, codes=(USAGE,))
+
+
 # Model folders.
 
 
@@ -509,6 +517,17 @@ def test_events_that_cannot_be_read_do_not_hide_a_run(capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_deletion_that_nobody_confirms_names_the_option(monkeypatch, capsys):
+    run = spoiled_run(lambda _paths: None).root
+    for typed in ("", "n\n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        assert main(["runs", "delete", str(run)]) == USAGE
+        assert "--yes" in capsys.readouterr().err
+        assert run.is_dir()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert main(["runs", "delete", str(run)]) == 0
+
+
 # Choices and combinations.
 
 BAD_CALLS = [
@@ -523,6 +542,7 @@ BAD_CALLS = [
     ["duel"], ["duel", "a"], ["duel", "a", "b", "--factors", "x"], ["duel", "a", "b", "--factors", "nan"],
     ["duel", "a", "b", "--factors", ""], ["duel", "a", "b", "--seeds", "1"], ["duel", "a", "b", "--evaluations", "-1"],
     ["duel", "a", "b", "--resume", "c"], ["chat", "embedded", "--device", "tpu"], ["chat", "x", "--temperature", "-1"],
+    ["chat", "embedded", "--base"], ["chat", "x.gguf", "--exported"],
     ["chat", "x", "--top-p", "2"], ["chat", "x", "--seed", "-1"], ["chat", "x", "--max-tokens", "0"],
     ["export", "x", "--to", "zip"],
     ["export", "x", "--to", "adapter", "--json"], ["export", "x", "--size-limit", "-1"], ["runs", "show"],

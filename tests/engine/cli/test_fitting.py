@@ -124,10 +124,12 @@ def test_nothing_fits(capsys, monkeypatch):
     ("arguments", "words"),
     [
         (("--gpu-gib", "-8"), "--gpu-gib -8"),
+        (("--gpu-gib", "0"), "--gpu-gib 0"),
         (("--gpu-gib", "100000"), "100000 GiB is no card's memory"),
         (("--model", "no/such-model"), "no/such-model"),
         (("--skip-data",), "no recipe was given"),
         (("mine.toml", "--gpu-gib", "4"), "--gpu-gib asks what would fit"),
+        (("mine.toml", "--gpu-gib", "0"), "--gpu-gib asks what would fit"),
         (("mine.toml", "--model", "qwen3-4b"), "--model asks what would fit"),
     ],
 )

@@ -33,7 +33,7 @@ class ModelSection(Section):
     quantize: Literal["none", "nf4"] = setting(
         "none",
         "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
-        "the memory for a few percent of the speed. Fast engine only.",
+        "the memory for a few percent of the speed.",
     )
 
 

@@ -12,10 +12,33 @@ from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.sweeps import SWEEP_VERSION, SweepFile, SweptRun
 from burnish_engine.contract.files import cannot_write, is_file, make_private, write_atomic
 from burnish_engine.contract.paths import RunPaths, safe_name, sweeps_dir
+from burnish_engine.contract.plain_text import one_line
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
 from burnish_engine.runs.jobs import lease, trash
 from burnish_engine.runs.store import create_run
 from burnish_engine.runs.versioned import read_versioned
+
+_LONGEST_NAME = 100
+
+
+def sweep_name(given: str, default: str) -> str:
+    """Return the name of a sweep, a line of up to 100 letters as a run's is.
+
+    Args:
+        given: name that a person chose; empty: none.
+        default: text to name it by where none was chosen.
+
+    Raises:
+        UsageError: The chosen name is blank, too long or more than a line.
+    """
+    if not given:
+        return one_line(default)[:_LONGEST_NAME]
+    if not given.strip() or len(given) > _LONGEST_NAME or one_line(given) != given:
+        raise UsageError(
+            f"The name of the sweep is {given[:40]!r}, of {len(given):,} letters.",
+            f"Give one line of up to {_LONGEST_NAME} letters.",
+        )
+    return given
 
 
 def queue_sweep(

@@ -11,7 +11,7 @@ One step (`FastTrainer.step`), and the file of each part:
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
         scale gradients of preference pairs                     # micro_batch_step.py: by base/preference.py
         decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
-    optimizer.step()                                            # train/optimizers/: clip, update, zero gradients
+    optimizer.step()                                            # train/optimizers/; how far to clip: kernel adamw
     copy status and loss_sum to page-locked memory              # here (`_Readback`), asynchronous
     a step or two later: results() yields the step's numbers    # train/session.py takes them
 

@@ -6,6 +6,7 @@ import pytest
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.facts.sweeps import SweptRun
+from burnish_engine.contract.paths import sweeps_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.sweep import SweepSetting, expand
@@ -25,6 +26,24 @@ def started(monkeypatch):
 
 def cells(*, files=("/data/a.jsonl",)):
     return expand(Recipe(name="base", data=DataSection(files=list(files))), SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["x" * 101, "two\nlines", " \t", "\x1b[31mred", "\n\n"])
+def test_a_name_that_is_no_short_line_is_refused(name):
+    with pytest.raises(UsageError):
+        sweeps.sweep_name(name, "recipe")
+
+
+def test_a_sweep_without_a_name_takes_the_default_on_a_short_line():
+    assert sweeps.sweep_name("ranks", "recipe") == "ranks"
+    assert sweeps.sweep_name("", "my\nrecipe") == "my recipe"
+    assert sweeps.sweep_name("", "x" * 300) == "x" * 100
+
+
+def test_a_name_with_separators_stays_in_the_folder_of_sweeps(started):
+    made = sweeps.queue_sweep("../../x", SETTINGS, cells(), ["cpu", "cpu"], anyway=True)
+    assert [file.parent for file in sweeps_dir().rglob("*x.json")] == [sweeps_dir()]
+    assert sweeps.list_sweeps() == [made]
 
 
 def test_all_runs_wait_in_order_and_the_first_begins(started):

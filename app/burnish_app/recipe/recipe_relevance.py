@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
 
 _ADAPTER_FIELDS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
@@ -77,6 +78,8 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
         case "masking" if name != "kind":
             kind = values["masking"]["kind"]
             relevant = kind == "magma" or (kind == "skip_update" and name not in _MAGMA_FIELDS)
+        case "preference" if name != "objective":
+            relevant = name in PREFERENCE_USES.get(values["preference"]["objective"], ())
         case "evaluation" if name == "min_improvement":
             relevant = bool(values["evaluation"]["patience"])
         case "guard" if name != "action":

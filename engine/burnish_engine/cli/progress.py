@@ -129,8 +129,9 @@ class RunProgress:
             out.print(f"{description}...")
 
     def _step(self, event: StepDone) -> None:
+        pairs = "" if event.accuracy is None else f"preferred {event.accuracy:.0%}  "
         detail = (
-            f"loss {event.loss:.3f}  {event.tokens_per_s:,.0f} tok/s  "
+            f"loss {event.loss:.3f}  {pairs}{event.tokens_per_s:,.0f} tok/s  "
             f"{memory_size(event.held_bytes)}  {duration(event.eta_s)} left"
         )
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
@@ -166,9 +167,9 @@ def _line(event: Event) -> str | Text:
             free = memory_size(event.memory_free_bytes)
             return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():
-            return (
-                f"held-out loss at step {event.step}: {event.loss:.4f} nats per learned token, {event.tokens:,} tokens"
-            )
+            preferred = f" of a pair, {event.accuracy:.0%} preferred" if event.accuracy is not None else ""
+            what = preferred or " nats per learned token"
+            return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
         case SampleDone():
             return styled("[dim]step {} >[/] {}\n{}", event.step, event.prompt, event.reply)
         case CheckpointSaved():

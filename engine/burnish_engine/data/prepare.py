@@ -125,7 +125,8 @@ def _prepare(
         template, parts.eos_token, parts.added, chosen=data.template
     )  # raises DataError where the template is hostile
     written = TemplateSource(template.source, template.special_tokens, template.today, template.file)
-    spec = PipelineSpec(parts, written, data, order)
+    pairs = recipe.preference.learns_pairs
+    spec = PipelineSpec(parts, written, data, order, pairs)
     sampling = (INSPECT_WHOLE_BYTES, SAMPLE_BYTES) if inspect_only and not whole else None
     collector = RowCollector(data, spec, progress, sampling=sampling, inspect_only=inspect_only)
     found = collector.collect(data.files)
@@ -135,7 +136,7 @@ def _prepare(
     log.merge(held.log)
     sources = [*found.sources, *held.sources]
     documents = ShardedDocuments(
-        [*found.shards, *held.shards], [source.part.name for source in sources], data.max_length
+        [*found.shards, *held.shards], [source.part.name for source in sources], data.max_length * (2 if pairs else 1)
     )
     held_from = sum(map(len, found.shards))
     selection = Selection(documents, data, log.dropped, order)
@@ -174,6 +175,7 @@ def _prepare(
         selection=selection,
         template=checked if any(not source.layout.is_text for source in sources) else None,
         sampled=any(source.sample is not None for source in sources),
+        pairs=pairs,
         warnings=template_warnings(
             template, tokenizer, log, sources, missing=missing_tokens(data.template, parts.added), checked=checked
         ),

@@ -34,6 +34,7 @@ from burnish_engine.train.lifecycle.validator import Validator
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
+from burnish_engine.train.reference import provide_reference
 
 
 @dataclass
@@ -106,6 +107,7 @@ class Session:
         progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
+        provide_reference(setup, engine, recorder)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
         guard = Guard(_guard_inputs(setup), _report_to(recorder, card))
         early = EarlyStopping(recipe.evaluation, paths.checkpoints)

@@ -28,7 +28,8 @@ is not for training a chat model on text is refused with the reason; single rows
 counted. `burnish inspect FILE` shows how a file is read before anything is trained.
 
 Preference pairs (shape preference) and replies labeled good or bad (shape kto) are read and shown. They are trained on
-only where the recipe says so, with `data.shape`, and then the good replies are learned and nothing else.
+only where the recipe says so: with `data.shape` the good replies are learned and nothing else, and with
+`preference.objective` both replies of a pair.
 
 Where columns have other names, `data.columns` says what they mean, such as `["prompt=Frage", "completion=Antwort"]`.
 

@@ -230,7 +230,11 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     share = dataset.supervised_tokens / dataset.tokens
     found_budget = tokens / (dataset.micro_batches * dataset.fill) if dataset.fill else budget
     longest = dataset.lengths.longest if dataset.lengths else budget
-    largest_tokens = min(budget, math.ceil(tokens)) if train.pack else min(budget, longest, recipe.data.max_length)
+    largest_tokens = (
+        min(budget, math.ceil(tokens))
+        if train.pack
+        else min(budget, longest, max_length * (2 if recipe.preference.learns_pairs else 1))
+    )
     found_largest = min(found_budget, tokens) if train.pack else longest
     most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
     fill = dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN

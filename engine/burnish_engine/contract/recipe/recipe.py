@@ -13,6 +13,7 @@ from pydantic import BaseModel, field_validator, model_validator
 from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_section import Section, setting
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
@@ -185,7 +186,7 @@ class DevicesSection(Section):
 
 
 class Recipe(Section):
-    """A whole run: model, data, adapter, training, memory, masking, evaluation, guard, export, target and devices."""
+    """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, guard, export, devices."""
 
     version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.")
     name: str = setting("", "What to call the run. Empty: named by model and time.", max_length=100)
@@ -193,6 +194,7 @@ class Recipe(Section):
     data: DataSection = setting(DataSection, "What to learn from.")
     adapter: AdapterSection = setting(AdapterSection, "The low-rank adapter that is trained, or the whole model.")
     train: TrainSection = setting(TrainSection, "How to train.")
+    preference: PreferenceSection = setting(PreferenceSection, "Whether to learn from pairs of replies, and how.")
     memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.")
     masking: MaskingSection = setting(MaskingSection, "Experimental: matrices that sit out steps.")
     evaluation: EvaluationSection = setting(EvaluationSection, "How to watch the run on held-out rows.")
@@ -216,6 +218,29 @@ class Recipe(Section):
             raise ValueError(
                 f"train.lora_plus_ratio = {self.train.lora_plus_ratio:g} is of adapters, and adapter.method = "
                 '"full" has none: set it to 1, or adapter.method to "lora"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pair_can_be_learned(self) -> Recipe:
+        objective = self.preference.objective
+        if not self.preference.learns_pairs:
+            return self
+        if self.data.shape not in ("auto", "preference"):
+            raise ValueError(
+                f'preference.objective = "{objective}" learns from pairs of replies, which data.shape = '
+                f'"{self.data.shape}" has not: set that to "auto" or "preference", or the objective to "sft"'
+            )
+        if self.preference.needs_reference and self.adapter.method == "full":
+            raise ValueError(
+                f'preference.objective = "{objective}" compares with the model without its adapter, and adapter.method '
+                '= "full" has none: set that to "lora", or the objective to "orpo" or "simpo"'
+            )
+        if 2 * self.data.max_length > self.train.micro_batch_tokens:
+            raise ValueError(
+                f"a pair of rows of data.max_length ({self.data.max_length}) tokens has to fit into one pass of "
+                f"train.micro_batch_tokens ({self.train.micro_batch_tokens}): set that to {2 * self.data.max_length}, "
+                f"or max_length to {self.train.micro_batch_tokens // 2}"
             )
         return self
 

@@ -158,6 +158,7 @@ _LATER = {
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
     "memory": ("weights",),
+    "preference": ("objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma"),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),

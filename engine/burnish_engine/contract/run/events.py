@@ -103,13 +103,26 @@ class PlanMade(_Event):
     basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
 
-class StepDone(_Event):
+class _PairFigures(_Event):
+    """Figures of preference pairs; None where rows are learned as they stand."""
+
+    margin: Number | None = Field(
+        default=None, description="Preference pairs: mean reward of the chosen replies less that of the rejected ones."
+    )
+    accuracy: Number | None = Field(default=None, description="Share of pairs with a positive margin, 0 to 1.")
+    chosen_log_prob: Number | None = Field(
+        default=None, description="Mean log-probability of the chosen replies, nats: dpo of a reply, else of a token."
+    )
+    rejected_log_prob: Number | None = Field(default=None, description="The same of the rejected replies.")
+
+
+class StepDone(_PairFigures):
     """An optimizer step was made."""
 
     type: Literal["step"] = "step"
     step: int
     epoch: Number
-    loss: Number = Field(description="Mean cross entropy per supervised token of the whole optimizer step, nats.")
+    loss: Number = Field(description="Mean cross entropy per supervised token of the whole step, nats; or of a pair.")
     learning_rate: Number
     grad_norm: Number = Field(description="Global L2 norm before clipping.")
     tokens: int = Field(description="Real tokens of this step, padding excluded.")
@@ -132,12 +145,12 @@ class StepDone(_Event):
         return self.process_bytes or self.memory_bytes
 
 
-class EvaluationDone(_Event):
+class EvaluationDone(_PairFigures):
     """The held-out loss was measured. Step 0 is the model before any training."""
 
     type: Literal["evaluation"] = "evaluation"
     step: int
-    loss: Number = Field(description="Mean cross entropy per supervised held-out token, nats.")
+    loss: Number = Field(description="Mean cross entropy per supervised held-out token, nats; or loss of a pair.")
     tokens: int
     seconds: Number
 

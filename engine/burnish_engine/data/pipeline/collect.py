@@ -149,11 +149,24 @@ class RowCollector:
             )
         found = find_readings(samples)
         layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
-        if layout.shape in ("preference", "kto") and self._data.shape == "auto" and not self._inspect_only:
+        if self._instructions.pairs and layout.shape != "preference":
+            raise DataError(
+                f"{part.name} holds no preference pairs (its shape is {layout.shape}), and preference.objective learns "
+                "from pairs.",
+                "Name files with the columns prompt, chosen and rejected; say with data.columns what other columns "
+                'mean; or set preference.objective = "sft".',
+            )
+        if (
+            not self._instructions.pairs
+            and layout.shape in ("preference", "kto")
+            and self._data.shape == "auto"
+            and not self._inspect_only
+        ):
+            pairs = '; to learn what is preferred, preference.objective = "dpo"' if layout.shape == "preference" else ""
             replies = "chosen replies" if layout.shape == "preference" else "replies labeled good"
             raise DataError(
-                f"{part.name} holds preferences (shape {layout.shape}), which are read and shown, but not trained on.",
-                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}".',
+                f"{part.name} holds preferences (shape {layout.shape}), and the recipe does not say what to learn.",
+                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}"{pairs}.',
             )
         unread = unread_columns(layout, samples)
         return RowSource(table, layout, columns_of(samples), found, unread, sample, scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from hashlib import blake2b
 from typing import Any
@@ -58,12 +58,14 @@ class PipelineSpec:
         template: source of the chat template.
         data: the recipe's data section.
         order: version of the data order; in order 1, long texts are split anywhere.
+        pairs: whether both replies of preference pairs are learned from, the last turn alone of each.
     """
 
     tokenizer: TokenizerParts
     template: TemplateSource
     data: DataSection
     order: int = DATA_ORDER
+    pairs: bool = False
 
     def key(self, *, texts: bool) -> str:
         """Return a hash that is equal where rows become the same documents with the same log.
@@ -79,7 +81,8 @@ class PipelineSpec:
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
             data.tools, data.placeholders,
         )  # fmt: skip
-        whole = repr((self.tokenizer, self.template, settings, actions))
+        pairs = (data.max_length,) if self.pairs else ()
+        whole = repr((self.tokenizer, self.template, settings, actions, pairs))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
@@ -108,6 +111,8 @@ class _UsableRow:
     row: int
     conversation: Conversation
     rendered: RenderedRow
+    rejected: Conversation | None = None
+    rejected_from: int = 0
 
 
 class RowPipeline:
@@ -119,14 +124,14 @@ class RowPipeline:
 
     def __init__(self, spec: PipelineSpec) -> None:
         parts, template = spec.tokenizer, spec.template
-        self._data, self._order = spec.data, spec.order
+        self._data, self._order, self._pairs = spec.data, spec.order, spec.pairs
         self._encoder = Encoder(parts)
         self._renderer = RowRenderer(
             ChatTemplate(template.source, template.special_tokens, today=template.today, file=template.file),
             parts.eos_token,
             parts.added,
             text_bos=parts.adds_bos,
-            learn=self._data.learn,
+            learn="last" if spec.pairs else self._data.learn,
         )
         special = sorted(set(parts.special), key=len, reverse=True)
         self._control_tokens = re.compile("|".join(map(re.escape, special)) or "(?!)")
@@ -147,14 +152,37 @@ class RowPipeline:
             if isinstance(row, RowError):
                 log.dropped.add(row.reason, ref)
                 continue
-            for piece, rendered in row:
+            self._log_rendering(*row[0], ref, log)
+            for piece, rendered in row[1:] if not self._pairs else ():
                 self._log_rendering(piece, rendered, ref, log)
-                usable.append(_UsableRow(batch.position + index, number, piece, rendered))
+            usable += [_UsableRow(batch.position + index, number, piece, rendered) for piece, rendered in row]
         encoded = self._encoder.encode_with_offsets([item.rendered for item in usable])
+        if self._pairs:
+            usable, encoded = self._joined_pairs(batch.source, usable, encoded, log)
         return self._shard(batch.source, usable, encoded, log)
 
-    def _read(self, batch: RowBatch, row: tuple[int, str, str], log: RowLog) -> Conversation | RowError:
-        """Parse a row and check its content; return the conversation, or the reason why the row is dropped.
+    def _joined_pairs(
+        self, source: int, usable: Sequence[_UsableRow], encoded: Sequence[Encoded], log: RowLog
+    ) -> tuple[list[_UsableRow], list[Encoded]]:
+        """Join the two sequences of each pair; drop pairs of which one is too long or has nothing to learn."""
+        rows, tokens, longest = list[_UsableRow](), list[Encoded](), self._data.max_length
+        for at in range(0, len(usable), 2):
+            chosen, rejected = usable[at : at + 2]
+            both = encoded[at : at + 2]
+            if max(len(one.ids) for one in both) > longest:
+                log.dropped.add(f"a pair of which a reply ends behind {longest} tokens", RowRef(source, chosen.row))
+            elif not all(one.supervised.any() for one in both):
+                log.dropped.add("a pair of which a reply has nothing to learn", RowRef(source, chosen.row))
+            else:
+                rows.append(replace(chosen, rejected=rejected.conversation, rejected_from=len(both[0].ids)))
+                tokens.append(Encoded.joined(both))
+        return rows, tokens
+
+    def _read(self, batch: RowBatch, row: tuple[int, str, str], log: RowLog) -> tuple[Conversation, ...] | RowError:
+        """Parse a row and check its content.
+
+        Returns:
+            The row's conversation, or two of a preference pair; or the reason why the row is dropped.
 
         Raises:
             BrokenRowError: The row cannot be read, and the recipe does not drop such rows.
@@ -164,13 +192,20 @@ class RowPipeline:
             if problem:
                 raise RowError(problem)
             conversation = self.conversation(batch.layout, batch.name, number, text)
-            self._check_content(conversation, RowRef(batch.source, number), log)
+            ref = RowRef(batch.source, number)
+            if not self._pairs:
+                self._check_content(conversation, ref, log)
+                return (conversation,)
+            values = parsed(text, batch.name, number)
+            rejected = batch.layout.rejected(values, conversation, self._data.system_prompt)
+            both = (*conversation.messages, rejected.messages[-1])
+            self._check_content(replace(conversation, messages=both), ref, log)
         except RowError as error:
             return error
-        return conversation
+        return conversation, rejected
 
     def _rendered(
-        self, rows: Sequence[Conversation | RowError]
+        self, rows: Sequence[tuple[Conversation, ...] | RowError]
     ) -> Iterator[list[tuple[Conversation, RenderedRow]] | RowError]:
         """Yield each row's pieces with their renderings, or the reason why the row cannot be used."""
         pieces = self._pieces([row for row in rows if not isinstance(row, RowError)])
@@ -204,10 +239,11 @@ class RowPipeline:
             raise
         return layout.conversation(values, number, name, self._data.system_prompt)
 
-    def _pieces(self, conversations: Sequence[Conversation]) -> Sequence[Sequence[Conversation]]:
-        """Return the pieces of each conversation: several where it is too long and the recipe splits such chats."""
-        if self._data.overlong != "split":
-            return [[conversation] for conversation in conversations]
+    def _pieces(self, rows: Sequence[tuple[Conversation, ...]]) -> Sequence[Sequence[Conversation]]:
+        """Return the pieces of each row: several where it is too long and the recipe splits such chats."""
+        if self._data.overlong != "split" or self._pairs:
+            return rows
+        conversations = [row[0] for row in rows]
         longest = self._data.max_length
         return [
             [conversation] if conversation.text is not None or tokens <= longest else self._exchanges(conversation)
@@ -274,6 +310,11 @@ class RowPipeline:
         """Yield a row's documents: one, or several where a long text is split."""
         text, longest = item.conversation.text, self._data.max_length
         whole, digest = conversation_text(item.conversation), _digest(item.conversation)
+        if item.rejected is not None:
+            whole, digest = (
+                whole + conversation_text(item.rejected),
+                _with_ids(digest, np.array([_digest(item.rejected)])),
+            )
         if self._data.overlong == "split" and self._order == 1:
             band = minhash_bands(whole)
             for ids, supervised in split_anywhere(row.ids, row.supervised, longest if text is not None else 0):
@@ -289,6 +330,7 @@ class RowPipeline:
     def _shard(self, source: int, usable: Sequence[_UsableRow], encoded: Sequence[Encoded], log: RowLog) -> Shard:
         tokens, spans, rows = list[Ids](), list[Any](), list[tuple[int, int]]()
         token_ends, span_ends, digests, bands = list[int](), list[int](), list[int](), list[Any]()
+        rejected_from = list[int]()
         for item, row in zip(usable, encoded, strict=True):
             for piece in self._documents(item, row):
                 found = _supervised_spans(piece.supervised)
@@ -298,6 +340,7 @@ class RowPipeline:
                 span_ends.append((span_ends[-1] if span_ends else 0) + len(found))
                 rows.append((item.row, item.position))
                 digests.append(piece.digest)
+                rejected_from.append(item.rejected_from)
                 bands.append(piece.bands)
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         log.used = len(np.unique(places[:, 1]))
@@ -310,6 +353,7 @@ class RowPipeline:
             sources=np.full(len(places), source, dtype=np.int64),
             positions=places[:, 1].copy(),
             digests=np.array(digests, dtype=np.int64),
+            rejected_from=np.array(rejected_from, dtype=np.int64),
             bands=np.array(bands, dtype=np.uint32).reshape(-1, BAND_COUNT),
             log=log,
         )
@@ -338,7 +382,7 @@ def _digest(conversation: Conversation) -> int:
     return int.from_bytes(hashed.digest(), "little", signed=True)
 
 
-def _with_ids(digest: int, ids: Ids) -> int:
+def _with_ids(digest: int, ids: Any) -> int:
     """Return the digest of one piece of a row, from the row's digest and the piece's token ids."""
     hashed = blake2b(digest.to_bytes(8, "little", signed=True) + ids.tobytes(), digest_size=8)
     return int.from_bytes(hashed.digest(), "little", signed=True)

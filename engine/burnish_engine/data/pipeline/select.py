@@ -68,7 +68,7 @@ class Selection:
         """Leave out documents that are too long or have no supervised token."""
         data, documents = self._data, self._documents
         nothing = documents.whole_supervised_tokens == 0
-        overlong = (documents.whole_lengths > data.max_length) & (data.overlong == "drop")
+        overlong = (documents.whole_lengths > documents.longest) & (data.overlong == "drop")
         behind = (documents.supervised_tokens == 0) & ~nothing
         self._leave_out(overlong, f"longer than {data.max_length} tokens")
         self._leave_out(nothing, "nothing to learn")

@@ -38,6 +38,7 @@ class PreparationRecord:
         selection: choice of the documents that are used.
         template: facts of the chat template; None where no row is a chat.
         sampled: whether only a sample of the rows was read.
+        pairs: whether both replies of preference pairs are learned from.
         warnings: sentences about the chat template.
     """
 
@@ -48,6 +49,7 @@ class PreparationRecord:
     selection: Selection
     template: TemplateFacts | None
     sampled: bool
+    pairs: bool
     warnings: list[str]
 
 
@@ -75,7 +77,7 @@ def dataset_facts(
     scale = _scale(record)
     plan = epoch_batches(train, recipe.train.micro_batch_tokens, recipe.train.pack, recipe.train.seed, epoch=0)
     used = np.concatenate([train.chosen, validation.chosen])
-    cut = np.unique(used[documents.whole_lengths[used] > data.max_length])
+    cut = np.unique(used[documents.whole_lengths[used] > documents.longest])
     truncated = RowTally()
     if len(cut):
         truncated.add_all("cut", len(cut), documents.row_refs(cut[:EXAMPLES_PER_REASON]))
@@ -83,7 +85,7 @@ def dataset_facts(
     tokens = int(documents.lengths[used].sum(dtype=np.int64))
     whole = documents.whole_lengths[used].astype(np.int64)
     names = [source.part.name for source in record.sources]
-    tokens_lost = int((whole - np.minimum(whole, data.max_length)).sum())
+    tokens_lost = int((whole - np.minimum(whole, documents.longest)).sum())
     every = np.unique(used)
     lengths = LongRows(truncated, tokens_lost / max(int(whole.sum()), 1), *_continued(record, every))
     held_out_rows = record.selection.rows_of(validation.chosen)
@@ -99,7 +101,7 @@ def dataset_facts(
         left_out=dict(list(record.left_out.items())[:100]),
         readings=column_readings(record.sources[0]),
         template=record.template,
-        cut_lines=cut_lines(documents, _cuttable(record, used, data), data.max_length),
+        cut_lines=cut_lines(documents, _cuttable(record, used, data), documents.longest),
         supervised_share=float(supervised_tokens.sum() / max(tokens, 1)),
         tokens_lost=round(tokens_lost * scale),
         called_rows=round(log.tool_call_rows * scale),
@@ -123,7 +125,7 @@ def dataset_facts(
         validation_rows=round(len(validation) * scale),
         dropped={reason: max(1, round(count * scale)) for reason, count in log.dropped.counts.items()},
         dropped_examples={reason: row_places(rows, names) for reason, rows in log.dropped.examples.items()},
-        truncated_rows=round(int((whole > data.max_length).sum()) * scale),
+        truncated_rows=round(int((whole > documents.longest).sum()) * scale),
         tokens=round(tokens * scale),
         supervised_tokens=round(int(supervised_tokens.sum()) * scale),
         lengths=length_stats(documents.whole_lengths),
@@ -179,11 +181,12 @@ def _reading_warnings(data: DataSection, record: PreparationRecord) -> list[str]
             f"The recipe says how the columns are read, and leaves out some that are read by themselves otherwise. "
             f"Add to data.columns what counts: {', '.join(sorted(unread))}."
         )
-    for shape, what in (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good")):
+    unused = (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good"))
+    for shape, what in () if record.pairs else unused:
         if data.shape != shape and any(source.layout.shape == shape for source in record.sources):
+            further = ' preference.objective = "dpo" learns from both.' if shape == "preference" else ""
             warnings.append(
-                f"These are preferences (shape {shape}), which are not trained on as such. With data.shape = "
-                f'"{shape}" {what} is learned.'
+                f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned.{further}'
             )
     return warnings
 

@@ -93,19 +93,40 @@ class ColumnLayout:
                 raise RowError(NEEDS_MEDIA)
         return found
 
+    def rejected(self, values: dict[str, Any], chosen: Conversation, system_prompt: str = "") -> Conversation:
+        """Convert a preference pair to the conversation with the rejected reply.
+
+        Args:
+            values: column to value.
+            chosen: what `conversation` made of the row.
+            system_prompt: the same as there.
+
+        Raises:
+            RowError: The row cannot be used, or both replies are the same.
+        """
+        found = self._whole(values, _rejected_turns(values, self.columns), chosen.row, chosen.file, system_prompt)
+        if found.messages == chosen.messages:
+            raise RowError("a rejected reply that is the chosen one")
+        return found
+
     def _conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str) -> Conversation:
         if self.shape == "text":
             return Conversation((), _filled_text(values.get(self.columns["text"])), row, file)
         if self.shape == "segments":
             text, spans = _from_segments(values.get(self.columns["segments"]))
             return Conversation((), text, row, file, spans=spans)
-        messages = _CONVERT[self.shape](values, self.columns)
+        messages = self._with_reasoning(values, _CONVERT[self.shape](values, self.columns))
+        return self._whole(values, messages, row, file, system_prompt)
+
+    def _whole(
+        self, values: dict[str, Any], messages: list[Message], row: int, file: str, system_prompt: str
+    ) -> Conversation:
+        """Check the turns of a row, and add what comes before them and the tools."""
         if messages[0].role != "system":
             own = values.get(self.columns.get("system", ""))
             system = own if isinstance(own, str) and own.strip() else system_prompt
             if system:
                 messages.insert(0, Message("system", valid_unicode(system)))
-        messages = self._with_reasoning(values, messages)
         _check(messages)
         tools = tools_in(values.get(self.columns["tools"])) if "tools" in self.columns else ()
         return Conversation(tuple(messages), None, row, file, tools)
@@ -195,6 +216,20 @@ def _from_preference(values: dict[str, Any], columns: dict[str, str]) -> list[Me
     if "prompt" not in columns and "instruction" not in columns:
         return split_dialog(whole[0].content)
     return [*_question_turns(values, columns), *whole]
+
+
+def _rejected_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
+    rejected = values.get(columns["rejected"])
+    chat = chat_in(rejected)
+    reply = messages_of(chat) if chat is not None else [Message("assistant", _one_text(rejected, "rejected"))]
+    if "chosen" in columns and "conversation" not in columns:
+        return _from_preference({**values, columns["chosen"]: rejected}, columns)
+    if reply[0].role in ("user", "system"):
+        return reply
+    context = _from_conversation(values, columns)
+    while context and context[-1].role == "assistant":  # the chosen reply
+        context.pop()
+    return [*context, *reply]
 
 
 def _without_chosen_reply(context: list[Message], reply: Sequence[Message]) -> list[Message]:

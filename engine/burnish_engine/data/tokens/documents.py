@@ -20,10 +20,13 @@ class ShardedDocuments:
         shards: shards in order.
         names: name of each part.
         longest: most tokens of a document; longer ones are cut.
+
+    Attributes:
+        longest: the same.
     """
 
     def __init__(self, shards: Sequence[Shard], names: Sequence[str], longest: int) -> None:
-        self._shards, self._names, self._longest = shards, names, longest
+        self._shards, self._names, self.longest = shards, names, longest
         self._starts = np.cumsum([0, *(len(shard) for shard in shards)])
         # These two are used often, so they are kept; the other arrays are concatenated at each use.
         self.whole_lengths = _joined(shard.lengths for shard in shards).astype(np.int32)
@@ -35,7 +38,7 @@ class ShardedDocuments:
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
         """[n] tokens of each document after cutting."""
-        return np.minimum(self.whole_lengths, self._longest)
+        return np.minimum(self.whole_lengths, self.longest)
 
     @property
     def whole_supervised_tokens(self) -> Ints:
@@ -84,7 +87,7 @@ class ShardedDocuments:
     def document(self, number: int) -> Document:
         """Build one document, cut to the longest length."""
         shard, index = self._find(number)
-        return shard.document(index, self._names[int(shard.sources[index])], self._longest)
+        return shard.document(index, self._names[int(shard.sources[index])], self.longest)
 
     def ids(self, number: int) -> npt.NDArray[np.int32]:
         """Return a document's token ids, uncut."""

@@ -37,8 +37,11 @@ class MicroBatch:
         positions: [T] index of each token in its document, from 0.
         labels: [T] the next token's id where that token is supervised and in the same document, else -100. Already
             shifted: position t is compared with the logits of position t.
-        boundaries: [documents + 1] indices where documents begin and end, from 0 to T.
+        boundaries: [sequences + 1] indices where sequences begin and end, from 0 to T. A document is one sequence; a
+            preference pair is two.
         rows: indices of the documents.
+        reference: [sequences] log-probability of each sequence's supervised tokens without the adapter, nats; None
+            where the objective compares with none.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -46,6 +49,7 @@ class MicroBatch:
     labels: npt.NDArray[np.int64]
     boundaries: npt.NDArray[np.int32]
     rows: tuple[int, ...]
+    reference: npt.NDArray[np.float32] | None = None
 
     @property
     def tokens(self) -> int:
@@ -56,6 +60,12 @@ class MicroBatch:
     def supervised_tokens(self) -> int:
         """Number of positions that the loss counts."""
         return int((self.labels != IGNORED).sum())
+
+    @property
+    def sequence_tokens(self) -> npt.NDArray[np.int64]:
+        """[sequences] positions of each sequence that the loss counts."""
+        counted: npt.NDArray[np.int64] = np.add.reduceat(self.labels != IGNORED, self.boundaries[:-1], dtype=np.int64)
+        return counted
 
 
 class EpochPlan(Sequence[MicroBatch]):
@@ -216,12 +226,12 @@ def micro_batch(documents: Sequence[Document], rows: Sequence[int]) -> MicroBatc
         rows: indices of the micro-batch's documents, in order.
     """
     chosen = [documents[row] for row in rows]
-    lengths = [len(document) for document in chosen]
-    boundaries = np.zeros(len(chosen) + 1, dtype=np.int32)
+    lengths = [length for document in chosen for length in document.sequence_lengths]
+    boundaries = np.zeros(len(lengths) + 1, dtype=np.int32)
     boundaries[1:] = np.cumsum(lengths)
     input_ids = np.concatenate([document.input_ids for document in chosen]).astype(np.int64)
     supervised = np.concatenate([document.supervised for document in chosen])
-    supervised[boundaries[:-1]] = False  # a document's first token is not predicted from the one before it
+    supervised[boundaries[:-1]] = False  # a sequence's first token is not predicted from the one before it
     labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
     labels[:-1] = np.where(supervised[1:], input_ids[1:], IGNORED)
     positions = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])

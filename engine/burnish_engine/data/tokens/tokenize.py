@@ -21,12 +21,16 @@ Flags = npt.NDArray[np.bool_]
 class Document:
     """One tokenized row or piece of a row, ready for training. T tokens.
 
+    A preference pair is one document of two sequences that do not see each other: prompt and chosen reply, then prompt
+    and rejected reply. So nothing that orders, splits or packs documents can tear it apart.
+
     Attributes:
         input_ids: [T] token ids.
         supervised: [T] whether each token is a target; the first never is, since nothing predicts it.
         row: number of the row in its file, from 1.
         file: path of the file.
         truncated: whether the row was cut to the longest length.
+        rejected_from: index at which the second sequence of a preference pair begins; 0: there is one sequence.
     """
 
     input_ids: Ids
@@ -34,6 +38,7 @@ class Document:
     row: int
     file: str
     truncated: bool = False
+    rejected_from: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -42,6 +47,18 @@ class Document:
     def supervised_tokens(self) -> int:
         """Number of tokens that the loss counts."""
         return int(self.supervised.sum())
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """Tokens of each sequence: one, or two of a preference pair."""
+        return (self.rejected_from, len(self) - self.rejected_from) if self.rejected_from else (len(self),)
+
+    def first_sequence(self) -> Document:
+        """Return the document itself, or of a preference pair the prompt with the chosen reply."""
+        if not self.rejected_from:
+            return self
+        end = self.rejected_from
+        return Document(self.input_ids[:end].copy(), self.supervised[:end].copy(), self.row, self.file)
 
     def cut(self, length: int) -> Document:
         """Cut the document to its first tokens; a document that fits is returned as it is.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from burnish_engine.contract.facts.coverage import Coverage
@@ -51,6 +53,23 @@ def whole_update() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
+class PairMeans:
+    """Means over some preference pairs; see `train.base.preference` for the terms.
+
+    Attributes:
+        margin: reward of the chosen reply less that of the rejected one.
+        accuracy: share of pairs with a positive margin, 0 to 1.
+        chosen_log_prob: log-probability of the chosen reply, nats.
+        rejected_log_prob: log-probability of the rejected reply, nats.
+    """
+
+    margin: float
+    accuracy: float
+    chosen_log_prob: float
+    rejected_log_prob: float
+
+
+@dataclass(frozen=True)
 class StepResult:
     """Result of one optimizer step.
 
@@ -59,12 +78,13 @@ class StepResult:
         micro_batches: number of micro-batches in the step.
         tokens: real tokens of all micro-batches.
         supervised: tokens that the loss counts.
-        loss: mean cross entropy over the supervised tokens, nats.
+        loss: mean cross entropy over the supervised tokens, nats; of preference pairs, the mean loss of a pair.
         grad_norm: global L2 norm of the gradient before clipping.
         learning_rate: learning rate of the step.
         taken: whether the weights were updated; False where the gradient was not finite.
         loss_scale: factor on the loss (fp16), else 1.
         seconds: time from the end of the step before to the end of this one.
+        pairs: means over the step's preference pairs; None where it learns rows as they stand.
     """
 
     step: int
@@ -77,6 +97,7 @@ class StepResult:
     taken: bool
     loss_scale: float
     seconds: float
+    pairs: PairMeans | None = None
 
 
 class Engine(Protocol):
@@ -178,6 +199,19 @@ class Engine(Protocol):
         """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens.
 
         `progress` is told the number of documents read so far.
+        """
+        ...
+
+    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+        """Compute the summed log-probabilities (nats) of preference pairs' supervised tokens.
+
+        Args:
+            documents: preference pairs.
+            budget: tokens per forward pass.
+            adapter: whether the adapter takes part; without it, they are the reference's.
+
+        Returns:
+            [documents, 2] of the chosen and of the rejected reply.
         """
         ...
 

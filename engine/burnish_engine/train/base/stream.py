@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe_train import TrainSection
@@ -41,7 +44,15 @@ class BatchStream:
         documents: tokenized training rows.
         section: the recipe's training section.
         order: version of the data order that the run began with.
+
+    Attributes:
+        reference: [documents, 2] log-probabilities of chosen and rejected replies without the adapter, for passes
+            of preference pairs; None where there are none, or they are not known yet.
+        held_out_reference: the same of the held-out pairs that evaluations use.
     """
+
+    reference: npt.NDArray[np.float32] | None = None
+    held_out_reference: npt.NDArray[np.float32] | None = None
 
     def __init__(self, documents: Sequence[Document], section: TrainSection, *, order: int = DATA_ORDER) -> None:
         self._documents = documents
@@ -75,7 +86,7 @@ class BatchStream:
 
     def __getitem__(self, index: int) -> MicroBatch:
         epoch, offset = self._epoch_and_offset(index)
-        return self._plans[epoch][offset]
+        return self._with_reference(self._plans[epoch][offset])
 
     def longest(self, count: int, *, padded: bool = False) -> MicroBatch:
         """Return the one of the first `count` micro-batches that takes the most memory.
@@ -93,7 +104,11 @@ class BatchStream:
         most = max(sizes)
         longest = [group for group, size in zip(groups, sizes, strict=True) if size == most]
         supervised = {row: self._documents[row].supervised_tokens for group in longest for row in group}
-        return micro_batch(self._documents, max(longest, key=lambda group: sum(supervised[row] for row in group)))
+        chosen = max(longest, key=lambda group: sum(supervised[row] for row in group))
+        return self._with_reference(micro_batch(self._documents, chosen))
+
+    def _with_reference(self, batch: MicroBatch) -> MicroBatch:
+        return batch if self.reference is None else replace(batch, reference=self.reference[list(batch.rows)].ravel())
 
     @property
     def longest_document(self) -> int:

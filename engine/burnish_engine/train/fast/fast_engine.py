@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from typing_extensions import override
 
@@ -16,6 +18,7 @@ from burnish_engine.contract.facts.coverage import Coverage, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
@@ -34,7 +37,7 @@ from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.fast.fast_evaluate import held_out_loss
+from burnish_engine.train.fast.fast_evaluate import held_out_loss, sequence_log_probs
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import (
@@ -140,8 +143,20 @@ class FastEngine(Engine):
         self._layouts = self._make_layouts(plan.head_rows)
         lockable = lockable_memory(device)
         self._trainers.append(
-            FastTrainer(self.model, self._recipe.train, self._layouts, plan.layers, lockable=lockable)
+            FastTrainer(
+                self.model,
+                self._recipe.train,
+                self._layouts,
+                plan.layers,
+                lockable=lockable,
+                preference=self._preference,
+            )
         )
+
+    @property
+    def _preference(self) -> PreferenceSection | None:
+        """Objective of preference pairs; None where rows are learned as they stand."""
+        return self._recipe.preference if self._recipe.preference.learns_pairs else None
 
     @property
     @override
@@ -229,6 +244,7 @@ class FastEngine(Engine):
                 min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
+                pairs=self._preference is not None,
             )
             for capacity in pass_buckets(section, self._stream)
         ]
@@ -266,13 +282,50 @@ class FastEngine(Engine):
     def held_out_loss(
         self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
     ) -> tuple[float, int]:
+        layout = self._evaluation_layout(documents, budget)
+        with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
+            budget = min(budget, layout.capacity)
+            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
+
+    @override
+    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        with (
+            self._trainer.on_stream(),
+            self.model.averaged(),
+            nullcontext() if adapter else self.without_adapter(),
+            self._trainer.idle_memory(),
+        ):
+            return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout)
+
+    @contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Switch the adapter off inside."""
+        optimizer, decoder = self.model.optimizer, self.model.loaded.decoder
+        with self._on_stream():
+            # The compute copies of the Bs: without them the As do nothing. And DoRA's factors.
+            names = self.model.adapter.named()
+            copies = zip(names, optimizer.layout.compute_copies(optimizer.compute_buffer), strict=True)
+            away = [compute_copy for name, compute_copy in copies if ".lora_B." in name]
+            kept = [compute_copy.clone() for compute_copy in away]
+            for compute_copy in away:
+                compute_copy.zero_()
+            for magnitudes in decoder.magnitudes:
+                magnitudes.neutralize()
+        try:
+            yield
+        finally:
+            with self._on_stream():
+                for compute_copy, value in zip(away, kept, strict=True):
+                    compute_copy.copy_(value)
+            decoder.expire_magnitudes()
+
+    def _evaluation_layout(self, documents: Sequence[Document], budget: int) -> BucketLayout:
         layout = max(self._layouts, key=lambda one: one.capacity)
         longest = max((len(document) for document in documents), default=0)
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
             layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
-        with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            budget = min(budget, layout.capacity)
-            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
+        return layout
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

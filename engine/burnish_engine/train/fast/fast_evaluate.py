@@ -1,17 +1,20 @@
-"""Held-out loss of our decoder: packed passes that save no activations, the head in chunks, one number read back."""
+"""Held-out loss and log-probabilities of our decoder: packed passes that save no activations, the head in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from burnish_engine.data.tokens.pack import held_out_batches
+from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.train.base.engine import CountListener, ignore_count
-from burnish_engine.train.fast.packed_batch import BatchFields, BucketLayout, fill_buffer
+from burnish_engine.train.fast.packed_batch import BatchCounts, BatchFields, BucketLayout, fill_buffer
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
 
@@ -35,33 +38,74 @@ def held_out_loss(
     """
     total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
     count = read = 0
+    with _without_dropout(decoder):
+        for batch in held_out_batches(documents, budget):
+            fields, counts = _upload(decoder, layout, batch)
+            count += counts.supervised
+            summed = torch.zeros_like(total)
+            for loss_C in _losses(decoder, layout, fields, counts.head_chunks):
+                summed += loss_C.double().sum()
+            total += summed
+            read += len(batch.rows)
+            progress(read)
+    return (float(total) / count if count else float("nan")), count
+
+
+@torch.no_grad()
+def sequence_log_probs(
+    decoder: Decoder, documents: Sequence[Document], budget: int, layout: BucketLayout
+) -> npt.NDArray[np.float32]:
+    """Compute the summed log-probability (nats) of the supervised tokens of preference pairs.
+
+    Args:
+        decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
+        documents: preference pairs.
+        budget: tokens per forward pass, at most the layout's capacity.
+        layout: bucket layout of the passes.
+
+    Returns:
+        [documents, 2] of the chosen and of the rejected reply.
+    """
+    found_N2 = np.zeros((len(documents), 2), dtype=np.float32)
+    with _without_dropout(decoder):
+        for batch in held_out_batches(documents, budget):
+            fields, counts = _upload(decoder, layout, batch)
+            losses = list(_losses(decoder, layout, fields, counts.head_chunks))
+            loss_R = torch.cat(losses).double().cpu().numpy()[: counts.supervised]
+            sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
+            sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
+            found_N2[list(batch.rows)] = -sums.reshape(-1, 2)
+    return found_N2
+
+
+@contextmanager
+def _without_dropout(decoder: Decoder) -> Iterator[None]:
     drops = [(stack, stack.drop) for layer in decoder.layers for stack in layer.stacks]
     for stack, _ in drops:
         stack.drop = None
     try:
-        for batch in held_out_batches(documents, budget):
-            buffer = torch.zeros(layout.size, dtype=torch.int32)
-            counts = fill_buffer(batch, layout, buffer.numpy())
-            count += counts.supervised
-            if counts.head_chunks:
-                total += _summed(decoder, layout, layout.views(buffer.to(decoder.device)), counts.head_chunks)
-            read += len(batch.rows)
-            progress(read)
+        yield
     finally:
         for stack, drop in drops:
             stack.drop = drop
-    return (float(total) / count if count else float("nan")), count
 
 
-def _summed(decoder: Decoder, layout: BucketLayout, fields: BatchFields, chunks: int) -> torch.Tensor:
+def _upload(decoder: Decoder, layout: BucketLayout, batch: MicroBatch) -> tuple[BatchFields, BatchCounts]:
+    buffer = torch.zeros(layout.size, dtype=torch.int32)
+    counts = fill_buffer(batch, layout, buffer.numpy())
+    return layout.views(buffer.to(decoder.device)), counts
+
+
+def _losses(decoder: Decoder, layout: BucketLayout, fields: BatchFields, chunks: int) -> Iterator[torch.Tensor]:
+    """Yield the cross entropy of each supervised token, a chunk of the head at a time."""
+    if not chunks:
+        return
     documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
     done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, documents))
     rows = fields.head_position_R.view(-1, layout.head_chunk_tokens)[:chunks]
     targets = fields.head_target_R.view(-1, layout.head_chunk_tokens)[:chunks]
-    total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
     for row_C, target_C in zip(rows, targets, strict=True):
         loss = torch.empty(len(row_C), dtype=torch.float32, device=decoder.device)
         logits = decoder.raw_logits(done.hidden_TH.index_select(0, row_C))
         cross_entropy.loss_only(logits, target_C, loss, softcap=decoder.spec.logit_softcap)
-        total += loss.double().sum()
-    return total
+        yield loss

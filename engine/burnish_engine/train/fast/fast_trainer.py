@@ -9,6 +9,7 @@ One step (`FastTrainer.step`), and the file of each part:
         for each chunk of supervised tokens:                    # micro_batch_step.py: logits of one chunk at a time
             loss_sum += cross_entropy(head(hidden[chunk])) / n  # kernel cross_entropy; n: the step's supervised tokens
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
+        scale gradients of preference pairs                     # micro_batch_step.py: by base/preference.py
         decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
     optimizer.step()                                            # train/optimizers/; how far to clip: kernel adamw
     copy status and loss_sum to page-locked memory              # here (`_Readback`), asynchronous
@@ -32,11 +33,12 @@ from typing import TypeAlias, cast
 import torch
 
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
-from burnish_engine.train.base.engine import StepResult, whole_update
+from burnish_engine.train.base.engine import PairMeans, StepResult, whole_update
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout
@@ -59,6 +61,7 @@ class FastTrainer:
         levels: save level of each layer.
         graphs: whether to capture CUDA graphs after the first step.
         lockable: bytes of host memory that may be page-locked; None: as the system allows.
+        preference: objective, where the layouts are of preference pairs.
 
     Attributes:
         offloader: host memory of offloaded activations; None where no layer offloads.
@@ -75,16 +78,17 @@ class FastTrainer:
         *,
         graphs: bool = True,
         lockable: int | None = None,
+        preference: PreferenceSection | None = None,
     ) -> None:
         device = model.device
         self.model, self._section = model, section
         size = max(layout.size for layout in layouts)
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
-        self._loss_sum = torch.zeros(1, dtype=torch.float32, device=device)
+        self._loss_sum = torch.zeros(5 if preference else 1, dtype=torch.float32, device=device)
         offloads = bool(OFFLOADING.intersection(levels))
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
         self._steps = {
-            layout: MicroBatchStep(model, layout, self._inputs, levels, self._loss_sum, self.offloader)
+            layout: MicroBatchStep(model, layout, self._inputs, levels, self._loss_sum, self.offloader, preference)
             for layout in layouts
         }
         self._wants_graphs = graphs and device.type == "cuda"
@@ -94,7 +98,7 @@ class FastTrainer:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
-        self._results = _Readback(device)
+        self._results = _Readback(device, len(self._loss_sum))
         self._ran: set[BucketLayout] = set()
         self.problem = ""
 
@@ -255,10 +259,10 @@ def dropout_seed(run_seed: int, index: int) -> int:
 class _Readback:
     """Copies the status of queued steps to the host and turns it into results as it arrives."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, losses: int = 1) -> None:
         self._cuda = device.type == "cuda"
         count = 4 * AHEAD
-        self._slots = torch.zeros(count, 5, dtype=torch.float32, pin_memory=self._cuda)
+        self._slots = torch.zeros(count, _LOSS + losses, dtype=torch.float32, pin_memory=self._cuda)
         self._next = 0
         self._pending: deque[tuple[StepFacts, int, _Moment, _Moment]] = deque()
         self._arrived: deque[StepResult] = deque()
@@ -318,6 +322,7 @@ class _Readback:
                     taken=bool(values[TAKEN]) or not facts.supervised,
                     loss_scale=values[LOSS_SCALE],
                     seconds=_seconds(began, end),
+                    pairs=PairMeans(*values[_LOSS + 1 :]) if values[_LOSS + 1 :] else None,
                 )
             )
         return len(self._pending)

@@ -51,6 +51,7 @@ SMALLEST_BUCKET = 256
 """Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
 
 _ALIGNMENT = 32  # elements: each field begins on a cache line, and every pointer is a multiple of 16 bytes
+_FLOATS = {"normalizer", "learning_rate", "chosen_normalizer", "sequence_tokens_S", "reference_S"}
 _SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
 
 
@@ -61,15 +62,18 @@ class StepScalars:
     Attributes:
         normalizer: 1 / supervised tokens of the whole step; each micro-batch's summed loss is multiplied by it.
         learning_rate: learning rate of the step.
+        chosen_normalizer: 1 / supervised tokens of the chosen replies of the whole step; for preference pairs, whose
+            `normalizer` is 1 / pairs.
     """
 
     normalizer: float
     learning_rate: float
+    chosen_normalizer: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class BatchFields:
-    """Views of a batch buffer, all int32 but the two scalars; NumPy arrays on the host, tensors on the device.
+    """Views of a batch buffer, all int32 but what says fp32; NumPy arrays on the host, tensors on the device.
 
     Attributes:
         normalizer: [1] fp32, see `StepScalars`. Both scalars are at the same place in every layout.
@@ -82,6 +86,10 @@ class BatchFields:
         head_position_R: positions of supervised tokens, ascending; then T - 1 repeated. That position ends a document,
             so it is never supervised: scattering the padding's zero gradients there meets no other gradient.
         head_target_R: token to predict from each of these positions; -100 in the padding.
+        chosen_normalizer: [1] fp32, see `StepScalars`; this and the following of layouts of preference pairs only.
+        sequence_T: number of each token's sequence, chosen and rejected by turns; S - 1 in padding.
+        sequence_tokens_S: fp32, supervised tokens of each sequence; 0 behind the last.
+        reference_S: fp32, log-probability of each sequence without the adapter; 0 where the objective needs none.
     """
 
     normalizer: Any
@@ -93,6 +101,10 @@ class BatchFields:
     tiles_G4: Any
     head_position_R: Any
     head_target_R: Any
+    chosen_normalizer: Any = None
+    sequence_T: Any = None
+    sequence_tokens_S: Any = None
+    reference_S: Any = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,7 @@ class BucketLayout:
         head_chunk_tokens: C, the tokens of one chunk of the head.
         long_above: length above which documents use the long part of the rope table; None: there is none.
         long_offset: row of the rope table at which the long part begins.
+        pairs: whether micro-batches are preference pairs.
     """
 
     capacity: int
@@ -129,6 +142,12 @@ class BucketLayout:
     head_chunk_tokens: int
     long_above: int | None = None
     long_offset: int = 0
+    pairs: bool = False
+
+    @property
+    def sequences(self) -> int:
+        """S, the most sequences of preference pairs, of two tokens or more each, and two more for the padding."""
+        return 2 * (self.capacity // 4) + 2
 
     @property
     def head_capacity(self) -> int:
@@ -154,18 +173,20 @@ class BucketLayout:
             "head_position_R": self.head_capacity,
             "head_target_R": self.head_capacity,
         }
+        if self.pairs:
+            lengths["chosen_normalizer"] = 1
+            lengths["sequence_T"] = self.capacity
+            lengths["sequence_tokens_S"] = lengths["reference_S"] = self.sequences
         spans, at = {}, 0
         for name, length in lengths.items():
             spans[name] = (at, length)
-            at = _round_up(at + length, _SCALAR_STRIDE if length == 1 else _ALIGNMENT)
-            if name == "learning_rate":
-                at = _round_up(at, _ALIGNMENT)
+            at = _round_up(at + length, _SCALAR_STRIDE if name == "normalizer" else _ALIGNMENT)
         return spans
 
     @cached_property
     def size(self) -> int:
         """Number of elements of the buffer, 4 bytes each."""
-        first, length = self.spans["head_target_R"]
+        first, length = next(reversed(self.spans.values()))
         return _round_up(first + length, _ALIGNMENT)
 
     def views(self, buffer: torch.Tensor) -> BatchFields:
@@ -180,7 +201,7 @@ class BucketLayout:
 
     def _views(self, buffer: Any, float_type: Any) -> BatchFields:
         fields = {name: buffer[first : first + length] for name, (first, length) in self.spans.items()}
-        for name in ("normalizer", "learning_rate"):
+        for name in _FLOATS.intersection(fields):
             fields[name] = fields[name].view(float_type)
         fields["tiles_G4"] = fields["tiles_G4"].reshape(self.tiles, 4)
         return BatchFields(**fields)
@@ -218,7 +239,9 @@ def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> Batc
     fields.head_position_R[supervised:] = capacity - 1
     fields.head_target_R[:supervised] = batch.labels[positions]
     fields.head_target_R[supervised:] = IGNORED
-    return BatchCounts(tokens, supervised, len(batch.rows), -(-supervised // layout.head_chunk_tokens))
+    if layout.pairs:
+        _fill_pairs(batch, layout, fields)
+    return BatchCounts(tokens, supervised, len(batch.boundaries) - 1, -(-supervised // layout.head_chunk_tokens))
 
 
 def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) -> None:
@@ -226,6 +249,19 @@ def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) ->
     fields = layout.arrays(buffer)
     fields.normalizer[0] = scalars.normalizer
     fields.learning_rate[0] = scalars.learning_rate
+    if layout.pairs:
+        fields.chosen_normalizer[0] = scalars.chosen_normalizer
+
+
+def _fill_pairs(batch: MicroBatch, layout: BucketLayout, fields: BatchFields) -> None:
+    count = len(batch.boundaries) - 1
+    fields.sequence_T[: batch.tokens] = np.repeat(np.arange(count, dtype=np.int32), np.diff(batch.boundaries))
+    fields.sequence_T[batch.tokens :] = layout.sequences - 1
+    fields.sequence_tokens_S[:count] = batch.sequence_tokens
+    fields.sequence_tokens_S[count:] = 0
+    fields.reference_S[:] = 0
+    if batch.reference is not None:
+        fields.reference_S[:count] = batch.reference
 
 
 def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class StepFacts:
         micro_batches: number of micro-batches in the step.
         tokens: real tokens of all micro-batches.
         supervised: tokens of all micro-batches that the loss counts.
-        scalars: normalizer and learning rate, already written into every micro-batch's buffer.
+        scalars: normalizers and learning rate, already written into every micro-batch's buffer.
     """
 
     number: int
@@ -238,7 +238,7 @@ class Prefetcher:
             batches.append(self._source[index])
         supervised = sum(batch.supervised_tokens for batch in batches)
         number = first // self._accumulation + 1
-        scalars = StepScalars(1 / max(supervised, 1), self._learning_rate(number))
+        scalars = self._scalars(batches, supervised, self._learning_rate(number))
         step = StepFacts(number, len(batches), sum(batch.tokens for batch in batches), supervised, scalars)
         for index, batch in enumerate(batches):
             slot = self._take_slot()
@@ -253,6 +253,13 @@ class Prefetcher:
                 self._ready.append(HostBatch(step, index, layout, counts, buffer, slot))
                 self._changed.notify_all()
         return True
+
+    def _scalars(self, batches: Sequence[MicroBatch], supervised: int, learning_rate: float) -> StepScalars:
+        if not self._layouts[0].pairs:
+            return StepScalars(1 / max(supervised, 1), learning_rate)
+        pairs = sum(len(batch.rows) for batch in batches)
+        chosen = sum(int(batch.sequence_tokens[::2].sum()) for batch in batches)
+        return StepScalars(1 / max(pairs, 1), learning_rate, 1 / max(chosen, 1))
 
     def _take_slot(self) -> int | None:
         """Wait for a free slot and take it; return None when the prefetcher is closed."""

@@ -85,10 +85,11 @@ def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | 
 
 
 def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[GuardFinding]:
-    bounds = np.cumsum([0, *(len(row) for row in rows)])
+    lengths = [length for row in rows for length in row.sequence_lengths]
+    bounds = np.cumsum([0, *lengths])
     if len(bounds) != len(batch.boundaries) or not np.array_equal(bounds, batch.boundaries):
         yield findings.leak(f"a pass of {len(rows)} rows has the boundaries of {len(batch.boundaries) - 1}")
-    elif not np.array_equal(np.concatenate([np.arange(len(row)) for row in rows]), batch.positions):
+    elif not np.array_equal(np.concatenate([np.arange(length) for length in lengths]), batch.positions):
         yield findings.leak("positions in a pass do not begin anew with each row")
 
 

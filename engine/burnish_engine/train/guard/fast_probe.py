@@ -97,30 +97,17 @@ class FastProbe(EngineProbe):
     @override
     @contextmanager
     def without_adapter(self) -> Iterator[bool]:
-        trainer, optimizer = self._engine._trainer, self._model.optimizer
-        with trainer.on_stream():
-            # The compute copies of the Bs: without them the As do nothing. And DoRA's factors.
-            names = self._model.adapter.named()
-            copies = zip(names, optimizer.layout.compute_copies(optimizer.compute_buffer), strict=True)
-            away = [compute_copy for name, compute_copy in copies if ".lora_B." in name]
-            kept = [tensor.clone() for tensor in away]
-            for tensor in away:
-                tensor.zero_()
-            for magnitudes in self._decoder.magnitudes:
-                magnitudes.neutralize()
-        try:
+        with self._engine.without_adapter():
             yield True
-        finally:
-            with trainer.on_stream():
-                for tensor, value in zip(away, kept, strict=True):
-                    tensor.copy_(value)
-            self._decoder.expire_magnitudes()
 
     def _laid_out(self, batch: MicroBatch) -> tuple[BucketLayout, torch.Tensor, BatchCounts, int]:
         """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""
         usual = self._engine._layouts[0]
         capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
-        layout = replace(usual, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity))
+        # Of preference pairs it looks at pieces of rows, as rows that are learned as they stand.
+        layout = replace(
+            usual, pairs=False, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
+        )
         with Prefetcher(
             [batch], [layout], first=0, total=1, accumulation=1, learning_rate=lambda _step: 0.0
         ) as prefetcher:  # fmt: skip

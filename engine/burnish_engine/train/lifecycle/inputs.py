@@ -68,7 +68,7 @@ class RunInputs:
         for message in data.facts.warnings:
             recorder.warn("data", message)
         if fresh:
-            documents = [document.input_ids.tolist() for document in data.validation[:MOST_ROWS]]
+            documents = [one.first_sequence().input_ids.tolist() for one in data.validation[:MOST_ROWS]]
             save_held_out(paths, documents, data.validation_conversations)
             if recipe.data.template not in ("auto", *TEMPLATES):
                 write_atomic(paths.template, data.template.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -109,6 +109,7 @@ class StepRecorder:
                 memory_bytes=memory_bytes(self._device),
                 process_bytes=self._measure.process_bytes,
                 eta_s=mean_seconds * (total - result.step),
+                **(asdict(result.pairs) if result.pairs else {}),
             )
         )
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import EvaluationDone, SampleDone
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.base.engine import Engine, PairMeans
+from burnish_engine.train.base.preference import evaluate_pairs
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 
@@ -30,16 +32,28 @@ class Validator:
         return bool(every) and step % every == 0
 
     def held_out_loss(self, engine: Engine, step: int) -> float | None:
-        """Compute the mean loss of the held-out rows, nats per supervised token; None where there are none."""
+        """Compute the mean loss of the held-out rows, nats per supervised token, or of a pair; None without rows."""
         if not self._inputs.held_out:
             return None
         began = time.perf_counter()
         rows, budget = self._inputs.held_out, self._recipe.train.micro_batch_tokens
-        loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
+        pairs: dict[str, float] = {}
+        if self._recipe.preference.learns_pairs:
+            loss, count, means = self._pair_loss(engine)
+            pairs = asdict(means)
+        else:
+            loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
         seconds = time.perf_counter() - began
-        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds))
+        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **pairs))
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
         return loss
+
+    def _pair_loss(self, engine: Engine) -> tuple[float, int, PairMeans]:
+        held_out = self._inputs.held_out
+        log_probs = engine.log_probs(held_out, self._recipe.train.micro_batch_tokens)
+        reference = self._inputs.stream.held_out_reference
+        loss, means = evaluate_pairs(self._recipe.preference, log_probs, held_out, reference)
+        return loss, sum(one.supervised_tokens for one in held_out), means
 
     def samples(self, engine: Engine, step: int) -> None:
         """Let the model answer the recipe's prompts."""

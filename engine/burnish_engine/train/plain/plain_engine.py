@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from typing_extensions import override
 
@@ -36,6 +38,7 @@ from burnish_engine.train.base.engine import (
     SMALLEST,
     CountListener,
     Engine,
+    PairMeans,
     StepResult,
     TrainedKind,
     ignore_count,
@@ -50,7 +53,8 @@ from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, r
 from burnish_engine.train.plain.evaluate import held_out_loss
 from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.masked_step import MaskedStep
-from burnish_engine.train.plain.plain_step import documents_apart, passes_of, summed_loss
+from burnish_engine.train.plain.pair_step import StepPairs, pair_log_probs, pair_loss
+from burnish_engine.train.plain.plain_step import documents_apart, passes_of, sequence_log_probs, summed_loss
 from burnish_engine.train.plain.whole_model import WholeModel
 
 _RECOMPUTE = "recompute"
@@ -185,14 +189,20 @@ class PlainEngine(Engine):
         first = self._step * section.accumulation
         batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
         supervised = sum(batch.supervised_tokens for batch in batches)
-        total = 0.0
+        total, means = 0.0, torch.zeros(4, device=self._device)
+        preference, pairs = self._recipe.preference, StepPairs.of(batches)
         passes = [part for batch in batches for part in passes_of(batch, self._layout, section.micro_batch_tokens)]
         for batch in passes:
             if not batch.supervised_tokens:
                 continue
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             with documents_apart(batch, self._layout):
-                loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
+                if preference.learns_pairs:
+                    log_probs = sequence_log_probs(self.model, batch, self._device, self._layout)
+                    loss, part = pair_loss(preference, log_probs, batch, pairs)
+                    means += part
+                else:
+                    loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
                 loss.backward()
             total += float(loss.detach())
         rate = learning_rate(section, self._step + 1, self._total_steps)
@@ -218,6 +228,7 @@ class PlainEngine(Engine):
                 taken=bool(taken),
                 loss_scale=1.0,
                 seconds=time.perf_counter() - began,
+                pairs=PairMeans(*means.tolist()) if preference.learns_pairs else None,
             )
         )
 
@@ -234,6 +245,12 @@ class PlainEngine(Engine):
             return held_out_loss(
                 self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
             )
+
+    @override
+    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+        without = nullcontext() if adapter or self._whole else self.model.disable_adapter()
+        with self._averaged(), without:
+            return pair_log_probs(self.model, documents, budget=budget, device=self._device, layout=self._layout)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -40,6 +40,26 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Pla
         device: device of the model.
         layout: one of the module's four layouts.
     """
+    logits, targets = _supervised_logits(model, batch, device, layout)
+    return functional.cross_entropy(logits, targets, reduction="sum")
+
+
+def sequence_log_probs(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> torch.Tensor:
+    """Compute [sequences] the summed log-probability (nats, fp32) of each sequence's supervised tokens, with gradient.
+
+    The arguments, and what the caller must do, are those of `summed_loss`.
+    """
+    logits, targets = _supervised_logits(model, batch, device, layout)
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    counts = torch.from_numpy(batch.sequence_tokens).to(device)
+    number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
+    return -losses.new_zeros(len(counts)).index_add(0, number, losses)
+
+
+def _supervised_logits(
+    model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the logits (fp32) of the supervised tokens, one sequence after another, and the targets."""
     inputs, labels = model_inputs(model, batch, device, layout)
     supervised = labels != IGNORED
     if layout != "padded" and takes_logits_to_keep(model):
@@ -48,7 +68,7 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Pla
         logits = model(**inputs, logits_to_keep=rows, use_cache=False).logits[0]
     else:
         logits = model(**inputs, use_cache=False).logits[supervised]
-    return functional.cross_entropy(logits.float(), labels[supervised], reduction="sum")
+    return logits.float(), labels[supervised]
 
 
 def passes_of(batch: MicroBatch, layout: PlainLayout, most_tokens: int) -> list[MicroBatch]:
@@ -61,26 +81,29 @@ def passes_of(batch: MicroBatch, layout: PlainLayout, most_tokens: int) -> list[
     """
     if layout != "padded":
         return [batch]
-    lengths = np.diff(batch.boundaries)
+    each = (len(batch.boundaries) - 1) // len(batch.rows)  # sequences of a row: 2 of a preference pair
+    lengths = np.diff(batch.boundaries).reshape(-1, each).max(axis=1)
     groups: list[list[int]] = []
     for row in np.argsort(-lengths, kind="stable").tolist():
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most_tokens:
+        if groups and (len(groups[-1]) + 1) * each * lengths[groups[-1][0]] <= most_tokens:
             groups[-1].append(row)
         else:
             groups.append([row])
-    return [batch] if len(groups) == 1 else [_rows_of(batch, sorted(group)) for group in groups]
+    return [batch] if len(groups) == 1 else [_rows_of(batch, sorted(group), each) for group in groups]
 
 
-def _rows_of(batch: MicroBatch, rows: list[int]) -> MicroBatch:
-    """Build a micro-batch of some rows of another."""
-    places = np.concatenate([np.arange(batch.boundaries[row], batch.boundaries[row + 1]) for row in rows])
-    ends = np.cumsum([0, *(batch.boundaries[row + 1] - batch.boundaries[row] for row in rows)])
+def _rows_of(batch: MicroBatch, rows: list[int], each: int) -> MicroBatch:
+    """Build a micro-batch of some rows of another, each of `each` sequences."""
+    sequences = [each * row + number for row in rows for number in range(each)]
+    places = np.concatenate([np.arange(batch.boundaries[one], batch.boundaries[one + 1]) for one in sequences])
+    ends = np.cumsum([0, *(batch.boundaries[one + 1] - batch.boundaries[one] for one in sequences)])
     return MicroBatch(
         input_ids=batch.input_ids[places],
         positions=batch.positions[places],
         labels=batch.labels[places],
         boundaries=ends.astype(batch.boundaries.dtype),
         rows=tuple(batch.rows[row] for row in rows),
+        reference=None if batch.reference is None else batch.reference[sequences],
     )
 
 

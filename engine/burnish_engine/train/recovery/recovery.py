@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from typing_extensions import override
 
@@ -146,6 +148,12 @@ class RecoveringEngine(Engine):
         self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
     ) -> tuple[float, int]:
         return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget, progress))
+
+    @override
+    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+        return self._retry(
+            "the log-probabilities of pairs", lambda: self._engine.log_probs(documents, budget, adapter=adapter)
+        )
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

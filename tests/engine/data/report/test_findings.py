@@ -290,7 +290,7 @@ def test_code_and_links_are_no_placeholders(write_jsonl, make_tokenizer, reply):
 def test_replies_labeled_bad_are_left_out_counted_and_never_learned(write_jsonl, make_tokenizer):
     labeled = [{**row, "label": number % 4 != 0} for number, row in enumerate(rows())]
     path, tokenizer = write_jsonl(labeled), make_tokenizer()
-    with pytest.raises(DataError, match="not trained on"):
+    with pytest.raises(DataError, match="does not say what to learn"):
         prepared(path, tokenizer)
     asks = [DataSection(files=[str(path)]), DataSection(files=[str(path)], shape="kto")]
     advised = ["data.shape =" in " ".join(inspect_dataset(Recipe(data=ask), tokenizer).facts.warnings) for ask in asks]

@@ -43,6 +43,29 @@ def kinds(conversation):
     return lines
 
 
+PAIRS = [case for case in CASES if case.shape == "preference" and not case.refused]
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=[f"{case.peer}-{case.name}" for case in PAIRS])
+def test_the_rejected_half_of_a_pair_has_the_same_turns_before_another_reply(case):
+    layout = recognize(case.rows, "file")
+    for row in case.rows:
+        try:
+            chosen = layout.conversation(row, 1, "file")
+        except RowError:
+            continue
+        if isinstance(row.get(layout.columns["rejected"]), list) and isinstance(
+            row[layout.columns["rejected"]][0], str
+        ):
+            with pytest.raises(RowError, match="rejected"):
+                layout.rejected(row, chosen)
+            continue
+        rejected = layout.rejected(row, chosen)
+        assert kinds(rejected)[:-1] == kinds(chosen)[:-1]
+        assert rejected.messages[-1].role == "assistant"
+        assert rejected.messages[-1].content != chosen.messages[-1].content
+
+
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.peer}-{case.name}" for case in CASES])
 def test_each_layout_is_read_as_it_means(case):
     if case.refused:

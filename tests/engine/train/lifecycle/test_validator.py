@@ -39,14 +39,23 @@ def test_prompts_are_asked_with_the_system_prompt_that_rows_are_trained_with():
 
 
 def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_tokens_counted():
-    asked, told, state = [], [], {}
+    asked, told, state, counts = [], [], {}, []
+
+    def held_out_loss(rows, budget, progress):
+        asked.append((rows, budget))
+        progress(1)
+        return 2.5, 70
+
     recipe = parse_recipe("[train]\nmicro_batch_tokens = 2048\n")
-    engine = SimpleNamespace(held_out_loss=lambda rows, budget: asked.append((rows, budget)) or (2.5, 70))
-    recorder = SimpleNamespace(emit=told.append, update=state.update)
+    engine = SimpleNamespace(held_out_loss=held_out_loss)
+    recorder = SimpleNamespace(
+        emit=told.append, update=state.update, progress=lambda done, total: counts.append((done, total))
+    )
     inputs = SimpleNamespace(held_out=["a row", "another"], data=SimpleNamespace(train=["not this one"]))
     assert Validator(recipe, inputs, recorder).held_out_loss(engine, 7) == 2.5
     assert asked == [(["a row", "another"], 2048)]
     assert [(event.step, event.loss, event.tokens) for event in told] == [(7, 2.5, 70)]
     assert state == {"evaluation_loss": 2.5}
+    assert counts == [(1, 2)]
     assert Validator(recipe, SimpleNamespace(held_out=[]), recorder).held_out_loss(engine, 8) is None
     assert len(asked) == 1

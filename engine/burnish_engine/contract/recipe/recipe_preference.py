@@ -1,0 +1,83 @@
+"""The schema of the recipe's section `preference`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from burnish_engine.contract.recipe.recipe_section import Section, setting
+
+Objective = Literal["sft", "dpo", "orpo", "simpo"]
+LossType = Literal["sigmoid", "hinge", "ipo", "robust"]
+PREFERENCE_USES: dict[Objective, tuple[str, ...]] = {
+    "sft": (),
+    "dpo": ("beta", "loss_type", "label_smoothing", "rpo_alpha"),
+    "orpo": ("beta",),
+    "simpo": ("beta", "label_smoothing", "rpo_alpha", "simpo_gamma"),
+}
+"""The settings of the section that each objective uses."""
+
+
+class PreferenceSection(Section):
+    """Learning from pairs of a chosen and a rejected reply. Names and defaults are those of TRL."""
+
+    objective: Objective = setting(
+        "sft",
+        "sft: learn replies as they stand; of a pair, the chosen one. dpo: prefer the chosen reply more than the base "
+        "model does (Rafailov et al. 2023). orpo: learn the chosen reply and raise its odds over the rejected one's "
+        "(Hong et al. 2024). simpo: prefer it by its mean log-probability, with a margin (Meng et al. 2024). The last "
+        "two need no reference.",
+    )
+    beta: float = setting(
+        0.1,
+        "dpo: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds ratio. "
+        "simpo: scale of the reward, usually 2.0 to 10.",
+        gt=0.0,
+        le=1000.0,
+    )
+    loss_type: LossType = setting(
+        "sigmoid",
+        "dpo: loss of a pair. sigmoid: the original. hinge: nothing to learn beyond a margin (Zhao et al. 2023). ipo: "
+        "squared distance of the mean log-probability ratio to 1 / (2 beta) (Azar et al. 2023). robust: unbiased "
+        "where the share `label_smoothing` of the labels is wrong (Chowdhury et al. 2024).",
+    )
+    label_smoothing: float = setting(
+        0.0,
+        "dpo with sigmoid or robust, and simpo: expected share of pairs whose labels are swapped.",
+        unit="share",
+        ge=0.0,
+        lt=0.5,
+    )
+    rpo_alpha: float = setting(
+        0.0,
+        "dpo and simpo: weight of the usual loss of the chosen reply, added to that of the pairs; it keeps the chosen "
+        "reply likely. 0: none.",
+        ge=0.0,
+        le=100.0,
+    )
+    simpo_gamma: float = setting(0.5, "simpo: margin that the rewards should differ by.", ge=0.0, le=100.0)
+
+    @property
+    def learns_pairs(self) -> bool:
+        """Whether both replies of a pair are learned from."""
+        return self.objective != "sft"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss compares with the log-probabilities of the model without its adapter."""
+        return self.objective == "dpo"
+
+    @property
+    def sft_weight(self) -> float:
+        """Weight of the chosen reply's mean cross entropy in the loss."""
+        return 1.0 if self.objective == "orpo" else self.rpo_alpha if self.objective in ("dpo", "simpo") else 0.0
+
+    @model_validator(mode="after")
+    def _smooths_what_can_be(self) -> PreferenceSection:
+        if self.objective == "dpo" and self.label_smoothing and self.loss_type in ("hinge", "ipo"):
+            raise ValueError(
+                f'label_smoothing ({self.label_smoothing:g}) does not apply to loss_type = "{self.loss_type}": set it '
+                'to 0, or loss_type to "sigmoid" or "robust"'
+            )
+        return self

@@ -1,0 +1,190 @@
+"""Losses of preference pairs against their direct formulas under autograd, and against TRL where it is installed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.train.base.preference import PairLogProbs, pair_losses
+
+SECTIONS = [
+    PreferenceSection(objective="dpo"),
+    PreferenceSection(objective="dpo", beta=0.3, label_smoothing=0.2),
+    PreferenceSection(objective="dpo", beta=0.05, loss_type="hinge"),
+    PreferenceSection(objective="dpo", beta=0.7, loss_type="ipo"),
+    PreferenceSection(objective="dpo", loss_type="robust", label_smoothing=0.3),
+    PreferenceSection(objective="orpo", beta=0.4),
+    PreferenceSection(objective="simpo", beta=2.0, simpo_gamma=0.6),
+    PreferenceSection(objective="simpo", beta=2.5, label_smoothing=0.1),
+]
+NAMES = ["-".join(f"{value}" for value in section.model_dump(exclude_defaults=True).values()) for section in SECTIONS]
+LENGTHS_C, LENGTHS_D = (1, 4, 7, 3, 12), (2, 4, 1, 9, 5)
+
+
+def _token_log_probs(lengths: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Draw log-probabilities of tokens `[pairs, longest]`, 0 behind the end of each reply."""
+    drawn = -torch.rand(len(lengths), max(lengths), generator=torch.Generator().manual_seed(seed)) * 3 - 0.01
+    return drawn * (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+
+
+def _pairs(chosen: torch.Tensor, rejected: torch.Tensor) -> PairLogProbs:
+    counts = (torch.tensor(lengths, dtype=chosen.dtype) for lengths in (LENGTHS_C, LENGTHS_D))
+    reference = torch.randn(2, len(LENGTHS_C), generator=torch.Generator().manual_seed(5)).to(chosen.dtype)
+    return PairLogProbs(chosen, rejected, *counts, chosen.detach() + reference[0], rejected.detach() + reference[1])
+
+
+def _direct(section: PreferenceSection, pairs: PairLogProbs) -> torch.Tensor:
+    """Compute each pair's loss as the papers write it, through probabilities."""
+    ratio = (pairs.chosen_P - pairs.reference_chosen_P, pairs.rejected_P - pairs.reference_rejected_P)
+    mean = (pairs.chosen_P / pairs.chosen_tokens_P, pairs.rejected_P / pairs.rejected_tokens_P)
+    if section.objective == "orpo":
+        odds = [value.exp() / (1 - value.exp()) for value in mean]
+        return -section.beta * torch.sigmoid((odds[0] / odds[1]).log()).log()
+    if section.loss_type == "ipo":
+        off = ratio[0] / pairs.chosen_tokens_P - ratio[1] / pairs.rejected_tokens_P
+        return (off - 1 / (2 * section.beta)) ** 2
+    if section.objective == "simpo":
+        right = torch.sigmoid(section.beta * mean[0] - section.beta * mean[1] - section.simpo_gamma)
+    else:
+        right = torch.sigmoid(section.beta * (ratio[0] - ratio[1]))
+    if section.loss_type == "hinge":
+        return (1 - (right / (1 - right)).log()).clamp(min=0)
+    swapped = section.label_smoothing
+    if section.loss_type == "robust":
+        return (-(1 - swapped) * right.log() + swapped * (1 - right).log()) / (1 - 2 * swapped)
+    return -(1 - swapped) * right.log() - swapped * (1 - right).log()
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=NAMES)
+def test_losses_and_slopes_are_those_of_the_formulas_under_autograd(section: PreferenceSection) -> None:
+    chosen, rejected = (
+        _token_log_probs(lengths, seed).double().sum(1).requires_grad_()
+        for seed, lengths in enumerate((LENGTHS_C, LENGTHS_D))
+    )
+    expected = _direct(section, _pairs(chosen, rejected))
+    slopes = torch.autograd.grad(expected.sum(), (chosen, rejected))
+    found = pair_losses(section, _pairs(chosen.detach(), rejected.detach()))
+    torch.testing.assert_close(found.loss_P, expected.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.chosen_slope_P, slopes[0], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.rejected_slope_P, slopes[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=NAMES)
+def test_extreme_log_probabilities_give_finite_losses_and_slopes(section: PreferenceSection) -> None:
+    far = torch.tensor([-1e-9, -5000.0, -1.0, -5000.0, -1e-9])
+    found = pair_losses(section, _pairs(far, far.flip(0) - 1e-9))
+    for values in vars(found).values():
+        assert values.isfinite().all()
+
+
+def test_a_certain_pair_is_left_alone_by_hinge_and_pushed_by_the_others() -> None:
+    won, lost = torch.zeros(5) - 1.0, torch.zeros(5) - 31.0
+    base = _pairs(won, won)
+    pairs = PairLogProbs(won, lost, base.chosen_tokens_P, base.rejected_tokens_P, won, won)
+    hinge, plain = (
+        pair_losses(PreferenceSection(objective="dpo", loss_type=kind), pairs) for kind in ("hinge", "sigmoid")
+    )
+    assert not hinge.chosen_slope_P.any()
+    assert (plain.chosen_slope_P < 0).all()
+
+
+def test_smoothing_is_refused_where_it_would_do_nothing() -> None:
+    with pytest.raises(ValueError, match="label_smoothing"):
+        PreferenceSection(objective="dpo", loss_type="ipo", label_smoothing=0.1)
+
+
+# Against TRL
+
+_SAME_AS_TRL = [section for section in SECTIONS if not (section.loss_type == "sigmoid" and section.label_smoothing)]
+
+
+class _Logged(dict[str, list[float]]):
+    def __missing__(self, key: str) -> list[float]:
+        self[key] = []
+        return self[key]
+
+
+def _trl_dpo(section: PreferenceSection, chosen: torch.Tensor, rejected: torch.Tensor) -> tuple[torch.Tensor, _Logged]:
+    """Run TRL's own loss on log-probabilities of tokens `[pairs, longest]` instead of a model's."""
+    trl = pytest.importorskip("trl")
+    longest = max(chosen.shape[1], rejected.shape[1])
+    padded = [functional.pad(value, (0, longest - value.shape[1])) for value in (chosen, rejected)]
+    log_probs = torch.cat(padded)
+    counted = torch.cat([torch.arange(longest) < torch.tensor(lengths)[:, None] for lengths in (LENGTHS_C, LENGTHS_D)])
+    mask = functional.pad(counted, (1, 0)).long()  # the first token is the prompt
+
+    class Model:
+        training = True
+
+        def __call__(self, **_inputs: Any) -> Any:
+            nothing = torch.zeros_like(log_probs.detach())
+            return SimpleNamespace(
+                log_probs=log_probs, entropy=nothing, mean_logits=nothing, is_top1=nothing.bool()
+            )  # fmt: skip
+
+    logged = _Logged()
+    accelerator = SimpleNamespace(
+        device=torch.device("cpu"), gather_for_metrics=lambda value: value, gather=lambda value: value
+    )
+    with_sft = section.rpo_alpha > 0
+    stub = SimpleNamespace(
+        accelerator=accelerator, model=Model(), aux_loss_enabled=False, ld_alpha=None, precompute_ref_logps=True,
+        f_divergence_type="reverse_kl", beta=section.beta, label_smoothing=section.label_smoothing,
+        loss_types=[section.loss_type, *(["sft"] if with_sft else [])], use_weighting=False,
+        loss_weights=[1.0, *([section.rpo_alpha] if with_sft else [])], _metrics={"train": logged},
+        _total_train_tokens=0, _tp_size=1,
+    )  # fmt: skip
+    reference = _pairs(chosen.detach().sum(1), rejected.detach().sum(1))
+    inputs = {
+        "input_ids": torch.zeros_like(mask), "attention_mask": mask, "completion_mask": mask,
+        "ref_chosen_logps": reference.reference_chosen_P, "ref_rejected_logps": reference.reference_rejected_P,
+    }  # fmt: skip
+    loss = trl.DPOTrainer._compute_loss(stub, stub.model, inputs, return_outputs=False)
+    return loss, logged
+
+
+@pytest.mark.parametrize("section", _SAME_AS_TRL, ids=str)
+def test_losses_slopes_and_metrics_are_trls(section: PreferenceSection) -> None:
+    pytest.importorskip("trl")
+    chosen, rejected = (
+        _token_log_probs(lengths, seed).requires_grad_() for seed, lengths in enumerate((LENGTHS_C, LENGTHS_D))
+    )
+    counts = [torch.tensor(lengths).float() for lengths in (LENGTHS_C, LENGTHS_D)]
+    stub = SimpleNamespace(
+        accelerator=SimpleNamespace(device=torch.device("cpu")), beta=section.beta, alpha=0.0, loss_type="simpo",
+        simpo_gamma=section.simpo_gamma, label_smoothing=section.label_smoothing,
+    )  # fmt: skip
+    if section.objective == "dpo":
+        loss, logged = _trl_dpo(section, chosen, rejected)
+        expected = {name: logged[name][0] for name in logged if name.startswith(("rewards/", "logps/"))}
+    else:
+        means = [value.sum(1) / count for value, count in zip((chosen, rejected), counts, strict=True)]
+        if section.objective == "orpo":
+            from trl.experimental.orpo import ORPOTrainer
+
+            losses, *rewards = ORPOTrainer.odds_ratio_loss(stub, *means)[:3]
+            loss = -losses.mean()
+        else:
+            from trl.experimental.cpo import CPOTrainer
+
+            losses, *rewards = CPOTrainer.cpo_loss(stub, *means)
+            loss = losses.mean()
+        expected = {"rewards/chosen": float(rewards[0].mean()), "rewards/rejected": float(rewards[1].mean())}
+    gradients = torch.autograd.grad(loss, (chosen, rejected))
+    found = pair_losses(section, _pairs(chosen.detach().sum(1), rejected.detach().sum(1)))
+    assert float(found.loss_P.mean()) == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-5)
+    for slope, gradient in zip((found.chosen_slope_P, found.rejected_slope_P), gradients, strict=True):
+        torch.testing.assert_close(slope / len(LENGTHS_C), gradient[:, 0], rtol=1e-5, atol=1e-5)
+    metrics = {
+        "rewards/chosen": found.chosen_reward_P, "rewards/rejected": found.rejected_reward_P,
+        "rewards/margins": found.chosen_reward_P - found.rejected_reward_P,
+        "rewards/accuracies": (found.chosen_reward_P > found.rejected_reward_P).float(),
+        "logps/chosen": found.chosen_log_prob_P, "logps/rejected": found.rejected_log_prob_P,
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert float(metrics[name].mean()) == pytest.approx(value, rel=1e-5, abs=1e-5), name

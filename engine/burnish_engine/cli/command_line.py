@@ -38,7 +38,7 @@ from burnish_engine.cli import (
 from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
-from burnish_engine.contract.files import cannot_write, make_private
+from burnish_engine.contract.files import cannot_write, is_file, make_private
 from burnish_engine.contract.paths import user_cache_dir, user_data_dir
 from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.contract.version import burnish_version
@@ -182,7 +182,10 @@ def _refuse_odd_folders() -> None:
         _refuse_undecodable("The current folder", Path.cwd())
     except FileNotFoundError:
         raise UsageError("The current folder is gone.", "Change to a folder that exists.") from None
-    _refuse_undecodable("Burnish's folder", user_data_dir())
+    home = user_data_dir()
+    _refuse_undecodable("Burnish's folder", home)
+    if is_file(home):
+        raise UsageError(f"Burnish's folder {home} is a file.", "Name a folder in BURNISH_HOME, or move the file away.")
 
 
 def _refuse_undecodable(what: str, value: str | Path) -> None:

@@ -296,6 +296,13 @@ def test_names_and_texts_that_are_no_unicode(refused, tmp_path, model, monkeypat
     refused("runs", "list", codes=(USAGE,))
 
 
+def test_a_home_that_is_a_file(refused, tmp_path, monkeypatch):
+    (tmp_path / "home").write_text("mine")
+    monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
+    for call in (["runs", "list"], ["models"], ["recipe", "new", tmp_path / "new.toml"]):
+        assert "BURNISH_HOME" in refused(*call, codes=(USAGE,))
+
+
 # Model folders.
 
 

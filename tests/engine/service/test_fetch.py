@@ -41,16 +41,19 @@ def test_a_model_is_fetched_and_described(hub, folder):
 
 
 def test_a_download_can_be_canceled_and_goes_on(hub, folder):
-    model = hub.host(NAME, folder)
+    """With the catalog's license, as the model's page names none."""
+    name = "Qwen/Qwen2.5-3B-Instruct"
+    model = hub.host(name, folder, license="", card={})
     model.pause_s = 0.05
     with Server() as server:
-        request_id = server.send("fetch", name=NAME)
+        request_id = server.send("fetch", name=name)
         while not (isinstance(message := server.next(), Progress) and message.done):
             pass
         server.send("cancel", request=request_id)
         assert isinstance(server.until_end(request_id, 20)[-1], Canceled)
         model.pause_s = 0.0
-        assert server.result("fetch", name=NAME).model.family == "llama"
+        fetched = server.result("fetch", name=name).model
+        assert (fetched.family, fetched.license) == ("llama", "qwen-research")
 
 
 def test_what_cannot_be_fetched_is_told(hub, folder):

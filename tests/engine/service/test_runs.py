@@ -3,17 +3,21 @@
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from burnish_engine.channel.job import Job
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.run.events import RunEnded, StepDone
+from burnish_engine.contract.serve.protocol import StartRequest
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.jobs import trash
+from burnish_engine.runs.jobs import actions, trash
 from burnish_engine.runs.jobs.lease import holder_of
 from burnish_engine.runs.store import create_run, open_run
+from burnish_engine.service.run_requests import RunRequests
 
 from support.serve import Server, wait_for
 
@@ -107,6 +111,19 @@ def whole_run_is_told_and_deleted(server, folder, recipe):
     server.result("delete", run=folder)
     assert folder not in {run.folder for run in server.result("runs").runs}
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("anyway", [False, True])
+def test_a_run_that_shall_start_anyway_is_not_judged_and_goes_on_saying_so(monkeypatch, recipe, anyway):
+    judged, started = [], []
+    monkeypatch.setattr(
+        actions, "start", lambda _recipe, *, anyway=False: started.append(anyway) or SimpleNamespace(root="run")
+    )
+    plans = SimpleNamespace(require_fit=lambda *_: judged.append(True))
+    child = SimpleNamespace(end_if_idle=lambda: None)
+    request = StartRequest(id="1", recipe=recipe, anyway=anyway)
+    assert RunRequests(plans, child, child).start(request, Job("1", print)).run == "run"
+    assert (bool(judged), started) == (not anyway, [anyway])
 
 
 def test_what_cannot_fit_is_refused(no_runs, recipe):

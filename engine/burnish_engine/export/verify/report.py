@@ -169,7 +169,9 @@ def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
     if switch is None:
         return []
     longer = sum(len(row) > switch for row in reference.documents)
-    compared = f" {longer} longer rows were compared in a context of their own." if longer else ""
+    compared = f" {longer} longer rows were compared in a context of their own." if longer > 1 else ""
+    if longer == 1:
+        compared = " One longer row was compared in a context of its own."
     return [
         f"Open the files with a context of at most {switch:,} tokens unless rows are longer: llama.cpp chooses the "
         f"rope's factors by the size of its context, the trained model by the length of the row.{compared}"

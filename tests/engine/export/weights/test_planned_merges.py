@@ -53,8 +53,10 @@ def promised_and_done(source, targets, folder):
     planned = planned_exports(source.config, spec, section)
     finished = exports_of(source.config, spec, section, trained=folder)
     try:
-        for _ in MergedWeights(source, folder).stream():
-            pass
+        merged = MergedWeights(source, folder)
+        for tensor in merged.names:
+            merged.load(tensor)
+        merged.check_all_used()
         done = True
     except UsageError:
         done = False

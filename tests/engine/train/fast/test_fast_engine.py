@@ -19,6 +19,7 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.guard.checksums import changed as changed_sums
@@ -77,9 +78,13 @@ def make(tmp_path):
 
 
 def test_it_trains_what_the_plain_engine_trains(make):
-    """Losses, gradient norms, counts and held-out losses of both, without dropout."""
-    sections = {"adapter": {"dropout": 0.0}}
-    fast, slow = make(sections=sections), make(sections=sections | {"train": {"engine": "plain"}})
+    """Losses, gradient norms, counts and held-out losses of both, without dropout, with gradients clipped."""
+    exact, clip = {"dropout": 0.0}, {"max_grad_norm": 0.05}
+    fast, slow = (
+        make(sections={"adapter": exact, "train": {"engine": engine, **clip}})
+        for engine in ("fast", "plain")
+        for engine in ("fast", "plain")
+    )
     assert isinstance(fast.engine, FastEngine)
     assert isinstance(slow.engine, PlainEngine)
     held = fast.data.validation
@@ -164,9 +169,12 @@ def test_a_pinned_plan_is_carried_out(make):
     count = pinned.engine.model.loaded.decoder.spec.num_layers
     assert pinned.engine.plan.layers == ("narrow", "host", "attention", *["attention"] * count)[:count]
     assert (pinned.engine.plan.mlp_rows, pinned.engine.plan.head_rows) == (40, 32)
+    assert {layer.feed_forward.mlp_chunk_tokens for layer in pinned.engine.model.loaded.decoder.layers} == {40}
+    assert {layout.head_chunk_tokens for layout in pinned.engine._layouts} == {32}
     for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+    assert pinned.engine.locked_bytes > usual.engine.locked_bytes  # a layer's activations go to host memory
 
 
 def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
@@ -182,6 +190,52 @@ def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
     assert not resumed.engine.plan.layers_on_host
     resumed.engine.restore_optimizer(hosted.engine.optimizer_tensors())
     assert [(one.loss, one.grad_norm) for one in resumed.steps(3)] == expected[3:]
+
+
+def test_embeddings_are_where_the_plan_puts_them(make, monkeypatch):
+    asked = []
+    load = fast_engine.load_decoder
+    monkeypatch.setattr(
+        fast_engine, "load_decoder", lambda source, options: asked.append(options) or load(source, options)
+    )
+    usual = make().engine.plan
+    plan = usual.model_copy(update={"embedding_on_host": True})
+    monkeypatch.setattr(fast_engine, "choose_memory_plan", lambda *_args, **_settings: plan)
+    make()
+    assert [(one.embedding_on_host, one.head_on_host) for one in asked] == [(False, False), (True, False)]
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_a_new_adapter_has_the_numbers_of_the_runs_seed(make, tmp_path, engine):
+    weights = []
+    for number, seed in enumerate([0, 1, 1]):
+        folder = tmp_path / f"adapter {number}"
+        make({"seed": seed}, {"train": {"engine": engine}}).engine.save_adapter(folder)
+        weights.append((folder / "adapter_model.safetensors").read_bytes())
+    assert weights[0] != weights[1] == weights[2]
+
+
+def test_an_engine_put_back_computes_with_what_was_put_back(make):
+    """In 16 bits, where the weights to compute with are copies."""
+    engine = (made := make(precision="bf16")).engine
+    before = engine.held_out_loss(made.data.validation, 256)
+    put_back = engine.snapshot()
+    made.steps(3)
+    assert engine.held_out_loss(made.data.validation, 256) != before
+    put_back()
+    assert engine.held_out_loss(made.data.validation, 256) == before
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "schedule_free"])
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_room_for_the_copy_suffices(make, engine, optimizer):
+    """The copy holds the trained weights and what the optimizer keeps of each."""
+    made = make({"max_steps": 2}, {"train": {"engine": engine, "optimizer": optimizer}})
+    made.steps(1)
+    inner = made.engine
+    held = [value.nbytes for value in inner.optimizer_tensors().values()]
+    weights = inner.model.optimizer.param.nbytes if engine == "fast" else sum(v.nbytes for _, v in inner._parameters)
+    assert inner.state_bytes >= weights + sum(size for size in held if size > 8)
 
 
 @pytest.mark.parametrize("quantize", ["none", "nf4"])

@@ -109,7 +109,7 @@ def test_preferences_are_shown_and_not_trained_on_unasked(name, make_tokenizer):
     facts = inspect_dataset(Recipe(data=data), make_tokenizer()).facts
     assert facts.shape == SHAPES[name]
     assert any("preferences" in warning for warning in facts.warnings)
-    with pytest.raises(DataError, match="not trained on"):
+    with pytest.raises(DataError, match=f"shape {SHAPES[name]}"):
         prepare(Recipe(data=data), make_tokenizer())
     asked = prepare(Recipe(data=data.model_copy(update={"shape": SHAPES[name]})), make_tokenizer()).facts
     assert asked.train_rows == 1

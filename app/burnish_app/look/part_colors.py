@@ -20,6 +20,7 @@ class PartColor(NamedTuple):
 PART_COLORS = {
     # The model's own weights: blue.
     "base weights": PartColor("#1a6aa9", "#65aaeb"),
+    "4-bit weights": PartColor("#021763", "#0763f7"),
     "streamed weights": PartColor("#2a4fb5", "#5b7fe0"),
     "quantization tables": PartColor("#4e92d7", "#2b7ab5"),
     "master weights": PartColor("#01436d", "#bcdbfe"),

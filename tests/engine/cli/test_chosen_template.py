@@ -138,7 +138,7 @@ def test_messages_are_rendered_by_it(run):
 def test_a_resumed_run_goes_on_with_the_template_it_began_with(run):
     recipe = read_recipe(run)
     assert "edited" in Path(recipe.data.template).read_text(encoding="utf-8")
-    listener = SimpleNamespace(phase=lambda *_: None, warn=lambda *_: None)
+    listener = SimpleNamespace(phase=lambda *_: None, warn=lambda *_: None, progress=lambda *_: None)
     assert RunInputs.load(run, recipe, listener, fresh=False).data.template.source == TEMPLATE
 
 

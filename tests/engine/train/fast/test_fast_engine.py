@@ -81,9 +81,7 @@ def test_it_trains_what_the_plain_engine_trains(make):
     """Losses, gradient norms, counts and held-out losses of both, without dropout, with gradients clipped."""
     exact, clip = {"dropout": 0.0}, {"max_grad_norm": 0.05}
     fast, slow = (
-        make(sections={"adapter": exact, "train": {"engine": engine, **clip}})
-        for engine in ("fast", "plain")
-        for engine in ("fast", "plain")
+        make(sections={"adapter": exact, "train": {"engine": engine, **clip}}) for engine in ("fast", "plain")
     )
     assert isinstance(fast.engine, FastEngine)
     assert isinstance(slow.engine, PlainEngine)

@@ -13,7 +13,11 @@ from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import BestKept, CommandDone, RunEnded, RunStarted, Warned
+from burnish_engine.contract.run.fold import EvaluationHistory
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.run.state import RunStateFile
+
+from support.hardware import recorded
 
 
 @pytest.fixture
@@ -252,6 +256,15 @@ def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
     qtbot.waitUntil(lambda: page.bench.run == "")
     assert "deleted" in page.shown_banner.what
     assert page.nothing.isVisible()
+
+
+def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page):
+    page.hardware.show_run(fold_lines(HardwareHistory(), recorded()), EvaluationHistory())
+    assert page.hardware.price.isHidden()
+    window.go_to("runs")
+    window.preferences.price_per_kwh = 0.3
+    window.go_to("train")
+    assert not page.hardware.price.isHidden()
 
 
 def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):

@@ -43,7 +43,7 @@ class ClosingQuestion(QMessageBox):
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Close Burnish?"))
-        self.setText(tr("Something goes on. It does not need this window."))
+        self.setText(tr("Work goes on. It does not need this window."))
         lines = [f"{one.name}: {one.what}, {percent(one.share)}" for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))

@@ -1,4 +1,4 @@
-"""What an inspection found is used for recipes of the same model and files, until a file changes."""
+"""Findings of an inspection are used for recipes of the same model and files, until a file changes."""
 
 import os
 

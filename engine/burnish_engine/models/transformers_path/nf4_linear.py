@@ -43,7 +43,9 @@ class Nf4Linear(torch.nn.Linear):
     @override
     def weight(self) -> torch.Tensor:
         """The weight `[N, K]` that the 4 bits stand for, computed at each access."""
-        parts = {name.removeprefix(_PREFIX): value for name, value in self._parameters.items() if _PREFIX in name}
+        parts = {
+            name.removeprefix(_PREFIX): value for name, value in self._parameters.items() if name.startswith(_PREFIX)
+        }
         kept: dict[str, Any] = {name: value.detach() for name, value in parts.items() if value is not None}
         return nf4.dequantize(nf4.Nf4(shape=(self.out_features, self.in_features), **kept), dtype=self._dtype)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,11 @@ class PairLogProbs:
     reference_chosen_P: torch.Tensor
     reference_rejected_P: torch.Tensor
 
+    @classmethod
+    def by_turns(cls, log_prob_S: torch.Tensor, tokens_S: torch.Tensor, reference_S: torch.Tensor) -> Self:
+        """Take the replies apart of S sequences, chosen and rejected by turns."""
+        return cls(*(values_S[side::2] for values_S in (log_prob_S, tokens_S, reference_S) for side in (0, 1)))
+
 
 @dataclass(frozen=True)
 class PairLosses:
@@ -80,6 +86,13 @@ class PairLosses:
     rejected_reward_P: torch.Tensor
     chosen_log_prob_P: torch.Tensor
     rejected_log_prob_P: torch.Tensor
+
+    @property
+    def figures_4P(self) -> torch.Tensor:
+        """The fields of `PairMeans` of each pair, [4, pairs]."""
+        margin_P = self.chosen_reward_P - self.rejected_reward_P
+        accuracy_P = (margin_P > 0).to(margin_P.dtype)
+        return torch.stack([margin_P, accuracy_P, self.chosen_log_prob_P, self.rejected_log_prob_P])
 
 
 def pair_losses(section: PreferenceSection, pairs: PairLogProbs) -> PairLosses:
@@ -129,12 +142,10 @@ def evaluate_pairs(
     tokens_P2 = torch.tensor([(chosen, both - chosen) for chosen, both in counts], dtype=torch.float64)
     log_prob_P2 = torch.from_numpy(log_probs).double()
     reference_P2 = torch.zeros_like(log_prob_P2) if reference is None else torch.from_numpy(reference).double()
-    halves = (log_prob_P2, tokens_P2, reference_P2)
-    found = pair_losses(section, PairLogProbs(*(half[:, side] for half in halves for side in (0, 1))))
-    margin_P = found.chosen_reward_P - found.rejected_reward_P
+    pairs = PairLogProbs.by_turns(log_prob_P2.flatten(), tokens_P2.flatten(), reference_P2.flatten())
+    found = pair_losses(section, pairs)
     loss = found.loss_P.mean() - section.sft_weight * log_prob_P2[:, 0].sum() / tokens_P2[:, 0].sum()
-    terms = (margin_P, (margin_P > 0).double(), found.chosen_log_prob_P, found.rejected_log_prob_P)
-    return float(loss), PairMeans(*(float(term.mean()) for term in terms))
+    return float(loss), PairMeans(*found.figures_4P.mean(dim=1).tolist())
 
 
 def _dpo(section: PreferenceSection, pairs: PairLogProbs) -> PairLosses:

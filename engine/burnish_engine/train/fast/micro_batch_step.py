@@ -171,15 +171,11 @@ class MicroBatchStep:
         log_prob_S = (units_S.double() / -_UNITS_PER_NAT).float()
         tokens_S = fields.sequence_tokens_S.clamp(min=1.0)
         real_P = fields.sequence_tokens_S[::2] > 0
-        halves = (log_prob_S, tokens_S, fields.reference_S)
-        found = pair_losses(preference, PairLogProbs(*(half[side::2] for half in halves for side in (0, 1))))
+        found = pair_losses(preference, PairLogProbs.by_turns(log_prob_S, tokens_S, fields.reference_S))
         pair, chosen = fields.normalizer, preference.sft_weight * fields.chosen_normalizer
         weight_P2 = torch.stack([chosen - found.chosen_slope_P * pair, -found.rejected_slope_P * pair], dim=1)
         weight_S = (weight_P2 * real_P[:, None]).view(-1)
-        margin_P = found.chosen_reward_P - found.rejected_reward_P
-        terms_5P = torch.stack(
-            [found.loss_P, margin_P, (margin_P > 0).float(), found.chosen_log_prob_P, found.rejected_log_prob_P]
-        )
+        terms_5P = torch.cat([found.loss_P[None], found.figures_4P])
         self._loss_sum.add_((terms_5P * real_P).sum(dim=1) * pair)
         # The second term is 0, or not a number where a loss is not finite, which whole numbers do not show.
         self._loss_sum[:1].add_(-(log_prob_S[::2] * real_P).sum() * chosen + loss_R.sum() * 0.0)

@@ -49,12 +49,9 @@ def pair_loss(
     """
     tokens_S = torch.from_numpy(batch.sequence_tokens).to(log_prob_S)
     reference = torch.zeros_like(tokens_S) if batch.reference is None else torch.from_numpy(batch.reference)
-    halves = (log_prob_S, tokens_S, reference.to(log_prob_S))
-    found = pair_losses(section, PairLogProbs(*(half[side::2] for half in halves for side in (0, 1))))
+    found = pair_losses(section, PairLogProbs.by_turns(log_prob_S, tokens_S, reference.to(log_prob_S)))
     loss = found.loss_P.sum() / step.pairs - section.sft_weight * log_prob_S[::2].sum() / step.chosen_tokens
-    margin_P = found.chosen_reward_P - found.rejected_reward_P
-    terms = (margin_P, (margin_P > 0).float(), found.chosen_log_prob_P, found.rejected_log_prob_P)
-    return loss, torch.stack([term.detach().sum() for term in terms]) / step.pairs
+    return loss, found.figures_4P.detach().sum(dim=1) / step.pairs
 
 
 @torch.no_grad()

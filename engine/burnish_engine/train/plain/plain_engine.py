@@ -190,14 +190,15 @@ class PlainEngine(Engine):
         batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
         supervised = sum(batch.supervised_tokens for batch in batches)
         total, means = 0.0, torch.zeros(4, device=self._device)
-        preference, pairs = self._recipe.preference, StepPairs.of(batches)
+        preference = self._recipe.preference
+        pairs = StepPairs.of(batches) if preference.learns_pairs else None
         passes = [part for batch in batches for part in passes_of(batch, self._layout, section.micro_batch_tokens)]
         for batch in passes:
             if not batch.supervised_tokens:
                 continue
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             with documents_apart(batch, self._layout):
-                if preference.learns_pairs:
+                if pairs:
                     log_probs = sequence_log_probs(self.model, batch, self._device, self._layout)
                     loss, part = pair_loss(preference, log_probs, batch, pairs)
                     means += part
@@ -228,7 +229,7 @@ class PlainEngine(Engine):
                 taken=bool(taken),
                 loss_scale=1.0,
                 seconds=time.perf_counter() - began,
-                pairs=PairMeans(*means.tolist()) if preference.learns_pairs else None,
+                pairs=PairMeans(*means.tolist()) if pairs else None,
             )
         )
 

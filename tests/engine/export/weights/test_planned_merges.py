@@ -1,4 +1,4 @@
-"""What a plan says about merging an adapter is what the export does, whatever architecture the model has."""
+"""A plan says about merging an adapter what the export does, whatever architecture the model has."""
 
 import shutil
 

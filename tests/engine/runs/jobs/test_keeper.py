@@ -1,4 +1,4 @@
-"""What the parent of a detached run writes down about its end."""
+"""The parent of a detached run writes down how it ended."""
 
 import json
 import os

@@ -182,9 +182,8 @@ def test_losses_slopes_and_metrics_are_trls(section: PreferenceSection) -> None:
         torch.testing.assert_close(slope / len(LENGTHS_C), gradient[:, 0], rtol=1e-5, atol=1e-5)
     metrics = {
         "rewards/chosen": found.chosen_reward_P, "rewards/rejected": found.rejected_reward_P,
-        "rewards/margins": found.chosen_reward_P - found.rejected_reward_P,
-        "rewards/accuracies": (found.chosen_reward_P > found.rejected_reward_P).float(),
-        "logps/chosen": found.chosen_log_prob_P, "logps/rejected": found.rejected_log_prob_P,
-    }  # fmt: skip
+    } | dict(
+        zip(("rewards/margins", "rewards/accuracies", "logps/chosen", "logps/rejected"), found.figures_4P, strict=True)
+    )  # fmt: skip
     for name, value in expected.items():
         assert float(metrics[name].mean()) == pytest.approx(value, rel=1e-5, abs=1e-5), name

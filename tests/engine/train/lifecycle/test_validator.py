@@ -1,4 +1,4 @@
-"""What a run's evaluation asks of the engine, and what it records of the answer."""
+"""An evaluation asks the engine for the held-out loss, tells its progress and records the answer."""
 
 from types import SimpleNamespace
 

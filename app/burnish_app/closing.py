@@ -13,7 +13,7 @@ from burnish_app.wording.numbers import percent
 
 if TYPE_CHECKING:
     from burnish_app.engine.engine_client import EngineClient
-    from burnish_engine.contract.serve.protocol import Failure
+    from burnish_engine.contract.serve.messages import Failure
 
 _MOST_LINES = 5
 
@@ -82,7 +82,8 @@ def stop_all(
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.
     """
-    from burnish_engine.contract.serve.protocol import CancelExportRequest, CommandRequest
+    from burnish_engine.contract.serve.export_requests import CancelExportRequest
+    from burnish_engine.contract.serve.run_requests import CommandRequest
 
     asked: list[object] = []
 

@@ -15,7 +15,9 @@ from burnish_app.sidebar import Sidebar
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
 from burnish_app.wording.hardware_text import alarm_text
 from burnish_engine.contract.run.hardware_log import HardwareHistory
-from burnish_engine.contract.serve.protocol import CommandRequest, Failure, RunSummary
+from burnish_engine.contract.serve.messages import Failure
+from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.serve.run_requests import CommandRequest
 
 if TYPE_CHECKING:
     from burnish_app.widgets.hardware.panel import HardwarePanel

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.hardware_watch import HardwareWatch
     from burnish_app.state.workbench import Workbench
     from burnish_app.widgets.basic.page import Page
-    from burnish_engine.contract.serve.protocol import RunSummary
+    from burnish_engine.contract.serve.replies import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60

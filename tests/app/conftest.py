@@ -17,7 +17,7 @@ from burnish_app.look.theme import Theme
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
-from burnish_engine.contract.serve.protocol import MachineRequest
+from burnish_engine.contract.serve.model_requests import MachineRequest
 
 PATIENCE_MS = 30_000
 FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
 from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.messages import Result
 
 
 def _train(window, name):

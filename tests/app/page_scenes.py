@@ -10,7 +10,8 @@ from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.contract.serve.protocol import Failure, Progress, Reply, Result
+from burnish_engine.contract.serve.messages import Failure, Progress, Result
+from burnish_engine.contract.serve.replies import Reply
 
 from support.hardware import made_up
 

@@ -22,7 +22,7 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.state import RunStateFile
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 TOTAL = 600
 PROMPT = "My order has not arrived. What now?"

@@ -12,7 +12,7 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DuelCheck, DuelDifferenceFacts, DuelFacts, DuelRun, DuelSideFacts
 from burnish_engine.contract.run.events import EvaluationDone, StepDone
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.messages import Result
 
 SETTINGS = [
     SweepSetting(key="train.learning_rate", values=[1e-4, 2e-4, 4e-4]),

@@ -19,7 +19,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.contract.run.state import RunStateFile
-from burnish_engine.contract.serve.protocol import StartRequest
+from burnish_engine.contract.serve.run_requests import StartRequest
 
 TESTS = Path(__file__).resolve().parents[1]
 LONG_MS = 300_000

@@ -4,7 +4,7 @@ import pytest
 from app.scenes import summary
 
 from burnish_app.state.preferences import Preferences
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 
 pytestmark = pytest.mark.usefixtures("asked_on_closing")
 

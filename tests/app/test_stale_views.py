@@ -11,7 +11,7 @@ from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.messages import Result
 
 from support.hardware import made_up
 

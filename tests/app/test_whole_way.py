@@ -26,7 +26,7 @@ from app.studio import (
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import MachineRequest
+from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.runs.events_file import read_run
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow]

@@ -15,7 +15,7 @@ from burnish_app.look.tokens import MOTION_MS
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
 from burnish_app.window import PAGES, Window
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 
 MOVE = Qt.DropAction.CopyAction
 

@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 
-from burnish_engine.contract.serve.protocol import Canceled, Failure, Hello, Result, parse_message
+from burnish_engine.contract.serve.messages import Canceled, Failure, Hello, Result
+from burnish_engine.contract.serve.protocol import parse_message
 
 SERVE = ("-m", "burnish_engine.cli.main", "serve")
 _END = object()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from burnish_app.look.language import tr
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 
 def deltas_to_best(runs: Iterable[RunSummary]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 
 def matches(run: RunSummary, text: str) -> bool:

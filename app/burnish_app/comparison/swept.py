@@ -11,7 +11,7 @@ from burnish_app.wording.recipe_text import changes_text, setting_text
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan, SweepRunPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.sweep import sweepable_keys, value_text
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _ENDED = ("finished", "stopped", "suspended", "failed", "interrupted")
 _FIRST = (

@@ -24,10 +24,8 @@ from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.files import make_private
-from burnish_engine.contract.serve.protocol import (
-    PROTOCOL_VERSION,
+from burnish_engine.contract.serve.messages import (
     Canceled,
-    CancelRequest,
     Failure,
     HardwareReading,
     Hello,
@@ -35,8 +33,9 @@ from burnish_engine.contract.serve.protocol import (
     Piece,
     Progress,
     Result,
-    parse_message,
 )
+from burnish_engine.contract.serve.protocol import CancelRequest, parse_message
+from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION
 
 ClientState = Literal["starting", "ready", "restarting", "down"]
 SERVE_COMMAND = (sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve")

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Signal
 
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 
 POLL_S = 0.3
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from burnish_app.engine.engine_client import EngineClient
 from burnish_engine.contract.facts.hardware import HardwareLine, HardwareSample
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_line, newest
-from burnish_engine.contract.serve.protocol import HardwareRequest
+from burnish_engine.contract.serve.model_requests import HardwareRequest
 
 KEPT_S = 600.0
 _TRIM_S = 660.0

@@ -6,7 +6,8 @@ from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.state.workbench import DatasetInputs, Workbench
-from burnish_engine.contract.serve.protocol import Failure, InspectRequest, Progress, Result
+from burnish_engine.contract.serve.data_requests import InspectRequest
+from burnish_engine.contract.serve.messages import Failure, Progress, Result
 
 
 class DatasetInspection(QObject):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_engine.contract.serve.protocol import Result, RunsRequest
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.run_requests import RunsRequest
 
 ACTIVE = ("running", "paused", "queued")
 """Statuses of runs that continue, or will start, without any action of the person."""

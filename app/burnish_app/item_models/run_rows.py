@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex
 
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 Index = QModelIndex | QPersistentModelIndex
 ROOT = QModelIndex()

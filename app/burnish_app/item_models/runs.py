@@ -17,7 +17,7 @@ from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _INKS: dict[Tone, str] = {
     "plain": "",

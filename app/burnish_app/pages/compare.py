@@ -14,7 +14,7 @@ from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.wording.comparison_text import best_place, best_sentence
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.comparison import RunsComparison
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 
 class ComparePage(Page):

@@ -34,7 +34,8 @@ from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
-from burnish_engine.contract.serve.protocol import ColumnsRequest, Failure, Result
+from burnish_engine.contract.serve.data_requests import ColumnsRequest
+from burnish_engine.contract.serve.messages import Failure, Result
 
 _SAMPLE = ("bench-notes.train.jsonl", "bench-notes.heldout.jsonl")
 

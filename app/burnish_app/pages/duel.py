@@ -30,17 +30,16 @@ from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.duels import DuelFacts
-from burnish_engine.contract.serve.protocol import (
+from burnish_engine.contract.serve.duel_requests import (
     DuelSideRequest,
     DuelsRequest,
-    Failure,
     PlanDuelRequest,
-    Result,
     ResumeDuelRequest,
-    RunSummary,
     StartDuelRequest,
     StopDuelRequest,
 )
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.replies import RunSummary
 
 _PLAN_AFTER_MS, _LOOK_MS = 600, 1500
 _NEW = ""

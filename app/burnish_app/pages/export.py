@@ -25,16 +25,10 @@ from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.contract.serve.protocol import (
-    CancelExportRequest,
-    ExportJob,
-    ExportRequest,
-    Failure,
-    ForecastRequest,
-    ModelRequest,
-    Result,
-    RunSummary,
-)
+from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import ModelRequest
+from burnish_engine.contract.serve.replies import ExportJob, RunSummary
 
 _K_BLOCK = 256  # values in a block of the K types (ggml's QK_K)
 _FORECAST_AFTER_MS = 500

@@ -28,7 +28,8 @@ from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
-from burnish_engine.contract.serve.protocol import DoctorRequest, Failure, MachineRequest, Result, WhatFitsRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import DoctorRequest, MachineRequest, WhatFitsRequest
 from burnish_engine.contract.units import file_size, memory_size
 
 _LOG = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from burnish_app.widgets.model.catalog_view import CatalogView
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts
-from burnish_engine.contract.serve.protocol import Failure, ModelRequest, Result
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import ModelRequest
 from burnish_engine.contract.units import file_size
 
 _PATH_PX = 200  # width from which a path can be read

@@ -27,7 +27,10 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.serve.protocol import EstimateRequest, Failure, Result, StartRequest, SuggestRequest
+from burnish_engine.contract.serve.data_requests import EstimateRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import SuggestRequest
+from burnish_engine.contract.serve.run_requests import StartRequest
 
 _ESTIMATE_AFTER_MS = 150
 _INSPECT_AFTER_MS = 900

@@ -31,7 +31,8 @@ from burnish_app.wording.run_text import RUN_ACTIONS, RUN_TONES, Tone
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.serve.protocol import AnnotateRequest, CommandRequest, ResumeRequest, RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandRequest, ResumeRequest
 
 _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40

@@ -21,7 +21,7 @@ from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _CARD_PX = 260
 _RECENT = 5

@@ -32,12 +32,11 @@ from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.sweep import MAX_RUNS
-from burnish_engine.contract.serve.protocol import (
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.serve.run_requests import (
     CommandRequest,
-    Failure,
     PlanSweepRequest,
-    Result,
-    RunSummary,
     StartSweepRequest,
     SweepsRequest,
 )

@@ -35,7 +35,9 @@ from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.run.state import RunStateFile, observed_status
-from burnish_engine.contract.serve.protocol import CommandRequest, Failure, ResumeRequest, RunSummary
+from burnish_engine.contract.serve.messages import Failure
+from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.serve.run_requests import CommandRequest, ResumeRequest
 
 _DRAW_MS = 200
 _ACTION_TEXTS: dict[RunAction, str] = {

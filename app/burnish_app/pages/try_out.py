@@ -15,16 +15,9 @@ from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
-from burnish_engine.contract.serve.protocol import (
-    ChatMessage,
-    ChatOptions,
-    ChatRequest,
-    Failure,
-    FreeRequest,
-    Progress,
-    Result,
-    RunSummary,
-)
+from burnish_engine.contract.serve.messages import Failure, Progress, Result
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest, FreeRequest
+from burnish_engine.contract.serve.replies import RunSummary
 
 _ANSWERERS = (
     (tr("Before training (base)"), "base"),

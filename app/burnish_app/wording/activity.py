@@ -12,7 +12,7 @@ from burnish_app.wording.numbers import percent
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_engine.contract.run.state import ObservedStatus
-    from burnish_engine.contract.serve.protocol import RunSummary
+    from burnish_engine.contract.serve.replies import RunSummary
 
 _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 

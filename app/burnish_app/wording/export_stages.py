@@ -9,7 +9,7 @@ from typing import Literal
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.facts.export_forecast import ExportForecast
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.contract.units import file_size, memory_size
 
 StageStatus = Literal["done", "now", "waiting"]

@@ -13,7 +13,7 @@ from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.run.state import ObservedStatus
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]

@@ -17,17 +17,9 @@ from burnish_engine.channel.job import FailedError, Job
 from burnish_engine.channel.stdio import read_lines
 from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.run.endings import exit_text
-from burnish_engine.contract.serve.protocol import (
-    MAX_LINE_BYTES,
-    Canceled,
-    CancelRequest,
-    Failure,
-    Message,
-    Piece,
-    Request,
-    Result,
-    parse_message,
-)
+from burnish_engine.contract.serve.messages import Canceled, Failure, Message, Piece, Result
+from burnish_engine.contract.serve.protocol import CancelRequest, Request, parse_message
+from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES
 
 CANCEL_GRACE_S = 3.0
 """Seconds after which a worker that does not react to a cancel (it is inside a library) is ended."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from burnish_engine.contract.errors import StoppedError
 from burnish_engine.contract.facts.hardware import HardwareLine
-from burnish_engine.contract.serve.protocol import Canceled, Failure, HardwareReading, Message, Piece, Progress
+from burnish_engine.contract.serve.messages import Canceled, Failure, HardwareReading, Message, Piece, Progress
 
 _PROGRESS_S = 0.1  # no eye can follow more
 

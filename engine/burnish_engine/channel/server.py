@@ -23,16 +23,9 @@ from burnish_engine.channel.stdio import read_lines
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.contract.serve.protocol import (
-    MAX_LINE_BYTES,
-    Canceled,
-    CancelRequest,
-    Failure,
-    Message,
-    Request,
-    Result,
-    parse_request,
-)
+from burnish_engine.contract.serve.messages import Canceled, Failure, Message, Result
+from burnish_engine.contract.serve.protocol import CancelRequest, Request, parse_request
+from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES
 
 Handler = Callable[[Any, Job], Result]
 """Function (request, job) -> result that answers a request. Raises BurnishError where it cannot."""

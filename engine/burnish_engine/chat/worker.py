@@ -15,7 +15,9 @@ from burnish_engine.channel.worker import work
 from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.target import find_target
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.serve.protocol import ChatRequest, Reply, Result
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ChatRequest
+from burnish_engine.contract.serve.replies import Reply
 from burnish_engine.models.generation.sampling import Sampling
 
 _WAIT_S = 0.1

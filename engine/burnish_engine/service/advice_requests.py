@@ -16,14 +16,9 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.contract.serve.protocol import (
-    InspectRequest,
-    ModelRequest,
-    ModelsRequest,
-    Result,
-    SuggestRequest,
-    WhatFitsRequest,
-)
+from burnish_engine.contract.serve.data_requests import InspectRequest
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ModelRequest, ModelsRequest, SuggestRequest, WhatFitsRequest
 from burnish_engine.models.checkpoint.source import opens_without_torch, read_config
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService

@@ -15,18 +15,12 @@ from burnish_engine.channel.job import Job
 from burnish_engine.channel.worker import work
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.serve.protocol import (
-    ColumnsRequest,
-    EstimateRequest,
-    ForecastRequest,
-    InspectRequest,
-    ModelRequest,
-    PlanDuelRequest,
-    Preview,
-    PreviewRequest,
-    Result,
-    StartDuelRequest,
-)
+from burnish_engine.contract.serve.data_requests import ColumnsRequest, EstimateRequest, InspectRequest, PreviewRequest
+from burnish_engine.contract.serve.duel_requests import PlanDuelRequest, StartDuelRequest
+from burnish_engine.contract.serve.export_requests import ForecastRequest
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ModelRequest
+from burnish_engine.contract.serve.replies import Preview
 from burnish_engine.service.model_facts import model_facts
 from burnish_engine.service.recipes import data_key, read_recipe_text
 

@@ -8,7 +8,7 @@ import psutil
 
 from burnish_engine.chat.run_model import trained_model
 from burnish_engine.contract.facts.export_forecast import ExportForecast
-from burnish_engine.contract.serve.protocol import ForecastRequest
+from burnish_engine.contract.serve.export_requests import ForecastRequest
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 

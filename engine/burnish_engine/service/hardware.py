@@ -17,7 +17,8 @@ from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.hardware import HardwareSample, parse_hardware_line
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import HardwareRequest, Result
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import HardwareRequest
 from burnish_engine.hardware.host.system import in_container
 from burnish_engine.hardware.sampler import HardwareSampler
 from burnish_engine.runs.jobs import lease

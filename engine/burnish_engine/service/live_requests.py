@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.serve.protocol import (
+from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import (
     ChatRequest,
-    ColumnsRequest,
     DoctorRequest,
     FetchRequest,
     FreeRequest,
-    InspectRequest,
     MachineRequest,
     ModelRequest,
-    PreviewRequest,
-    Result,
 )
 from burnish_engine.service.doctor import check_up_in_child
 from burnish_engine.service.machine import MachineCache

@@ -17,7 +17,8 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.sweep import SweepCell
-from burnish_engine.contract.serve.protocol import EstimateRequest, Result
+from burnish_engine.contract.serve.data_requests import EstimateRequest
+from burnish_engine.contract.serve.messages import Result
 from burnish_engine.hardware.gpu.visible import lease_name_of
 from burnish_engine.models.checkpoint.source import opens_without_torch
 from burnish_engine.runs.jobs import lease

@@ -5,17 +5,15 @@ from __future__ import annotations
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.run.notes import write_notes
-from burnish_engine.contract.serve.protocol import (
+from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.run_requests import (
     AnnotateRequest,
-    CancelExportRequest,
     CommandRequest,
     CompareRequest,
     DeleteRequest,
-    ExportRequest,
-    ForecastRequest,
     PurgeRequest,
     RestoreRequest,
-    Result,
     ResumeRequest,
     RunsRequest,
     StartRequest,

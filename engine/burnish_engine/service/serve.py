@@ -16,7 +16,7 @@ from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.serve.protocol import Hello
+from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
 
 

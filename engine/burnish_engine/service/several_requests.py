@@ -15,17 +15,15 @@ from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.sweeps import sweep_plan
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.recipe.sweep import SweepCell, expand
-from burnish_engine.contract.serve.protocol import (
+from burnish_engine.contract.serve.duel_requests import (
     DuelsRequest,
     PlanDuelRequest,
-    PlanSweepRequest,
-    Result,
     ResumeDuelRequest,
     StartDuelRequest,
-    StartSweepRequest,
     StopDuelRequest,
-    SweepsRequest,
 )
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.run_requests import PlanSweepRequest, StartSweepRequest, SweepsRequest
 from burnish_engine.duel.report.overview import duel_facts, list_duels
 from burnish_engine.duel.state import DuelFolder, has_process, open_duel, write_owner
 from burnish_engine.runs.jobs.sweeps import list_sweeps, queue_sweep, sweep_name

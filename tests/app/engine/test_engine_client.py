@@ -7,7 +7,8 @@ from PySide6.QtCore import QObject
 from shiboken6 import isValid
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_engine.contract.serve.protocol import ChatRequest, MachineRequest, RunsRequest
+from burnish_engine.contract.serve.model_requests import ChatRequest, MachineRequest
+from burnish_engine.contract.serve.run_requests import RunsRequest
 
 RESULT = {"type": "result", "detail": "well"}
 

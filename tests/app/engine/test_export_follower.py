@@ -8,7 +8,7 @@ from burnish_app.engine import export_follower
 from burnish_app.engine.export_follower import ExportFollower
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 
 
 @pytest.fixture

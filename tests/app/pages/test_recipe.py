@@ -4,7 +4,8 @@ from app.widgets.test_page_widgets import type_into
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
-from burnish_engine.contract.serve.protocol import FreeRequest, Result
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import FreeRequest
 
 pytestmark = pytest.mark.gui
 NEVER_MS = 10**8

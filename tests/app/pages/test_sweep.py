@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QPushButton
 from burnish_engine.contract.paths import RunPaths, user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.messages import Result
 
 
 @pytest.fixture

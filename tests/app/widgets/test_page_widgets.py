@@ -18,7 +18,7 @@ from burnish_app.widgets.try_out.chat_pane import ChatPane
 from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.contract.serve.protocol import Reply
+from burnish_engine.contract.serve.replies import Reply
 
 pytestmark = pytest.mark.gui
 

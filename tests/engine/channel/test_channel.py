@@ -16,15 +16,10 @@ from burnish_engine.channel.log import log, log_file
 from burnish_engine.channel.server import LineServer, failure
 from burnish_engine.channel.stdio import read_lines
 from burnish_engine.contract.errors import DataError, SetupError, StoppedError
-from burnish_engine.contract.serve.protocol import (
-    Failure,
-    InspectRequest,
-    MachineRequest,
-    Piece,
-    Progress,
-    Result,
-    parse_message,
-)
+from burnish_engine.contract.serve.data_requests import InspectRequest
+from burnish_engine.contract.serve.messages import Failure, Piece, Progress, Result
+from burnish_engine.contract.serve.model_requests import MachineRequest
+from burnish_engine.contract.serve.protocol import parse_message
 
 from support.serve import Server, wait_for
 
@@ -32,7 +27,7 @@ from support.serve import Server, wait_for
 NOISY = """
 import os, subprocess, sys, time
 from burnish_engine.channel.worker import work
-from burnish_engine.contract.serve.protocol import Result
+from burnish_engine.contract.serve.messages import Result
 
 def machine(request, job):
     print("a library's print", flush=True)

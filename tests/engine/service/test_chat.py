@@ -7,7 +7,7 @@ import pytest
 
 from burnish_engine.chat.target import find_target
 from burnish_engine.chat.torch_chat import TorchChat
-from burnish_engine.contract.serve.protocol import Canceled, Failure, Piece
+from burnish_engine.contract.serve.messages import Canceled, Failure, Piece
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.store import read_recipe

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.serve.protocol import Canceled, Progress, Result
+from burnish_engine.contract.serve.messages import Canceled, Progress, Result
 
 from support.hub_server import HubServer
 from support.serve import Server

@@ -8,7 +8,7 @@ import psutil
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.serve.protocol import Canceled, HardwareReading
+from burnish_engine.contract.serve.messages import Canceled, HardwareReading
 from burnish_engine.runs.hardware_file import HardwareFile
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run

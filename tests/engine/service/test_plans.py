@@ -8,7 +8,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.serve.protocol import EstimateRequest
+from burnish_engine.contract.serve.data_requests import EstimateRequest
 from burnish_engine.service.plans import PlanService
 
 

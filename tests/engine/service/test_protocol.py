@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.serve.protocol import MAX_LINE_BYTES, PROTOCOL_VERSION, Failure, Result, request_classes
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.protocol import request_classes
+from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
 from burnish_engine.contract.serve.protocol_page import protocol_page
 
 from support.serve import Server

@@ -6,7 +6,7 @@ import pytest
 
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
-from burnish_engine.contract.serve.protocol import Canceled, Failure, Progress, Result
+from burnish_engine.contract.serve.messages import Canceled, Failure, Progress, Result
 
 from support.export import make_model
 from support.serve import wait_for

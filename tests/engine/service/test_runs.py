@@ -12,7 +12,7 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.run.events import RunEnded, StepDone
-from burnish_engine.contract.serve.protocol import StartRequest
+from burnish_engine.contract.serve.run_requests import StartRequest
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, trash
 from burnish_engine.runs.jobs.lease import holder_of

@@ -23,7 +23,8 @@ from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.status import StepStatus
-from burnish_engine.contract.serve.protocol import Failure, RunSummary
+from burnish_engine.contract.serve.messages import Failure
+from burnish_engine.contract.serve.replies import RunSummary
 
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""

@@ -16,7 +16,8 @@ from burnish_app.widgets.compare.overlay_charts import OverlaidRun
 from burnish_app.widgets.compare.replies_card import RepliesCard
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.serve.protocol import CompareRequest, Failure, Result
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.run_requests import CompareRequest
 
 _AGAIN_MS = 2000  # least time between two comparisons of runs that go on
 

@@ -13,7 +13,9 @@ from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.serve.protocol import Failure, Preview, PreviewRequest, Result
+from burnish_engine.contract.serve.data_requests import PreviewRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.replies import Preview
 
 
 class RowBrowser(Card):

@@ -20,7 +20,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.contract.recipe.sweep import value_text, with_values
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _DRAFT, _CHANGED, _FILE = "draft", "changed", "file"
 _MOST_RUNS = 50

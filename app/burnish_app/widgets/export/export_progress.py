@@ -12,7 +12,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import Look, body, caption, set_tone
 from burnish_app.wording.export_stages import StageStatus, job_stages
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 
 _SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "▸", "waiting": "·"}
 _LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}

@@ -18,7 +18,8 @@ from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.wording.numbers import speed_text
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.contract.serve.protocol import Failure, FetchRequest, ModelsRequest, Result
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import FetchRequest, ModelsRequest
 from burnish_engine.contract.units import file_size, memory_size
 
 _SEARCH_AFTER_MS = 200

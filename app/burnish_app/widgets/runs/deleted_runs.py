@@ -12,14 +12,9 @@ from burnish_app.item_models.runs import run_title
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.page import Page
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.serve.protocol import (
-    DeleteRequest,
-    Failure,
-    PurgeRequest,
-    RestoreRequest,
-    Result,
-    RunSummary,
-)
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.serve.run_requests import DeleteRequest, PurgeRequest, RestoreRequest
 
 
 class DeletedRuns(QObject):

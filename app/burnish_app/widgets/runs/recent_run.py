@@ -13,7 +13,7 @@ from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _NAME_PX, _PILL_PX = 152, 96
 

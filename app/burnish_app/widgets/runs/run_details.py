@@ -21,7 +21,7 @@ from burnish_app.widgets.runs.run_cells import RunCurve
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 
 _KEEP_AFTER_MS = 800
 _NOTES_PX, _CURVE_PX = 80, 200  # least height of the notes, largest of the curve

@@ -19,7 +19,7 @@ from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
 
 _LOOKS: dict[Tone, Look] = {

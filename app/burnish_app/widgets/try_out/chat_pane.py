@@ -13,7 +13,8 @@ from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, caption, set_tone
-from burnish_engine.contract.serve.protocol import ChatMessage, Reply
+from burnish_engine.contract.serve.model_requests import ChatMessage
+from burnish_engine.contract.serve.replies import Reply
 
 _MIN_PX = 120  # least width of the box that chooses who answers
 _FLUSH_MS = 50

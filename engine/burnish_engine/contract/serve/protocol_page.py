@@ -23,18 +23,10 @@ from burnish_engine.contract.facts.hardware import (
     SampledGpu,
 )
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.contract.serve.protocol import (
-    MAX_LINE_BYTES,
-    PROTOCOL_VERSION,
-    ChatMessage,
-    ChatOptions,
-    ExportJob,
-    Preview,
-    Reply,
-    RunSummary,
-    message_classes,
-    request_classes,
-)
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions
+from burnish_engine.contract.serve.protocol import message_classes, request_classes
+from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
+from burnish_engine.contract.serve.replies import ExportJob, Preview, Reply, RunSummary
 
 _PARTS: tuple[type[BaseModel], ...] = (
     ChatMessage,

@@ -10,7 +10,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.notes import RunNotes, read_notes
-from burnish_engine.contract.serve.protocol import RunSummary
+from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.runs.compare.labels import run_labels
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.jobs.export_job import read_export_job

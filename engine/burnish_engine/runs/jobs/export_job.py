@@ -14,7 +14,7 @@ from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError,
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.runs.process import is_alive, own_identity, start_detached
 from burnish_engine.runs.store import trained_of
 

@@ -8,7 +8,7 @@ from burnish_engine.contract.errors import FidelityError, StoppedError, UsageErr
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.protocol import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.runs.jobs import export_job
 from burnish_engine.runs.jobs.export_job import (
     ExportReporter,

@@ -1,0 +1,106 @@
+"""Requests about the machine and models: facts, what fits, what to take, downloads, replies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.serve.protocol_line import ProtocolLine, ProtocolRequest
+
+
+class DoctorRequest(ProtocolRequest):
+    """Run the whole check-up, kernels included (some seconds). Progress: none. Result: `checkup`."""
+
+    method: Literal["doctor"] = "doctor"
+    bandwidth: bool = Field(default=False, description="Also measure copies between GPUs (some seconds more).")
+
+
+class MachineRequest(ProtocolRequest):
+    """Read the machine as it is now, quickly. Result: `machine`."""
+
+    method: Literal["machine"] = "machine"
+
+
+class HardwareRequest(ProtocolRequest):
+    """Sample the machine once a second, as `hardware` messages, until it is canceled. It has no result."""
+
+    method: Literal["hardware"] = "hardware"
+
+
+class ModelRequest(ProtocolRequest):
+    """Read the facts of a model. Result: `model`."""
+
+    method: Literal["model"] = "model"
+    path: str = Field(description='"embedded", a folder, or a name of the catalog that was fetched.')
+
+
+class ModelsRequest(ProtocolRequest):
+    """Rank the catalog for this machine and target. Result: `models`."""
+
+    method: Literal["models"] = "models"
+    query: str = Field(default="", description="Words that the title, family or purpose must hold.")
+    target: TargetSection = TargetSection()
+
+
+class FetchRequest(ProtocolRequest):
+    """Download a model by name; progress in bytes; can be canceled and goes on where it stopped. Result: `model`."""
+
+    method: Literal["fetch"] = "fetch"
+    name: str
+    token: str = Field(default="", description="Access token for gated models. Never stored.")
+
+
+class WhatFitsRequest(ProtocolRequest):
+    """Find the largest models that train here, the longest rows and the largest passes; progress in models.
+
+    Result: `what_fits`.
+    """
+
+    method: Literal["what_fits"] = "what_fits"
+    model: str = Field(default="", description="Only this one. Empty: the usual sizes and the largest.")
+    gpu_gib: float = Field(default=0.0, ge=0.0, le=4096.0, description="For a card of that memory. 0: as it is now.")
+
+
+class SuggestRequest(ProtocolRequest):
+    """Propose model and recipe with reasons. Result: `suggestion`."""
+
+    method: Literal["suggest"] = "suggest"
+    model: str = Field(default="", description="Empty: choose one.")
+    data: list[str] = Field(default=[])
+    validation: list[str] = Field(default=[])
+    target: TargetSection = TargetSection()
+    recipe: str = Field(default="", description="TOML. How its `data` is read is kept: shape, columns and the like.")
+
+
+class ChatOptions(ProtocolLine):
+    """The options for choosing tokens."""
+
+    max_tokens: int = Field(default=512, ge=1, le=32768)
+    temperature: float = Field(default=0.0, ge=0.0, le=100.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    seed: int = 0
+
+
+class ChatMessage(ProtocolLine):
+    """One turn of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ChatRequest(ProtocolRequest):
+    """Ask for a reply, streamed as `piece` messages. The first use loads the model, which is kept. Result: `reply`."""
+
+    method: Literal["chat"] = "chat"
+    target: str = Field(description='A run, a model folder, "embedded", or a .gguf file.')
+    variant: Literal["tuned", "base", "exported"] = Field(default="tuned", description="Of a run: which of its models.")
+    messages: list[ChatMessage] = Field(min_length=1)
+    options: ChatOptions = ChatOptions()
+
+
+class FreeRequest(ProtocolRequest):
+    """End the chat process and free its memory. Result: `done`."""
+
+    method: Literal["free"] = "free"

@@ -1,0 +1,71 @@
+"""What some results hold: a run's summary, its export, a row as it is trained on, a finished reply."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.run.notes import RunNotes
+from burnish_engine.contract.run.process_end import ProcessEnd
+from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
+from burnish_engine.contract.serve.protocol_line import ProtocolLine
+
+
+class ExportJob(ProtocolLine):
+    """Content of a run's `export/job.json`, replaced atomically by the export process."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
+
+    v: Literal[1] = 1
+    status: Literal["running", "finished", "canceled", "failed"]
+    to: str = "gguf"
+    quants: list[str] = Field(default=[])
+    what: str = Field(default="", description="What it is doing, in words.")
+    share: float = Field(default=0.0, description="How far it is, 0 to 1.")
+    pid: int | None = None
+    process_created: float | None = None
+    started: float = 0.0
+    message: str = Field(default="", description="Why it failed, or where the files are.")
+    exit_code: int | None = None
+    report: FidelityReport | None = None
+    suggested: str = Field(default="", description="The best file for the limit or the target; empty: none, or one.")
+    why: str = Field(default="", description="Why that file, or why none, in a sentence.")
+
+
+class RunSummary(ProtocolLine):
+    """The state of one run."""
+
+    folder: str
+    state: RunStateFile
+    standing: ObservedStatus
+    model: str = ""
+    data: str = Field(default="", description="Names of the training files.")
+    held_out: str = Field(
+        default="", description="Equal for runs measured on the same held-out rows in the same way; empty: unknown."
+    )
+    notes: RunNotes = RunNotes()
+    waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
+    export: ExportJob | None = None
+    process_end: ProcessEnd | None = Field(default=None, description="Interrupted runs: how the process ended.")
+
+
+class Preview(ProtocolLine):
+    """One row as it would be trained on."""
+
+    row: int
+    rows: int = Field(description="Used training rows.")
+    tokens: int
+    pieces: list[tuple[str, bool]] = Field(description="(text, is it learned), in order.")
+    source: str = Field(default="", description="File and row it comes from.")
+
+
+class Reply(ProtocolLine):
+    """A finished reply."""
+
+    text: str
+    stopped: bool = Field(description="Whether it ended by itself rather than at the limit.")
+    tokens: int
+    seconds: float
+    name: str = Field(description="What answered.")

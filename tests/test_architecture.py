@@ -35,7 +35,7 @@ ENGINE_MAY_IMPORT = {
     "train": {"contract", "hardware", "models", "data", "runs", "advise"},
     "bench": {"contract", "hardware", "models", "data", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
-    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat"},
+    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub"},
     "service": {
         "contract",
         "channel",

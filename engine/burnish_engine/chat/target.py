@@ -8,7 +8,7 @@ from typing import Literal
 
 from burnish_engine.chat.run_model import with_template
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.paths import RunPaths, is_model_name
+from burnish_engine.contract.paths import RunPaths, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.models.checkpoint.source import ModelSource, fetched_names, open_model, open_trained
 from burnish_engine.runs.store import (
@@ -82,6 +82,8 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
     Raises:
         UsageError: The target names nothing to chat with.
     """
+    if is_address(target):
+        raise UsageError(f"{target} is an address.", "Download the model, and give its name, its folder or its file.")
     if _names_file(target):
         return FileTarget(Path(target))
     if not names_run(target):

@@ -11,6 +11,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 import typer.main
@@ -39,7 +40,7 @@ from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
 from burnish_engine.contract.files import cannot_write, is_file, make_private
-from burnish_engine.contract.paths import user_cache_dir, user_data_dir
+from burnish_engine.contract.paths import is_address, user_cache_dir, user_data_dir
 from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.offline import remember_offline_choice
@@ -170,11 +171,21 @@ def _refuse_odd_values(command: Any) -> None:
                     )
                 if isinstance(one, str | Path):
                     _refuse_undecodable("The argument", one)
+                if isinstance(one, Path):
+                    _refuse_address(one)
         _refuse_odd_folders()
+        _refuse_odd_endpoint()
         return carried_out(*arguments, **options)
 
     if carried_out is not None:
         command.callback = checked
+
+
+def _refuse_address(path: Path) -> None:
+    """Refuse an address where only a path can be; as a path it has lost one of its slashes."""
+    scheme, found, rest = str(path).replace("\\", "/").partition(":/")
+    if found and is_address(f"{scheme}://") and not path.exists():
+        raise UsageError(f"{scheme}://{rest} is an address, and this takes a path.", "Give a path on this machine.")
 
 
 def _refuse_odd_folders() -> None:
@@ -186,6 +197,16 @@ def _refuse_odd_folders() -> None:
     _refuse_undecodable("Burnish's folder", home)
     if is_file(home):
         raise UsageError(f"Burnish's folder {home} is a file.", "Name a folder in BURNISH_HOME, or move the file away.")
+
+
+def _refuse_odd_endpoint() -> None:
+    """Refuse an HF_ENDPOINT with which the libraries that read models and data cannot even be imported."""
+    try:
+        urlsplit(os.environ.get("HF_ENDPOINT", ""))
+    except ValueError:
+        from burnish_engine.hub.client import endpoint
+
+        endpoint()
 
 
 def _refuse_undecodable(what: str, value: str | Path) -> None:

@@ -20,6 +20,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
 from burnish_engine.contract.units import file_size
+from burnish_engine.export.base.staging import require_folder, require_space
 from burnish_engine.hardware.host.awake import kept_awake
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.wrapper import Wrapper
@@ -95,11 +96,12 @@ def export(
         to = "gguf"
     weighed = recipe.export.importance
     quants = _types(quant, recipe) if to in GGUF_KINDS else []
+    folder = out_dir or paths.export
+    require_folder(folder)
     if plan:
-        return _show_plan(paths, recipe, name, quants, importance=weighed)
+        return _show_plan(paths, recipe, folder, name, quants, importance=weighed)
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
         out.note(f"{coarse} has less than four bits a weight and loses much; compare its figures.")
-    folder = out_dir or paths.export
     with (
         kept_awake(f"Exporting {paths.root.name}"),
         ExportReporter(paths, to, quants) as reporter,
@@ -154,7 +156,9 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
     return ExitCode.DONE
 
 
-def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType], *, importance: bool) -> int:
+def _show_plan(
+    paths: RunPaths, recipe: Recipe, folder: Path, name: str, quants: list[GgufType], *, importance: bool
+) -> int:
     from burnish_engine.cli.export_report import show_forecast
     from burnish_engine.export.preflight import forecast_gguf
 
@@ -162,7 +166,9 @@ def _show_plan(paths: RunPaths, recipe: Recipe, name: str, quants: list[GgufType
         raise UsageError("--plan is for GGUF files.", "Give --to gguf, ollama or lmstudio.")
     source, adapter = trained_model(paths, recipe)
     tokens, called = recipe.export.importance_tokens if importance else 0, _name(name, recipe, source)
-    show_forecast(forecast_gguf(source, adapter, called, quants, importance_tokens=tokens))
+    cost = forecast_gguf(source, adapter, called, quants, importance_tokens=tokens)
+    show_forecast(cost)
+    require_space(folder, cost.disk_bytes, f"The export ({', '.join(quants)})")
     return ExitCode.DONE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -65,7 +64,7 @@ def inspect(
     broken_rows: Annotated[str, typer.Option(help="What happens at a row that cannot be read: stop or drop.")] = "stop",
     whole: Annotated[bool, typer.Option("--whole", help="Look at every row of large data too; takes a while.")] = False,
     validation: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
+        list[str] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
     ] = None,
     micro_batch_tokens: Annotated[
         int, typer.Option(help="Tokens computed in one pass. 0: 2048, or --max-length where that is more.")
@@ -79,7 +78,7 @@ def inspect(
     recipe = _recipe(
         data={
             "files": data,
-            "validation_files": [str(path) for path in validation or []],
+            "validation_files": validation or [],
             "max_length": max_length,
             "overlong": overlong,
             "shape": shape,

@@ -12,11 +12,12 @@ import typer
 from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.paths import is_model_name
+from burnish_engine.contract.paths import is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
+from burnish_engine.data.files.hub_datasets import dataset_name
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
 
@@ -24,24 +25,33 @@ app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True
 @app.command()
 def new(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.toml"),
-    data: Annotated[list[Path] | None, typer.Option(help="Training file; may be given more than once.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Training file or hf://datasets/OWNER/NAME; may be given more than once."),
+    ] = None,
     model: Annotated[str, typer.Option(help='"embedded", a folder, or the name of a model.')] = "embedded",
 ) -> None:
     """Write a recipe with every key, its default and its help."""
     if path.exists():
         raise UsageError(f"{path} already exists.", "Give another name; an existing recipe is never overwritten.")
     files = [_as_written(file, path.resolve().parent) for file in data or []]
+    if is_address(model):
+        raise UsageError(f"{model} is an address.", "Give the model's name, OWNER/NAME, or its folder.")
     base = model if model == "embedded" or is_model_name(model) else str(Path(model).absolute())
     recipe = Recipe(model=ModelSection(path=base), data=DataSection(files=files))
     write_atomic(path, dump_recipe(recipe, comments=True))
     out.print(f"Wrote {path}. Edit it, then: burnish train {typed(path)}")
 
 
-def _as_written(file: Path, folder: Path) -> str:
-    """Express a data file's path as the recipe in `folder` names it.
+def _as_written(name: str, folder: Path) -> str:
+    """Express a data file's path as the recipe in `folder` names it; the address of a dataset stays as it is.
 
     A relative path to a file under that folder or beside it stays relative, so that both can be moved together.
     """
+    if is_address(name):
+        dataset_name(name)  # refuses other addresses
+        return name
+    file = Path(name)
     absolute = file.expanduser().absolute()
     if file.expanduser().is_absolute():
         return str(absolute)

@@ -22,6 +22,7 @@ from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.units import memory_size
 
 
@@ -30,10 +31,11 @@ def suggest(
         str, typer.Option(help='"embedded", a folder, or a name from `burnish models`. Empty: one is proposed.')
     ] = "",
     data: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Training file; may be given more than once.")
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Training file or hf://datasets/OWNER/NAME; may be given more than once."),
     ] = None,
     validation: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
+        list[str] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
     ] = None,
     target: KindOption = "laptop",
     ram_gib: RamOption = 0.0,
@@ -57,7 +59,7 @@ def suggest(
     here = fetched_models(catalog())
     folder = Path(model).is_dir() and model != "embedded"
     chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None
-    files, held_out = [_absolute(path) for path in data or []], [_absolute(path) for path in validation or []]
+    files, held_out = [_absolute(name) for name in data or []], [_absolute(name) for name in validation or []]
     counted_with = chosen.path if chosen and chosen.here else "embedded"
     dataset = _facts(files, held_out, counted_with) if files else None
     wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
@@ -76,10 +78,12 @@ def suggest(
     return ExitCode.DONE if result.plan.fits else ExitCode.DOES_NOT_FIT
 
 
-def _absolute(path: Path) -> str:
-    if not path.is_file():
-        raise UsageError(f"There is no file {path}.", "Check the path.")
-    return str(path.absolute())
+def _absolute(name: str) -> str:
+    if is_address(name):
+        return name
+    if not Path(name).exists():
+        raise UsageError(f"There is no file {name}.", "Check the path.")
+    return str(Path(name).absolute())
 
 
 def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:

@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import NoSpaceError
@@ -125,7 +126,8 @@ def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None
                 os.fsync(file.fileno())
         replace_with_retry(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # such as a file in the place of the folder
+            aside.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
 
 
@@ -146,6 +148,13 @@ def cannot_write(path: Path, error: OSError) -> NoSpaceError:
         return NoSpaceError(
             f"The disk is full: {path} could not be written.",
             "Free some space on that disk, then resume; nothing written earlier is lost.",
+        )
+    if error.errno == errno.ENOTDIR or (error.errno == errno.EEXIST and is_file(path)):
+        file = next((one for one in (path, *path.parents) if is_file(one)), path)
+        return NoSpaceError(f"{path} could not be written: {file} is a file, not a folder.", "Choose another place.")
+    if error.errno == errno.ENOENT and not os.path.isdir(path.parent):  # noqa: PTH112  see is_file
+        return NoSpaceError(
+            f"{path} could not be written: there is no folder {path.parent}.", "Make it, or choose another place."
         )
     reason = error.strerror or str(error)
     return NoSpaceError(f"{path} could not be written: {reason}.", "Check the folder's permissions and the disk.")

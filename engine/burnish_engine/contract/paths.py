@@ -76,6 +76,14 @@ _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com"
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}/[A-Za-z0-9][\w.\-]{0,95}", flags=re.ASCII)
 
 
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.\-]+://", flags=re.ASCII | re.IGNORECASE)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an address, such as "hf://datasets/OWNER/NAME" or "https://...", and no path on disk."""
+    return _ADDRESS.match(text) is not None
+
+
 def is_hub_name(text: str) -> bool:
     """Whether a text has the form of a model's name on a hub, such as "Qwen/Qwen3-0.6B"."""
     return _MODEL_NAME.fullmatch(text) is not None and ".." not in text

@@ -55,7 +55,9 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
         NoSpaceError: The folder cannot be written.
     """
     paths = RunPaths(root.absolute() if root else _free_name(recipe))
-    if paths.root.exists() and (not paths.root.is_dir() or any(paths.root.iterdir())):
+    if is_file(paths.root):
+        raise UsageError(f"The run folder {paths.root} is a file.", "Give another --run-dir: a new folder.")
+    if paths.root.exists() and any(paths.root.iterdir()):
         raise UsageError(
             f"The run folder {paths.root} already holds something.",
             "Give another --run-dir, or continue it with `burnish runs resume`.",

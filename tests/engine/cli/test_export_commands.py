@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,32 @@ def test_an_export_in_a_log_tells_its_stages_its_files_and_how_to_try_them(run, 
     assert text.splitlines()[-1] == f"Try it: burnish chat {typed(elsewhere / file.name)}"
     text = said(capsys, "export", "last", "--to", "safetensors", "--out", elsewhere)
     assert text.splitlines()[-1] == f"Try it: burnish chat {typed(elsewhere / 'safetensors')}"
+
+
+def test_where_the_files_would_go_is_looked_at_before_anything_else(run, capsys, tmp_path, monkeypatch):
+    """By a plan and an export alike: no file in the place of a folder, and room for what the plan counts."""
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "below"):
+        for options in (["--plan"], [], ["--to", "adapter"]):
+            assert main(["export", "last", *options, "--out", str(place)]) == 2
+            error = capsys.readouterr().err
+            assert one_paragraph(error)
+            assert f"{file} is a file" in error
+    new = tmp_path / "new" / "below"
+    said(capsys, "export", "last", "--plan", "--out", new)
+    assert not new.parent.exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(10**9, 10**9, 0))
+    assert main(["export", "last", "--plan", "--out", str(new)]) == 15
+    shown = capsys.readouterr()
+    assert "In all" in shown.out
+    assert str(tmp_path) in shown.err
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")
+def test_a_place_that_cannot_be_written_is_no_plan(run, capsys):
+    assert main(["export", "last", "--plan", "--out", "/proc/burnish"]) == 15
+    assert one_paragraph(capsys.readouterr().err)
 
 
 def test_the_file_is_verified_again(run, gguf, capsys):

@@ -118,3 +118,12 @@ def test_only_a_small_plain_file_is_read(tmp_path):
             read_limited(path, 4)
     with pytest.raises(ValueError, match="larger"):
         read_limited(tmp_path / "good", 3)
+
+
+def test_what_is_in_the_way_of_a_file_is_named(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(NoSpaceError, match="file is a file"):
+        write_atomic(file / "below", "x")
+    with pytest.raises(NoSpaceError, match="there is no folder"):
+        write_atomic(tmp_path / "missing" / "below", "x")

@@ -19,7 +19,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER
+from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, layer_matrices
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
@@ -44,6 +44,8 @@ a
 number for each head and pair of tokens."""
 _MIXER_BACKWARD = 1.15
 """Gradients in the backward pass of a mixer, as a share of what it kept: Mamba 1.14, Mamba 2 0.23 (CPU, fp32)."""
+_SHARED = {"shared experts", "feed-forward"}
+"""Kinds of matrices beside the experts of a mixture that every token passes through."""
 _EAGER_COPIES = 3  # copies of these numbers in a layer's backward pass: softmax, its gradient, the scores' gradient
 
 
@@ -153,12 +155,15 @@ def layer_kept_bytes(
     norms = feeds + (mixes or attends)
     numbers = norms * hidden * 4  # the norms' inputs in fp32
     numbers += 3 * wide * width if feeds else 0  # gate, its activation, and up
+    numbers += _mixture_kept(spec, layer, width, whole=whole)
     numbers += _mixer_kept(recipe, layer, width)
     if mixes and layer.mixer_kept is None:
         numbers += 5 * hidden * width
     if attends:
         # q, k and v (which transformers expands), output; log-sum-exp
         numbers += 2 * (query + (key if own_attention else query)) * width + 4 * spec.num_heads
+        if any(matrix.name.endswith("q_proj") and matrix.rows == 2 * query for matrix in layer.matrices):
+            numbers += 4 * query * width  # a gate within q_proj: it, its sigmoid, a copy of the output, the product
         if spec.qk_norm:
             numbers += (query + key) * 4
             # The norms' weight gradients need the normalized numbers, and all norms one factor a token.
@@ -224,6 +229,22 @@ def _parts_of(layer: LayerSpec) -> tuple[bool, bool, bool]:
         return True, not attends, attends
     kinds = {matrix.kind for matrix in layer.matrices}
     return bool(kinds - MIXER_KINDS - {"attention", ROUTER}), bool(kinds & MIXER_KINDS), attends
+
+
+def _mixture_kept(spec: DecoderSpec, layer: LayerSpec, width: int, *, whole: bool) -> int:
+    """Bytes of a token that a mixture keeps beside its experts' own numbers: routing, outputs, experts for all tokens.
+
+    The outputs stay because the router's input has a gradient, with which they are multiplied.
+    """
+    if layer.feed_forward != "mixture_of_experts":
+        return 0
+    matrices, chosen, hidden = layer_matrices(spec, layer), spec.experts_per_token, spec.hidden_size
+    experts = max((matrix.count for matrix in matrices if matrix.form == "stacked"), default=spec.num_experts)
+    numbers = experts * 4 + chosen * (4 * 8 + 8)  # probabilities in fp32; places as 64-bit numbers; weights
+    numbers += chosen * hidden * width * (2 if whole else 1)  # with what each expert is given
+    shared = [matrix for matrix in matrices if matrix.kind in _SHARED]
+    wide = sum(matrix.weights for matrix in shared) // (3 * hidden)  # gate, up, down
+    return numbers + wide * width * (4 if whole else 3)
 
 
 def _mixer_kept(recipe: Recipe, layer: LayerSpec, width: int) -> int:

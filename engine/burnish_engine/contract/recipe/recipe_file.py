@@ -16,7 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_limited
-from burnish_engine.contract.paths import is_model_name
+from burnish_engine.contract.paths import is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
 
@@ -106,7 +106,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     """Resolve a recipe's relative data files and model folder from `base`."""
 
     def absolute(name: str) -> str:
-        if name.startswith("hf://"):
+        if is_address(name):
             return name
         path = Path(name).expanduser()
         return str(path if path.is_absolute() else base / path)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, DataError
+from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.data.files.archive import refuse_bomb, zip_members
 from burnish_engine.data.files.file_kinds import format_of, size_of, unknown_kind, unreadable
-from burnish_engine.data.files.hub_datasets import HUB_PREFIX, hub_folder
+from burnish_engine.data.files.hub_datasets import hub_folder
 
 MOST_PARTS = 100_000
 """Most data files of a folder or archive."""
@@ -86,11 +87,13 @@ def find_parts(names: Sequence[str]) -> FoundParts:
 
     Raises:
         DataError: Something is missing, empty, damaged or of no known kind.
-        SetupError: A hub dataset is not on this machine, and the environment asks for no network.
+        UsageError: An address is not one of a hub dataset, or the hub has no such dataset.
+        SetupError: A hub dataset is not on this machine, and the environment asks for no network or the hub was not
+            reached.
     """
     found = FoundParts()
     for entry, name in enumerate(names):
-        path = hub_folder(name) if name.startswith(HUB_PREFIX) else Path(name)
+        path = hub_folder(name) if is_address(name) else Path(name)
         before = len(found.parts)
         if path.is_dir():
             _from_folder(path, entry, found)

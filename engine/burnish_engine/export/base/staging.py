@@ -44,9 +44,10 @@ def staging_folder(out: Path) -> Iterator[Path]:
         out: folder of the finished files; created if missing.
 
     Raises:
-        UsageError: Another export is writing to `out`.
+        UsageError: `out` is no folder, or another export is writing to it.
         NoSpaceError: The folder cannot be written.
     """
+    require_folder(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = FileLock(_lock_file(out), timeout=0)
@@ -98,6 +99,30 @@ def publish(finished: Path, target: Path) -> None:
         raise cannot_write(target, error) from error
 
 
+def require_folder(folder: Path) -> None:
+    """Check before the start that a folder can be written to, or made; nothing is left there.
+
+    Raises:
+        UsageError: It, or what stands in the place of a folder above it, is a file.
+        NoSpaceError: Nothing can be written there.
+    """
+    there = _nearest(folder)
+    if not there.is_dir():
+        raise UsageError(f"{there} is a file, and files are written into a folder.", "Give a folder, old or new.")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path itself or the nearest above it that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
 def require_space(folder: Path, needed_bytes: int, what: str) -> None:
     """Check before the start that a result fits the disk.
 
@@ -109,8 +134,7 @@ def require_space(folder: Path, needed_bytes: int, what: str) -> None:
     Raises:
         NoSpaceError: The free space is smaller than the size plus a reserve.
     """
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    folder = _nearest(folder)
     needed, free = needed_bytes + _SPARE_BYTES, shutil.disk_usage(folder).free
     if free < needed:
         raise NoSpaceError(

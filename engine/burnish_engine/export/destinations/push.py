@@ -19,6 +19,8 @@ from burnish_engine.export.base.staging import Cancelled, never
 from burnish_engine.export.model_card import CARD, CHECKSUMS
 from burnish_engine.export.verify.report import REPORT, read_report
 from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.hub.client import endpoint
+from burnish_engine.hub.failures import read_failure
 from burnish_engine.runs.file_hashes import sha256_file
 
 _POLL_S = 0.2
@@ -65,12 +67,13 @@ def push(
         URL of the files.
 
     Raises:
-        UsageError: The repository's name is invalid, or there is nothing to push.
+        UsageError: The repository's name or HF_ENDPOINT is invalid, or there is nothing to push.
         SetupError: The hub refused or cannot be reached; nothing was committed.
         StoppedError: Cancelled.
     """
     if not is_hub_name(repository):
         raise UsageError(f"{repository!r} is no name of a repository.", "Give OWNER/NAME.")
+    endpoint()  # refuses an HF_ENDPOINT that is no web address
     files = files_to_push(folder)
     total = sum(path.stat().st_size for path in files)
     progress(f"Pushing {file_size(total)} to {repository}", 0.0)
@@ -98,22 +101,10 @@ def push(
         if worker.poll() is None:
             worker.kill()
             worker.wait()
-    result = _answer(answer)
-    if "url" not in result:
+    if worker.returncode:
         raise SetupError(
-            f"The files could not be pushed to {repository}: {result.get('error', 'the upload ended without a word')}.",
+            f"The files could not be pushed to {repository}: {read_failure(answer).text}.",
             "Check the connection, the name and the access token (HF_TOKEN); nothing was committed.",
         )
     progress("Done", 1.0)
-    return result["url"]
-
-
-def _answer(text: str) -> dict[str, str]:
-    for line in reversed(text.splitlines()):
-        try:
-            found = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(found, dict):
-            return {str(key): str(value) for key, value in found.items()}
-    return {}
+    return str(json.loads(answer.splitlines()[-1])["url"])

@@ -1,6 +1,7 @@
 """Process that uploads files: `python -m burnish_engine.export.destinations.push_worker REQUEST`.
 
-REQUEST is JSON: {"repository", "private", "files"}. Standard output ends with {"url": "..."} or {"error": "..."}.
+REQUEST is JSON: {"repository", "private", "files"}. Standard output ends with {"url": "..."} or with a
+`hub.failures.HubFailure`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ def main(text: str) -> int:
     """Upload the files of a request; return the process's exit status."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
+    from burnish_engine.hub.failures import failure_of
+
     request = json.loads(text)
     files = [Path(name) for name in request["files"]]
     try:
@@ -24,8 +27,7 @@ def main(text: str) -> int:
             request["repository"], operations, commit_message=f"{len(files)} files, verified by Burnish"
         )
     except (OSError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        sys.stdout.write(json.dumps({"error": said[:400].rstrip(".") or type(error).__name__}) + "\n")
+        sys.stdout.write(failure_of(error).model_dump_json() + "\n")
         return 1
     sys.stdout.write(json.dumps({"url": str(commit.commit_url)}) + "\n")
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name, models_dir
+from burnish_engine.contract.paths import fetched_model_dir, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
 from burnish_engine.models.checkpoint.meta_model import check_built
@@ -75,7 +75,7 @@ def open_model(path: str) -> ModelSource:
         path: "embedded", a folder, or the name of a fetched model.
 
     Raises:
-        UsageError: There is no such folder.
+        UsageError: There is no such folder, or the path is an address.
         SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own; a value
             of its config is impossible, a weight file is damaged, or config and weights are of different models.
     """
@@ -84,6 +84,11 @@ def open_model(path: str) -> ModelSource:
         config = read_config(folder)
         return ModelSource(
             folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
+        )
+    if is_address(path):
+        raise UsageError(
+            f"{path} is an address; a model is opened by its name or its folder.",
+            'Download it with "burnish models fetch OWNER/NAME", and give OWNER/NAME.',
         )
     folder = Path(path)
     if is_model_name(path):

@@ -207,6 +207,7 @@ def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
         update={
             "family": str(getattr(inner, "model_type", read.get("model_type"))),
             "layers": layers,
+            "qk_norm": any(path.endswith("q_norm.weight") for path, _ in model.named_parameters()),
             "weights": sum(value.numel() for value in model.parameters()),
             "outside": tuple(one.matrix for one in matrices if one.layer is None),
         }

@@ -146,19 +146,35 @@ FULL = AdapterSection(method="full")
 SMALL = {"vocab_size": 200, "hidden_size": 128}
 HEADS = {"intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
 MAMBA_2 = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 32, "mamba_chunk_size": 32}
+EXPERTS = {"num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+DELTA_RULE = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 32}
+DELTA_RULE |= {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
 MIXERS = {
     "mamba": {"state_size": 16},
     "mamba2": {"state_size": 32, "num_heads": 8, "head_dim": 32, "n_groups": 1, "chunk_size": 32},
     "jamba": {**HEADS, "num_experts": 1, "attn_layer_period": 9, "attn_layer_offset": 8},
     "granitemoehybrid": {**HEADS, **MAMBA_2, "num_local_experts": 0, "shared_intermediate_size": 256},
     "falcon_h1": {**HEADS, **MAMBA_2, "mamba_d_ssm": 256},
+    "granitemoehybrid experts": {
+        **HEADS,
+        **MAMBA_2,
+        **EXPERTS,
+        "intermediate_size": 64,
+        "shared_intermediate_size": 512,
+    },
+    "qwen3_next": {**HEADS, **EXPERTS, **DELTA_RULE, "shared_expert_intermediate_size": 512},
+    "qwen3_next attends": {**HEADS, **EXPERTS, **DELTA_RULE, "shared_expert_intermediate_size": 512},
+    "qwen2_moe": {**HEADS, **EXPERTS, "shared_expert_intermediate_size": 512},
 }
-"""Architectures whose layers are, or contain, state spaces; those of Falcon H1 attend as well."""
+"""Architectures whose layers are, or contain, state spaces or linear attention; those of Falcon H1 attend as well, and
+those of Qwen3-Next alone where it says so. Experts that every token passes are wide, so that leaving them out shows."""
+KINDS = {"qwen3_next": "linear_attention", "qwen3_next attends": "full_attention"}
 
 
 def mixing_model(name, layers, dtype):
-    kinds = {"layer_types": ["mamba"] * layers} if name == "granitemoehybrid" else {}
-    config = AutoConfig.for_model(name, **SMALL, **MIXERS[name], **kinds, num_hidden_layers=layers)
+    family, kind = name.split()[0], KINDS.get(name, "mamba")
+    kinds = {"layer_types": [kind] * layers} if family in {"granitemoehybrid", "qwen3_next"} else {}
+    config = AutoConfig.for_model(family, **SMALL, **MIXERS[name], **kinds, num_hidden_layers=layers)
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config, dtype=dtype), config
 
@@ -171,6 +187,10 @@ def mixing_model(name, layers, dtype):
         ("jamba", torch.float32, False),
         ("granitemoehybrid", torch.float32, False),
         ("falcon_h1", torch.bfloat16, True),
+        ("granitemoehybrid experts", torch.float32, True),
+        ("qwen3_next", torch.float32, False),
+        ("qwen3_next attends", torch.float32, False),
+        ("qwen2_moe", torch.bfloat16, False),
     ],
 )
 def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, dtype, whole):
@@ -195,7 +215,9 @@ def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, 
     assert predicted == pytest.approx(held[1] - held[0], rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["mamba", "granitemoehybrid"])
+@pytest.mark.parametrize(
+    "name", ["mamba", "granitemoehybrid", "granitemoehybrid experts", "qwen3_next", "qwen3_next attends"]
+)
 def test_a_pass_through_state_spaces_takes_what_is_predicted(name):
     model, config = mixing_model(name, 3, torch.float32)
     section = AdapterSection(rank=4, targets=["all-linear"])

@@ -8,7 +8,12 @@ from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import fast_seconds, link_gb_s
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
-from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
+from burnish_engine.contract.recipe.memory_plan import (
+    LEVEL_NAMES,
+    MemoryPlan,
+    parse_save_levels,
+    parse_weight_places,
+)
 from burnish_engine.contract.recipe.recipe import Recipe
 
 SPAN = 660.0  # of a token of documents with a median of 181 tokens, spread as those of the bench
@@ -62,6 +67,43 @@ def test_long_documents_that_were_measured_are_predicted(tokens, tile, chunk, me
     }
     found = seconds("llama-3.1-8b", tokens, "input:31,attention", nf4=True, **away)
     assert 1000 * found == pytest.approx(measured, rel=0.05)
+
+
+# Milliseconds of a step of NF4 whose layers' weights come from host memory, on one of two H100s: see tests/bench/LOG.md.
+STREAMED = [
+    ("qwen3-14b", 16384, "attention", "card", 4096, "", 2112.3),
+    ("qwen3-14b", 16384, "attention", "card+host:40", 4096, "", 2112.9),
+    ("llama-3.1-8b", 2048, "host:29,attention,narrow", "host", 2048, "both", 217.3),
+    (
+        "qwen3-32b", 2048, "host:15,attention,host:30,attention,host:15,attention,rotated",
+        "host:3,card," + "host:7,card," * 7 + "host", 1024, "embedding", 752.0,
+    ),
+    (
+        "llama-3.1-70b", 2048,
+        "input,offloaded," + "input:2,offloaded," * 11 + "input:2,attention,offloaded," + "input:2,offloaded," * 12
+        + "input,attention:2,narrow", "host", 1024, "embedding", 1865.6,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tokens", "layers", "places", "chunk", "away", "measured"), STREAMED)
+def test_steps_with_streamed_weights_that_were_measured_are_predicted(
+    name, tokens, layers, places, chunk, away, measured
+):
+    found = seconds(
+        name, tokens, layers, nf4=True, head_rows=chunk, span={2048: 1059.0, 16384: 468.0}[tokens],
+        weights=parse_weight_places(places, shape(name).num_layers),
+        embedding_on_host=bool(away), head_on_host=away == "both",
+    )  # fmt: skip
+    assert 1000 * found == pytest.approx(measured, rel=0.08)
+
+
+def test_weights_that_computation_hides_cost_next_to_nothing():
+    card, streamed = (
+        seconds("qwen3-14b", 16384, "attention", nf4=True, weights=parse_weight_places(places, 40))
+        for places in ("card", "card+host")
+    )
+    assert card < streamed < 1.005 * card
 
 
 def test_mixes_are_put_in_the_order_that_was_measured():

@@ -3,7 +3,8 @@
 A captured micro-batch does not wait for the host: its time is the sum of its matrix products, its attention and the
 bytes that everything else moves. Recomputation comes on top, and, where layers offload activations, the time that they
 wait for the link. The shares of the peaks are those of one H100 (`tests/bench/LOG.md`): products and memory by the
-profiles of a 0.6 B and a 4 B model, attention by the times of its tuned kernels.
+profiles of a 0.6 B and a 4 B model, attention by the times of its tuned kernels and, for single narrow heads, by two
+steps of a 0.5 B.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
+_LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
 _MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
 _LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
@@ -285,7 +287,18 @@ def rates(run: FastRun) -> Rates:
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
     link = 1e9 * link_gb_s(gpu.pcie)
-    return Rates(peak * _GEMM_SHARE, peak * _ATTENTION_SHARE, memory, memory / (NF4_BYTES + width), link)
+    attention = peak * _attention_share(run.spec)
+    return Rates(peak * _GEMM_SHARE, attention, memory, memory / (NF4_BYTES + width), link)
+
+
+def _attention_share(spec: DecoderSpec) -> float:
+    """The share of the tensor peak that attention reaches.
+
+    The kernels take two heads of an even group at once (`burnish_kernels.attention.config`), so that each block of keys
+    is loaded and multiplied once for both.
+    """
+    lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _LONE_HEAD
+    return _LONE_ATTENTION_SHARE if lone else _ATTENTION_SHARE
 
 
 def link_gb_s(pcie: PcieFacts | None) -> float:

@@ -90,7 +90,7 @@ def test_heads_that_share_a_program_attend_faster():
     assert times[1] == pytest.approx(2 * times[0], rel=0.1)
 
 
-# Milliseconds of a step of NF4 whose layers' weights come from host memory, on one of two H100s: see tests/bench/LOG.md.
+# Milliseconds of a step of NF4 with layers in host memory, on one of two H100s: see tests/bench/LOG.md.
 STREAMED = [
     ("qwen3-14b", 16384, "attention", "card", 4096, "", 2112.3),
     ("qwen3-14b", 16384, "attention", "card+host:40", 4096, "", 2112.9),

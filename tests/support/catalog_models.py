@@ -18,7 +18,7 @@ _SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "firs
 _FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Value of each code of MXFP4."""
 _LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}
-_SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "wrapper"}
+_SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "all_attention", "wrapper"}
 _VISION = {
     "gemma3": {
         "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -54,6 +54,8 @@ def small_checkpoint(entry, folder):
     kinds = [_LAYER_TYPES[layer.kind] for layer in entry.spec.layers]
     if len(set(kinds)) > 1:
         config["layer_types"] = kinds
+    if shape.get("all_attention"):
+        config["layer_types"] = ["attention" for _ in kinds]
     if any(not layer.rope for layer in entry.spec.layers):
         config["no_rope_layers"] = [int(layer.rope) for layer in entry.spec.layers]
     config = _small(config, entry.spec)
@@ -159,7 +161,7 @@ def _small(config, spec):
     if (config["rope_scaling"] or {}).get("rope_type") == "longrope":  # out of reach of a test's short rows
         small |= {"original_max_position_embeddings": 1024, "max_position_embeddings": 4096}
     for experts in ("num_experts", "num_local_experts"):
-        if experts in config:
+        if config.get(experts):
             small |= {experts: 4, "num_experts_per_tok": 2}
     if "moe_intermediate_size" in config:
         small["moe_intermediate_size"] = 64

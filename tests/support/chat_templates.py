@@ -3,7 +3,9 @@
 Sources of what they render: meta-llama/Llama-3.2-3B-Instruct, Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-0.6B,
 google/gemma-3-1b-it, microsoft/Phi-3.5-mini-instruct, mistralai/Mistral-Nemo-Instruct-2407,
 HuggingFaceTB/SmolLM2-1.7B-Instruct, ChatML as OpenAI published it, HuggingFaceH4/zephyr-7b-beta and
-deepseek-ai/DeepSeek-R1-Distill-Qwen-32B.
+deepseek-ai/DeepSeek-R1-Distill-Qwen-32B. Below them stand those of newer families, from the model cards of
+ibm-granite/granite-4.0-1b and allenai/OLMo-2-0425-1B-Instruct and what is published of
+mistralai/Ministral-3-3B-Instruct-2512 and LiquidAI/LFM2.5-2.6B.
 """
 
 CHATML = (
@@ -179,6 +181,69 @@ DEEPSEEK = (
     "{% if add_generation_prompt and not ns.told %}{{ '<｜Assistant｜>' }}{% endif %}"
 )
 
+_GRANITE_RULES = (
+    "You are a helpful assistant with access to the following tools. You may call one or more tools to assist with the "
+    "user query.\\n\\nYou are provided with function signatures within <tools></tools> XML tags:\\n<tools>"
+)
+_GRANITE_FORM = (
+    "\\n</tools>\\n\\nFor each tool call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\\n<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n'
+    "</tool_call>. If a tool does not exist in the provided list of tools, notify the user that you do not have the "
+    "ability to fulfill the request."
+)
+_GRANITE_TURN = "'<|start_of_role|>' + {} + '<|end_of_role|>'"
+
+GRANITE4 = (
+    "{% set ns = namespace(system='') %}{% if messages[0].role == 'system' %}{% set ns.system = messages[0].content %}"
+    "{% set messages = messages[1:] %}{% endif %}"
+    "{% if tools %}{% set ns.system = (ns.system + '\\n\\n' if ns.system else '') + '" + _GRANITE_RULES + "' %}"
+    "{% for tool in tools %}{% set ns.system = ns.system + '\\n' + (tool | tojson) %}{% endfor %}"
+    "{% set ns.system = ns.system + '" + _GRANITE_FORM + "' %}{% endif %}"
+    "{% if ns.system %}{{ " + _GRANITE_TURN.format("'system'") + " + ns.system + '<|end_of_text|>\\n' }}{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ " + _GRANITE_TURN.format("'user'") + " }}"
+    "{% endif %}{{ '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|end_of_text|>\\n' }}{% endif %}"
+    "{% else %}{{ " + _GRANITE_TURN.format("m.role") + " + (m.content or '') }}"
+    "{% for call in m.tool_calls or [] %}{% if m.content or not loop.first %}{{ '\\n' }}{% endif %}"
+    "{% set f = call.function %}{{ " + _CALL + " }}{% endfor %}{{ '<|end_of_text|>\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ " + _GRANITE_TURN.format("'assistant'") + " }}{% endif %}"
+)
+
+OLMO2 = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content }}"
+    "{% if m.role == 'assistant' %}{{ eos_token + ('' if loop.last else '\\n') }}{% else %}{{ '\\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+)
+
+MINISTRAL3 = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{% set system = messages[0].content %}"
+    "{% set turns = messages[1:] %}{% else %}{% set system = 'You are Ministral-3-3B-Instruct-2512, a Large Language "
+    "Model (LLM) created by Mistral AI, a French startup headquartered in Paris.' %}{% set turns = messages %}"
+    "{% endif %}{{ '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}"
+    "{% if tools %}{{ '[AVAILABLE_TOOLS]' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}"
+    "{% set ns = namespace(index=0) %}{% for m in turns %}"
+    "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
+    "{% if (m.role == 'user') != (ns.index % 2 == 0) %}{{ raise_exception('After the optional system message, "
+    "conversation roles must alternate user and assistant roles except for tool calls and results.') }}{% endif %}"
+    "{% set ns.index = ns.index + 1 %}{% endif %}{% endfor %}"
+    "{% for m in turns %}{% if m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}"
+    "{% elif m.role == 'tool' %}{{ '[TOOL_RESULTS]' + m.content + '[/TOOL_RESULTS]' }}"
+    "{% else %}{{ m.content or '' }}{% for call in m.tool_calls or [] %}{% set f = call.function %}"
+    "{{ '[TOOL_CALLS]' + f.name + '[ARGS]' + (f.arguments if f.arguments is string else f.arguments | tojson) }}"
+    "{% endfor %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+
+LFM25_THINKING = (
+    "{{- bos_token -}}{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% set content = m.content %}"
+    "{% if m.role == 'assistant' and loop.index0 != ns.last and '</think>' in content %}"
+    "{% set content = content.split('</think>')[-1] | trim %}{% endif %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"
+)
+
 TEMPLATES = {
     "llama3": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "qwen2.5": (QWEN25, None, "<|im_end|>"),
@@ -204,4 +269,5 @@ SPECIAL = [
     *("<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
     *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
     *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+    *("<|start_of_role|>", "<|end_of_role|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "<think>", "</think>"),
 ]

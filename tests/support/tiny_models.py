@@ -123,6 +123,7 @@ SHAPES = {
             "residual_multiplier": 0.246,
             "logits_scaling": 0.6,
             "num_local_experts": 0,
+            "num_experts_per_tok": 0,
             "shared_intermediate_size": 96,
             "layer_types": ["attention", "attention"],
             "position_embedding_type": "rope",
@@ -135,6 +136,7 @@ SHAPES = {
         {
             "attention_multiplier": 0.1,
             "num_local_experts": 0,
+            "num_experts_per_tok": 0,
             "shared_intermediate_size": 96,
             "layer_types": ["attention", "attention"],
             "mamba_n_heads": 4,

@@ -74,6 +74,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_LLAMA3, "rope_scaling": None, "rope_theta": 100_000, "vocab_size": 49152, "max_position_embeddings": 8192,
         **_sizes(576, 1536, 30, 9, 3, tied=True),
     },
+    "qwen2.5-0.5b": {
+        **_QWEN3, "model_type": "qwen2", "head_dim": 64, "max_position_embeddings": 32768,
+        **_sizes(896, 4864, 24, 14, 2, tied=True),
+    },
     "qwen3-0.6b": {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8, tied=True)},
     "llama-3.2-1b": {**_LLAMA3, "head_dim": 64, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "gemma-3-1b": {

@@ -109,7 +109,7 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
         out.print(f"Get the first: burnish models fetch {first.model.name}")
 
 
-def _lines(ranked: RankedModel) -> tuple[Text, Text, Text]:
+def _lines(ranked: RankedModel) -> list[Text]:
     model = ranked.model
     marks = [styled(_VERDICTS[ranked.verdict]), Text(model.license + (", gated" if model.gated else ""))]
     if not model.exports:
@@ -123,4 +123,5 @@ def _lines(ranked: RankedModel) -> tuple[Text, Text, Text]:
     praised = ranked.verdict == "good" and model.exports
     remark = model.good_for if praised else ranked.reason
     title = styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks)
-    return title, Text(f"  {trains} · {runs}"), styled("  [dim]{}[/]", remark)
+    unchecked = [styled("  [yellow]not confirmed:[/] {}", model.unchecked)] if model.unchecked and not ranked.here else []
+    return [title, Text(f"  {trains} · {runs}"), styled("  [dim]{}[/]", remark), *unchecked]

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from app import page_facts as facts
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 
 pytestmark = pytest.mark.gui
 
@@ -54,6 +55,24 @@ def test_the_catalog_is_ranked_anew_for_another_target(qtbot, answers, page):
     page.catalog.search.setFocus()
     qtbot.keyClicks(page.catalog.search, "code")
     qtbot.waitUntil(lambda: answers.asked("models")[-1]["query"] == "code")
+
+
+def test_facts_that_no_source_confirmed_are_told_until_the_model_is_here(qtbot, answers, page):
+    listed = facts.catalog()
+    unsure = {"unchecked": "Its rotary base was not seen."}
+    answers.result(
+        "models", models=[one.model_copy(update={"model": one.model.model_copy(update=unsure)}) for one in listed]
+    )
+    page.target.chosen.emit(page.target._target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
+    qtbot.waitUntil(lambda: bool(page.catalog.models.at(1).model.unchecked))
+
+    def told():
+        return any("rotary base" in label.text() for label in page.catalog.findChildren(QLabel))
+
+    page.catalog.table.selectRow(1)
+    assert told()
+    page.catalog.table.selectRow(0)  # its files are here
+    qtbot.waitUntil(lambda: not told())
 
 
 def test_a_model_that_is_here_is_used_at_once(qtbot, answers, page, bench):

@@ -14,7 +14,11 @@ from burnish_engine.runs.card import read_card
 from support.catalog_models import small_checkpoint
 from support.tiny import conversations, write_jsonl
 
-WITH_IMAGES = {f"google/gemma-3-{size}-it" for size in ("4b", "12b", "27b")}
+WITH_IMAGES = {
+    **{f"google/gemma-3-{size}-it": "gemma3" for size in ("4b", "12b", "27b")},
+    **{f"mistralai/Ministral-3-{size}-Instruct-2512-BF16": "mistral3" for size in ("3B", "8B")},
+}
+"""Name to model_type of the whole."""
 FAMILIES = {(entry.spec.family, entry.name in WITH_IMAGES): entry for entry in reversed(catalog())}
 """The first model of each family, and of Gemma 3 the first with a part for images."""
 
@@ -31,8 +35,7 @@ def test_a_small_model_is_read_as_its_catalog_entry(entry, tmp_path):
         assert getattr(source.spec, name) == getattr(entry.spec, name), name
     assert source.spec.rope.scaling == entry.spec.rope.scaling
     assert kinds(source.spec, source.spec.num_layers) == kinds(entry.spec, source.spec.num_layers)
-    assert (source.wrapper is not None) == (entry.name in WITH_IMAGES)
-    assert source.wrapper in (None, WRAPPERS["gemma3"])
+    assert source.wrapper is WRAPPERS.get(WITH_IMAGES.get(entry.name, ""))
     assert max(load_tokenizer(source).get_vocab().values()) < source.rows
 
 

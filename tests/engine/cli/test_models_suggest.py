@@ -101,6 +101,22 @@ def test_the_short_list_names_the_command_that_shows_all_of_the_same(capsys):
     assert " more: " not in whole
 
 
+def test_facts_that_no_source_confirmed_are_told_until_the_model_is_here(capsys, tmp_path):
+    name = "LiquidAI/LFM2.5-2.6B"
+    unsure = next(model.unchecked for model in catalog() if model.name == name)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"[model]\npath = '{name}'\n[data]\nfiles = ['rows.jsonl']\n", encoding="utf-8")
+
+    def told(*command):
+        return unsure in " ".join(run(capsys, *command)[1].split())
+
+    commands = [("models", "lfm2.5-2.6b"), ("plan", recipe), ("suggest", "--model", name)]
+    assert [told(*command) for command in commands] == [True, True, True]
+    assert not told("models", "lfm2.5-1.2b")
+    fetched_model_dir(name).mkdir(parents=True)
+    assert not told("models", "lfm2.5-2.6b")
+
+
 def test_a_search_without_a_hit_says_what_to_do(capsys):
     code, text, _ = run(capsys, "models", "zebra")
     assert code == ExitCode.DONE

@@ -183,6 +183,8 @@ class CatalogView(QWidget):
             (tr("License"), f"{terms}{gated}"),
         ):
             self._details.addWidget(fact_line(name, text, name_px=_FACT_PX))
+        if model.unchecked and not ranked.here:
+            self._details.addWidget(body(tr("Not confirmed: {what}").format(what=model.unchecked), "warning"))
         if not model.exports:
             self._details.addWidget(body(tr("This version cannot export it to GGUF."), "warning"))
         size = file_size(ranked.download_bytes)

@@ -102,6 +102,8 @@ def _expand(config: dict[str, Any]) -> dict[str, Any]:
     no_rope_every = config.pop("no_rope_every", 0)
     if conv_but is not None:
         config["layer_types"] = ["full_attention" if layer in conv_but else "conv" for layer in layers]
+    if config.pop("all_attention", False):
+        config["layer_types"] = ["attention" for _ in layers]
     if full_every:
         kinds = ("sliding_attention", "full_attention")
         config["layer_types"] = [kinds[(layer + 1) % full_every == 0] for layer in layers]

@@ -34,7 +34,9 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)
         if entry is not None:
-            return plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
+            plan = plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
+            unchecked = [f"The catalog's facts are not all confirmed: {entry.unchecked}"] if entry.unchecked else []
+            return plan.model_copy(update={"notes": [*unchecked, *plan.notes]})
     source = open_model(name)
     check_token_ids(source)
     plan = plan_run(

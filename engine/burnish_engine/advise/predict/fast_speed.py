@@ -3,7 +3,8 @@
 A captured micro-batch does not wait for the host: its time is the sum of its matrix products, its attention and the
 bytes that everything else moves. Recomputation comes on top, and, where layers offload activations, the time that they
 wait for the link. The shares of the peaks are those of one H100 (`tests/bench/LOG.md`): products and memory by the
-profiles of a 0.6 B and a 4 B model, attention by the times of its tuned kernels.
+profiles of a 0.6 B and a 4 B model, attention by the times of its tuned kernels and, for single narrow heads, by two
+steps of a 0.5 B.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from burnish_engine.advise.predict.fast_shape import StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.transfers import (
     AHEAD,
+    BOTH_WAYS_SHARE,
     PIECE_BYTES,
     SLOTS,
     Seconds,
@@ -39,6 +41,7 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
+_LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
 _MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
 _LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
@@ -60,6 +63,7 @@ _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
 _CPU_GB_S = 20.0  # rate of memory on any CPU; it is a small part of the time
 _LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
 _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
+_WEIGHTS_SHARE = 0.9  # share of a link's measured rate that layers' weights reach, one copy after the other for a step
 _LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
 
 
@@ -115,7 +119,7 @@ class FastSpeed:
         moved = np.vstack([np.broadcast_to(self._hosted(options), one.shape) for one, options in plans])
         if not copies.any() and not moved.any():
             return forward.sum(axis=1) + backward.sum(axis=1) + outside
-        weights, written = moved / self._rates.link, moved / self._rates.memory
+        weights, written = moved / (self._rates.link * _WEIGHTS_SHARE), moved / self._rates.memory
         forward, backward = forward + written, backward + written
         seconds = forward_seconds(forward, copies, weights)
         return seconds + backward_seconds(backward, copies, AHEAD[levels], weights) + outside
@@ -131,11 +135,13 @@ class FastSpeed:
         number = [list(moved).index(options.layers_on_host) for options in choices]
         total, largest = (np.array([[size(one)] for one in moved.values()]) for size in (np.sum, np.max))
         copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
-        count, weights, written = self._run.spec.num_layers, total / self._rates.link, total / self._rates.memory
-        first = largest / self._rates.link  # the first to come is waited for
+        count, link = self._run.spec.num_layers, self._rates.link * _WEIGHTS_SHARE
+        weights, written = total / link, total / self._rates.memory
+        first = largest / link  # the first to come is waited for
         back = np.maximum(weights - SLOTS * first, 0.0)
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        out = np.ones_like(again), np.zeros_like(back), weights + first
+        slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (total > 0)
+        out = np.ones_like(again), slower, weights + first + slower
         ways = (out, (2.5 + again, back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
         for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
@@ -281,7 +287,18 @@ def rates(run: FastRun) -> Rates:
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
     link = 1e9 * link_gb_s(gpu.pcie)
-    return Rates(peak * _GEMM_SHARE, peak * _ATTENTION_SHARE, memory, memory / (NF4_BYTES + width), link)
+    attention = peak * _attention_share(run.spec)
+    return Rates(peak * _GEMM_SHARE, attention, memory, memory / (NF4_BYTES + width), link)
+
+
+def _attention_share(spec: DecoderSpec) -> float:
+    """The share of the tensor peak that attention reaches.
+
+    The kernels take two heads of an even group at once (`burnish_kernels.attention.config`), so that each block of keys
+    is loaded and multiplied once for both.
+    """
+    lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _LONE_HEAD
+    return _LONE_ATTENTION_SHARE if lone else _ATTENTION_SHARE
 
 
 def link_gb_s(pcie: PcieFacts | None) -> float:

@@ -5,6 +5,9 @@ Copies run beside the layers' work, one at a time in each direction, in the orde
 for the oldest, and the pass ends when all have left. In the backward pass a layer's tensors are asked for when the
 first or second layer above it begins. A layer's weights are asked for when the layer before it in their slot has
 computed. So a link that is too slow shows as waiting.
+
+Tensors that leave while weights arrive slow both down. Tensors and weights that come at once share the link, so weights
+arrive no earlier than what was asked for with them.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ IN_FLIGHT = 2
 """Most tensors on their way out at once, as in `models.host_memory.offloader`."""
 SLOTS = 2
 """Layers whose weights from host memory are on the device at once, as in `models.host_memory.weight_ring`."""
+BOTH_WAYS_SHARE = 0.6
+"""Share of a direction's rate that copies reach while others go the other way: with `_WEIGHTS_SHARE` of `fast_speed`
+set by three measured steps whose weights come from host memory (`tests/bench/LOG.md`)."""
 FURTHEST = 2
 AHEAD = np.array([FURTHEST if level == "offloaded" else 1 for level in LEVEL_NAMES])
 """Number of layers ahead at which a layer's tensors are brought back, by save level."""
@@ -61,6 +67,23 @@ class WeightCopies:
         """Begin the copy that a layer's slot takes when the layer has computed; return when the link is free."""
         return self._copy(self._next[:, layer], now, free) if self.any else free
 
+    def slow_down(self, now: Seconds, free: Seconds, leaving: Seconds) -> tuple[Seconds, Seconds]:
+        """Delay the weights that are on their way while a tensor leaves.
+
+        Args:
+            now: time at which the tensor may leave, seconds, [plans].
+            free: time at which the link to the device is free, [plans].
+            leaving: seconds that the tensor takes where nothing arrives, [plans].
+
+        Returns:
+            The seconds that the tensor takes, and the time at which the link to the device is free.
+        """
+        busy = free > now
+        takes = np.where(busy, leaving / BOTH_WAYS_SHARE, leaving)
+        later = takes - leaving
+        self.arrived += np.where(self.arrived > now[:, None], later[:, None], 0.0)
+        return takes, free + later
+
     def _copy(self, layer: npt.NDArray[np.int_], now: Seconds, free: Seconds) -> Seconds:
         due = layer >= 0
         done = np.where(due, np.maximum(now, free) + self._weights[self._rows, layer], free)
@@ -91,6 +114,8 @@ def forward_seconds(compute: Seconds, copies: Seconds, weights: Seconds | None =
             if not leaves.any():
                 continue
             now = np.where(leaves, np.maximum(now, flying[0]), now)
+            if coming.any:
+                takes, inward = coming.slow_down(now, inward, takes)
             free = np.where(leaves, np.maximum(now, free) + takes, free)
             flying = [np.where(leaves, later, here) for here, later in zip(flying, [*flying[1:], free], strict=True)]
     return np.maximum(now, free)
@@ -121,6 +146,7 @@ def backward_seconds(
             arrived[asked, other] = free[asked]
             due[:, other] &= ~asked
         turn = layers - 1 - layer
+        if turn:  # asked for at the same time as the tensors above, with which they share the link
+            free = coming.follow(turn - 1, now, free)
         now = np.maximum(now, np.maximum(arrived[:, layer], coming.arrived[:, turn])) + compute[:, layer]
-        free = coming.follow(turn, now, free)
     return now

@@ -239,6 +239,8 @@ def _model_warnings(chosen: ChosenModel, models: Sequence[CatalogModel]) -> list
         warnings.append(text)
     if entry and entry.gated and not chosen.here:
         warnings.append(f"{entry.title} is gated: accept its terms on its page and set HF_TOKEN before fetching it.")
+    if entry and entry.unchecked and not chosen.here:
+        warnings.append(f"The catalog's facts are not all confirmed: {entry.unchecked}")
     if entry and entry.license_note:
         warnings.append(f"License {entry.license}: {entry.license_note}")
     return warnings

@@ -34,6 +34,9 @@ class CatalogModel(_Advice):
     languages: str = ""
     released: str = Field(description="Year and month, such as 2025-04.")
     exports: bool = Field(description="Whether this version exports it to GGUF.")
+    unchecked: str = Field(
+        default="", description="Which of these facts no source confirmed, in a sentence; empty: all were confirmed."
+    )
     download_bytes: int = Field(default=0, description="Size of its weight files.")
     merit: float = Field(
         default=1.0, description="Judgment: how good a base it is for its size, Qwen3 of the same size being 1."

@@ -70,6 +70,9 @@ def test_layer_kinds_are_written_out():
     assert attention == [2, 5, 8, 10, 12, 14]
     smollm3 = find_model("HuggingFaceTB/SmolLM3-3B").spec
     assert [layer.rope for layer in smollm3.layers] == [True, True, True, False] * 9
+    granite = find_model("ibm-granite/granite-4.0-1b").spec
+    assert {(layer.kind, layer.rope, layer.feed_forward) for layer in granite.layers} == {("attention", True, "dense")}
+    assert (granite.residual_scale, granite.attention_scale, granite.logit_divisor) == (0.22, 0.0078125, 8.0)
     # 36 layers, 8 heads of 128, keys and values, 2 bytes, at 4,096 tokens: 604 MB.
     assert kv_cache_bytes(find_model("Qwen/Qwen3-8B").spec, 4096) == 36 * 2 * 8 * 128 * 2 * 4096
 
@@ -85,6 +88,13 @@ def test_restrictive_licenses_and_gates_are_marked():
     assert find_model("google/gemma-3-4b-it").gated
     assert not find_model("Qwen/Qwen3-8B").gated
     assert find_model(EMBEDDED).license == "Apache-2.0"
+
+
+def test_what_no_source_confirmed_is_marked():
+    unsure = {model.name: model.unchecked for model in catalog() if model.unchecked}
+    assert "config.json" in unsure["LiquidAI/LFM2.5-2.6B"]
+    assert all(text.endswith(".") for text in unsure.values())
+    assert not find_model("Qwen/Qwen3-8B").unchecked
 
 
 def test_models_are_found_by_name_in_any_case_and_without_owner():

@@ -5,6 +5,7 @@ import pytest
 
 from burnish_engine.advise.predict.transfers import (
     AHEAD,
+    BOTH_WAYS_SHARE,
     IN_FLIGHT,
     PIECE_BYTES,
     SLOTS,
@@ -112,10 +113,26 @@ def test_a_slot_is_free_when_its_layer_has_computed():
     assert with_weights("forward", 10.0, [1, 1, 15]) == 11.0 + 15.0 + 10.0
 
 
-def test_weights_and_activations_share_the_link_only_backward():
-    assert with_weights("forward", 3.0, [3.0] * 20, copies=2.9) == pytest.approx(3.0 + 20 * 3.0 + 2.9)
+def test_weights_and_activations_slow_each_other_down_forward():
+    alone = with_weights("forward", 3.0, [3.0] * 20)
+    found = with_weights("forward", 3.0, [3.0] * 20, copies=2.9)
+    delay = 2.9 / BOTH_WAYS_SHARE - 2.9
+    assert alone + 18 * delay < found < alone + 20 * delay + 2.9
+    # Nothing arrives any more when the upper layers' tensors leave.
+    few = forward_seconds(np.full((1, 4), 9.0), np.full((1, 4, 1), 2.0), np.array([[1.0, 1.0, 0.0, 0.0]]))[0]
+    assert few == pytest.approx(1.0 + 4 * 9.0 + 2.0)
+
+
+def test_weights_and_activations_share_the_link_backward():
     alone = with_weights("backward", 3.0, [3.0] * 20)
     assert with_weights("backward", 3.0, [3.0] * 20, copies=3.0) > alone + 15 * 3.0
+
+
+def test_weights_come_no_earlier_than_activations_that_were_asked_for_with_them():
+    # When layer 3 has computed, 2 s of layer 0's tensor are asked for with 4 s of layer 1's weights: layer 1 waits 6 s.
+    weights, copies = np.array([[0.0, 4.0, 1.0, 1.0]]), np.array([[[2.0], [0.0], [0.0], [0.0]]])
+    found = backward_seconds(np.full((1, 4), 1.0), copies, np.full((1, 4), 2), weights)[0]
+    assert found == pytest.approx(1.0 + 6.0 + 2 * 1.0)
 
 
 def test_the_limits_are_those_of_the_engine():

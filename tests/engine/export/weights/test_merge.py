@@ -45,6 +45,25 @@ def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
     check_equal(wide, make_adapter(wide, tmp_path / "adapter", method=method))
 
 
+@pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "phi4-mini", "lfm2", "granite4", "olmo2", "ministral3"])
+def test_merged_weights_are_those_of_pefts_own_merge(tmp_path, name, method):
+    from peft import PeftModel
+
+    folder = tiny_models.make(name, tmp_path / "base", tokenizer=True)
+    how = {"rslora": method == "rslora", "dora": method == "dora"}
+    adapter = tiny_models.lora(folder, tmp_path / "adapter", rank=5, **how)
+    theirs = PeftModel.from_pretrained(tiny_models.load(folder), str(adapter)).merge_and_unload().state_dict()
+    plain = tiny_models.load(folder).state_dict()
+    weights = MergedWeights(open_model(str(folder)), adapter)
+    changed = 0
+    for weight in weights.names:
+        torch.testing.assert_close(weights.load(weight), theirs[weight], rtol=1e-5, atol=1e-6)
+        changed += not torch.equal(theirs[weight], plain[weight])
+    weights.check_all_used()
+    assert changed >= 4 * open_model(str(folder)).spec.num_layers
+
+
 def test_names_that_transformers_changes_when_it_loads_are_merged_too(tmp_path):
     """LFM3's gates have another name in the files."""
     folder = tiny_models.make("lfm3", tmp_path / "base", tokenizer=True)

@@ -46,9 +46,10 @@ def test_what_is_kept_does_not_change_a_bit(folders, rows):
         assert all(torch.equal(gradient, first[name]) for name, gradient in gradients.items())
 
 
-def test_over_a_base_in_4_bits_it_is_pefts_over_the_same_numbers(bases, tmp_path):
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+def test_over_a_base_in_4_bits_it_is_pefts_over_the_same_numbers(bases, tmp_path, name):
     """PEFT's base gets the numbers that the 4 bits stand for."""
-    base = bases("llama")
+    base = bases(name)
     adapter = tiny_models.lora(base, tmp_path / "dora", rank=5, dora=True)
     rounded = tiny_models.load(base)
     with torch.no_grad():

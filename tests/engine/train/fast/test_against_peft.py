@@ -115,10 +115,19 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
     assert evaluations(paths)[20] == pytest.approx(after, abs=1e-5)
 
 
-def test_a_hybrid_goes_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize(
+    ("method", "quantize"), [("lora", "none"), ("rslora", "none"), ("dora", "none"), ("dora", "nf4")]
+)
+def test_a_hybrid_goes_on_bit_for_bit(tmp_path, method, quantize):
     """Short convolutions and attention in one model, packed; stopped after half of its steps."""
     tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
-    whole, stopped = (create_run(tiny_recipe(tmp_path, max_steps=6), tmp_path / name) for name in ("one", "two"))
+    recipe = tiny_recipe(tmp_path, max_steps=6)
+    adapter = {"method": method, "dropout": 0.0 if method == "dora" else recipe.adapter.dropout}
+    changes = {
+        "adapter": recipe.adapter.model_copy(update=adapter),
+        "model": recipe.model.model_copy(update={"quantize": quantize}),
+    }
+    whole, stopped = (create_run(recipe.model_copy(update=changes), tmp_path / name) for name in ("one", "two"))
     assert run_training(whole).exit_code == 0
 
     def stop(event):

@@ -119,7 +119,11 @@ def test_speaking_and_evaluating_change_nothing(make):
 MASKED = {"masking": {"kind": "magma"}}
 
 
-@pytest.mark.parametrize("sections", [{}, MASKED, {"masking": {"kind": "skip_update", "share": "pair"}}])
+DORA = {"adapter": {"method": "dora", "dropout": 0.0}}
+SAVED = [{}, MASKED, {"masking": {"kind": "skip_update", "share": "pair"}}, DORA, {**DORA, "model": {"quantize": "nf4"}}]
+
+
+@pytest.mark.parametrize("sections", SAVED)
 def test_it_goes_on_from_what_it_saved(make, tmp_path, sections):
     """Adapter and optimizer carried over to a new engine: the same bits, under dropout and masks too."""
     whole, begun = make(sections=sections), make(sections=sections)

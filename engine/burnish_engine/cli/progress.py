@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import cast
 
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.text import Text
@@ -27,14 +28,17 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.fold import RunState, fold
 from burnish_engine.contract.units import memory_size
+from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
     "loading": "opening the model",
-    "preparing": "reading the data and loading the model",
+    "preparing": "reading the data",
+    "weights": "loading the model",
     "checking": "checking that it will learn",
     "dry_run": "dry run of the longest pass",
     "training": "training",
     "evaluating": "evaluating",
+    "sampling": "answering the fixed prompts",
     "saving": "saving",
     "paused": "paused",
 }
@@ -86,7 +90,7 @@ class RunProgress:
         if isinstance(event, PhaseChanged):
             self._change_phase(event.phase)
         if isinstance(event, PhaseProgress):
-            self._bar.update(self._bar_task(), detail=f"{event.done:,} of {event.total:,} rows")
+            self._bar.update(self._bar_task(), detail=progress_text(event))
         line = _line(event)
         if line:
             self._bar.console.print(line)
@@ -139,6 +143,14 @@ class RunProgress:
         if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
             self._line_said = now
             out.print(f"step {event.step}  {detail}")
+
+
+def progress_text(event: PhaseProgress) -> str:
+    """Describe how far a phase is; of checks, which one is being made."""
+    if event.unit == "checks":
+        check = CHECKS.get(cast("Check", event.what), event.what)
+        return f"check {event.done + 1} of {event.total}: {check}"
+    return f"{event.done:,} of {event.total:,} {event.unit}"
 
 
 def memory_text(run: RunState) -> str:

@@ -23,7 +23,7 @@ from burnish_engine.runs.store import read_state, summarize
 
 POLL_S, _QUEUE_POLL_S = 0.1, 1.0
 _LOG_LINES = 5
-_BEFORE_STEPS = ("", "loading", "preparing", "checking", "dry_run")
+_BEFORE_STEPS = ("", "loading", "preparing", "weights", "checking", "dry_run")
 """Phases in which a run does not read commands yet, and has nothing to save."""
 
 StatusListener = Callable[[RunStateFile, ObservedStatus], None]

@@ -109,7 +109,7 @@ class Session:
         engine, record = loader.load(setup.resume, setup.plan)
         provide_reference(setup, engine, recorder)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
-        guard = Guard(_guard_inputs(setup), _report_to(recorder, card))
+        guard = Guard(_guard_inputs(setup), _report_to(recorder, card), recorder.check)
         early = EarlyStopping(recipe.evaluation, paths.checkpoints)
         guard.restore(record)
         early.best = record.best

@@ -9,6 +9,7 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text, plural
+from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text
@@ -21,8 +22,9 @@ Tone = Literal["plain", "live", "success", "warning", "error"]
 
 _PHASE_TEXT = {
     "": tr("Starting"),
-    "loading": tr("Loading the model"),
+    "loading": tr("Opening the model"),
     "preparing": tr("Preparing the data"),
+    "weights": tr("Loading the model"),
     "checking": tr("Checking that it will learn"),
     "dry_run": tr("Trying the longest pass"),
     "training": tr("Training"),
@@ -131,11 +133,31 @@ def plan_text(events: RunState) -> str:
     if events.peak_bytes:
         memory += tr(", measured {peak_bytes}").format(peak_bytes=memory_size(events.peak_bytes))
     text = [memory]
-    if plan.seconds > 0:
+    seconds = plan.total_seconds or plan.seconds
+    if seconds > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
-        time = tr("Time of the steps: predicted {seconds}").format(seconds=duration_text(plan.seconds))
+        time = tr("Time: predicted {seconds}").format(seconds=duration_text(seconds))
         text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
     return "   ·   ".join(text)
+
+
+def time_left(events: RunState, now: float) -> float | None:
+    """Return the predicted time to the end of a run that goes on, seconds; None where it is not known.
+
+    Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then.
+
+    Args:
+        events: state folded from the run's events so far.
+        now: current time, seconds since the epoch.
+    """
+    if events.last_step is not None:
+        predicted, since = events.last_step.eta_s, events.last_step.t
+    elif events.plan is not None and (seconds := events.plan.total_seconds or events.plan.seconds) > 0:
+        predicted, since = seconds, events.plan.t
+    else:
+        return None
+    passed = 0.0 if events.phase == "paused" else max(now - since, 0.0)
+    return max(predicted - passed, 0.0) if math.isfinite(predicted) else None
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
@@ -183,7 +205,7 @@ def _progress_text(events: RunState) -> str:
     """Return how far an evaluation between steps is; before the first step the stages say it."""
     if events.progress is None or not events.step:
         return ""
-    return tr("{done:,} of {total:,} rows").format(done=events.progress.done, total=events.progress.total)
+    return progress_text(events.progress)
 
 
 def _message(summary: RunSummary, events: RunState) -> str:

@@ -83,7 +83,9 @@ class RunProgress:
 
     def show(self, event: Event) -> None:
         """Show one event."""
-        self._run = fold(self._run, event)
+        before, self._run = self._run, fold(self._run, event)
+        if isinstance(event, PhaseChanged | StepDone):
+            self._tick_off(before, event)
         if isinstance(event, StepDone):
             self._step(event)
             return
@@ -132,6 +134,15 @@ class RunProgress:
         elif phase != "training" and not out.is_terminal:
             out.print(f"{description}...")
 
+    def _tick_off(self, before: RunState, event: PhaseChanged | StepDone) -> None:
+        """Print the stage before the first step that this event ends, with its time."""
+        if not before.beginnings or before.last_step is not None:
+            return  # the first stage begins, or there was a step already
+        last = before.beginnings[-1]
+        done = "the first step" if last.phase == "training" else _PHASES[last.phase]
+        sign = "✓ " if "utf" in out.encoding else ""
+        self._bar.console.print(styled("[dim]{}{}: {}[/]", sign, done, duration(max(event.t - last.t, 0.0))))
+
     def _step(self, event: StepDone) -> None:
         pairs = "" if event.accuracy is None else f"preferred {event.accuracy:.0%}  "
         detail = (
@@ -140,7 +151,7 @@ class RunProgress:
         )
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
         now = time.monotonic()
-        if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
+        if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.step == self._run.total_steps):
             self._line_said = now
             out.print(f"step {event.step}  {detail}")
 
@@ -175,7 +186,8 @@ def _line(event: Event) -> str | Text:
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
         case PlanMade():
-            time_words = f", {duration(event.seconds)} of training" if event.seconds else ""
+            seconds = event.total_seconds or event.seconds
+            time_words = f", {duration(seconds)} of training" if seconds else ""
             free = memory_size(event.memory_free_bytes)
             return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():

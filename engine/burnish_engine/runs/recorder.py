@@ -43,6 +43,7 @@ class Recorder:
     def __init__(self, paths: RunPaths, listener: Listener | None = None) -> None:
         self._paths = paths
         self._listener = listener
+        self._observers: list[Listener] = []
         self.plan: PlanMade | None = None
         self._told = time.monotonic()
         self._lock = threading.Lock()
@@ -67,7 +68,14 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
-        self._notify(self._events.write(event))
+        written = self._events.write(event)
+        for observe in self._observers:
+            observe(written)
+        self._notify(written)
+
+    def observe(self, observer: Listener) -> None:
+        """Call a function of the run itself with every event from here on, before the listener."""
+        self._observers.append(observer)
 
     def phase(self, phase: Phase, detail: str = "") -> None:
         """Record the current phase of the run."""

@@ -104,7 +104,7 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
-        progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
+        progress = StepRecorder(recorder, setup.inputs, setup.measure, device, setup.time_left)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
         provide_reference(setup, engine, recorder)

@@ -18,8 +18,10 @@ from burnish_engine.contract.run.events import (
     CommandDone,
     DataReady,
     EvaluationDone,
+    GuardReported,
     PhaseChanged,
     PhaseProgress,
+    PlanMade,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -40,6 +42,8 @@ from burnish_engine.runs.store import create_run, read_recipe, read_state, summa
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.guard.fast_probe import FastProbe
+from burnish_engine.train.guard.plain_probe import PlainProbe
 from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -248,6 +252,9 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
     assert seen == ["paused", 3]
+    assert [event.step for event in of_kind(paused, CheckpointSaved)] == [3, 4]
+    held = [event.phase for event in of_kind(paused, PhaseChanged)].index("paused")
+    assert of_kind(paused, CheckpointSaved)[0].seq < of_kind(paused, PhaseChanged)[held].seq, "saved before it holds"
     assert [(event.name, event.accepted) for event in of_kind(paused, CommandDone)] == [
         ("pause", True),
         ("resume", True),
@@ -380,6 +387,52 @@ def spoiled(engine, action):
         patch.setattr(MicroBatchStep, "_backward", fast)
         patch.setattr(PlainEngine, "_clip", plain)
         yield
+
+
+@pytest.mark.parametrize(("engine", "probe"), [('"fast"', FastProbe), ('"plain"', PlainProbe)])
+def test_the_checks_before_training_are_counted_and_compute_no_pass_twice(made, engine, probe, monkeypatch):
+    passes, real = [], probe.logits
+
+    def logits(self, batch, rows):
+        passes.append(tuple(batch.input_ids))
+        return real(self, batch, rows)
+
+    monkeypatch.setattr(probe, "logits", logits)
+    paths = made(max_steps=1, engine=engine)
+    before = []
+
+    def listen(event):
+        if isinstance(event, GuardReported) and event.when == "before":
+            before.extend(passes)
+
+    assert run_training(paths, listener=listen).exit_code == ExitCode.DONE
+    assert len(before) > 3
+    assert len(set(before)) == len(before)
+    told = [event for event in of_kind(paths, PhaseProgress) if event.unit == "checks"]
+    assert [event.done for event in told] == sorted({event.done for event in told}), "it only goes forward"
+    assert {event.total for event in told} == {max(event.done for event in told) + 1}, "the last one is the last"
+    assert {"labels", "leak", "not_finite"} & {event.what for event in told}
+    report = next(event for event in of_kind(paths, GuardReported) if event.when == "before")
+    assert set(report.passed) | {"base_changed"} >= {event.what for event in told}
+
+
+def test_the_layers_are_counted_while_the_model_is_loaded(made, monkeypatch):
+    monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
+    paths = made(max_steps=1, engine='"fast"')
+    run_training(paths)
+    layers = [(event.done, event.total) for event in of_kind(paths, PhaseProgress) if event.unit == "layers"]
+    assert layers == [(number, layers[-1][1]) for number in range(1, layers[-1][1] + 1)]
+    assert len(layers) > 1
+
+
+def test_the_time_left_counts_what_comes_beside_steps(made):
+    paths = made(max_steps=7, extra="[evaluation]\nevery = 1\n")
+    run_training(paths)
+    steps, plan = of_kind(paths, StepDone), of_kind(paths, PlanMade)[0]
+    assert plan.total_seconds > plan.seconds > 0
+    measured = sum(step.step_s for step in steps[:5]) / 5
+    assert steps[4].eta_s > measured * 2, "two more steps, and three more evaluations"
+    assert 0 < steps[-1].eta_s < steps[4].eta_s
 
 
 @pytest.mark.parametrize("engine", ENGINES)

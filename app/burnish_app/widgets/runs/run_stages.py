@@ -12,7 +12,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, body, set_tone
+from burnish_app.widgets.basic.text import Look, body, caption, set_tone
 from burnish_app.wording.run_stages import RunStage, StageStatus
 
 _SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
@@ -32,6 +32,9 @@ class RunStages(Card):
         self._grid.setColumnStretch(1, 1)
         self._lines: list[tuple[QLabel, QLabel, QLabel]] = []
         self.body.addLayout(self._grid)
+        self._detail = caption("")
+        self._detail.hide()
+        self.body.addWidget(self._detail)
         self.body.addStretch(1)
 
     def show_stages(self, stages: list[RunStage]) -> None:
@@ -45,6 +48,8 @@ class RunStages(Card):
         for number, line in enumerate(self._lines):
             for label in line:
                 label.setVisible(number < len(stages))
+        self._detail.setText(next((f"{stage.detail} ..." for stage in stages if stage.detail), ""))
+        self._detail.setVisible(bool(self._detail.text()))
         for (sign, text, time), stage in zip(self._lines, stages, strict=False):
             for label, words in ((sign, _SIGNS[stage.status]), (text, stage.text), (time, stage.time)):
                 if label.text() != words:

@@ -114,7 +114,10 @@ class PlanMade(_Event):
     memory_bytes: int = Field(description="Predicted peak of the training device's memory.")
     memory_free_bytes: int
     tokens_per_s: Number
-    seconds: Number = Field(description="Predicted training time.")
+    seconds: Number = Field(description="Predicted time of the steps.")
+    total_seconds: Number = Field(
+        default=0.0, description="The same with checks, evaluations, prompts and saves; 0 where not known."
+    )
     fits: bool
     basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
@@ -153,7 +156,7 @@ class StepDone(_PairFigures):
         default=0,
         description="Peak so far of all that the process holds of the device, context included; 0 where not known.",
     )
-    eta_s: Number = Field(description="Predicted time to the end of training, seconds.")
+    eta_s: Number = Field(description="Predicted time to the end of the run, with evaluations and saves, seconds.")
 
     @property
     def held_bytes(self) -> int:

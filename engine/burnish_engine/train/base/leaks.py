@@ -61,15 +61,14 @@ def unlabeled_pass(documents: Sequence[Ids]) -> MicroBatch:
 
 
 def compared_places(length: int) -> list[int]:
-    """List the places of a document at which `find_leak` compares logits: the first two, which a short convolution
-    reaches, and the last.
+    """List the places of a document at which `find_leak` compares logits.
+
+    They are the first two, which a short convolution reaches, and the last.
     """
     return sorted({0, min(1, length - 1), length - 1})
 
 
-def find_leak(
-    logits: Logits, documents: Sequence[Ids], tolerance: float, alone_PV: torch.Tensor | None = None
-) -> str:
+def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float, alone_PV: torch.Tensor | None = None) -> str:
     """Return the evidence that documents see each other in a pass; empty where there is none.
 
     Args:

@@ -178,4 +178,3 @@ def _alone(row: Document, *, every: bool = False) -> tuple[MicroBatch, torch.Ten
     bounds = np.array([0, len(ids)], dtype=np.int32)
     batch = MicroBatch(ids, np.arange(len(ids), dtype=np.int64), labels, bounds, (0,))
     return batch, torch.arange(len(ids)) if every else torch.tensor([len(ids) - 1])
-

@@ -23,7 +23,7 @@ class ClosingQuestion(QMessageBox):
 
     Args:
         parent: window that is to be closed.
-        activities: runs and exports that go on.
+        activities: runs, exports and duels that go on.
         leave: function called where they shall go on, with whether nothing shall be asked again.
         stop: function called where they shall be stopped first.
 
@@ -73,16 +73,16 @@ def stop_all(
     failed: Callable[[Failure], object],
     owner: QWidget,
 ) -> None:
-    """Ask all runs and exports to stop.
+    """Ask all runs, exports and duels to stop.
 
     Args:
         client: connection to the engine.
-        activities: runs and exports that go on; at least one.
+        activities: runs, exports and duels that go on; at least one.
         done: function called once all were asked.
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.
     """
-    from burnish_engine.contract.serve.protocol import CancelExportRequest, CommandRequest
+    from burnish_engine.contract.serve.protocol import CancelExportRequest, CommandRequest, StopDuelRequest
 
     asked: list[object] = []
 
@@ -95,5 +95,7 @@ def stop_all(
         run = one.folder
         if one.page == "export":
             client.send(CancelExportRequest, run=run, on_result=one_done, on_failure=failed, owner=owner)
+        elif one.page == "duel":
+            client.send(StopDuelRequest, folder=run, on_result=one_done, on_failure=failed, owner=owner)
         else:
             client.send(CommandRequest, run=run, command="stop", on_result=one_done, on_failure=failed, owner=owner)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.run.process_end import death_text
+from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.protocol import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -169,7 +170,8 @@ def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState)
             if summary.waits_for
             else tr("Waiting for its turn")
         )
-    return RUN_STATUS_TEXT[run_status]
+    cause = failure_cause(summary, events)
+    return CURES[cause].title if cause is not None else RUN_STATUS_TEXT[run_status]
 
 
 def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
@@ -189,16 +191,25 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
             text = tr("It holds its memory and goes on where it is.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
-        case "stopped" | "suspended" | "failed":
+        case "stopped" | "suspended":
             text = _saved_step_text(events)
+        case "failed":
+            text = f"{_advice(summary, events)} {_saved_step_text(events)}".strip()
         case "interrupted":
-            died = " ".join(death_text(summary.process_end)) if summary.process_end else _GONE
+            end = summary.process_end
+            advice = _advice(summary, events)
+            died = _GONE if end is None else f"{end_text(end)} {advice}" if advice else " ".join(death_text(end))
             text = f"{died} {_saved_step_text(events)}"
         case "not responding":
             text = tr(
                 "Its process is there but gave no sign of life for half a minute. It may come back by itself. {events}"
             ).format(events=_saved_step_text(events))
     return text
+
+
+def _advice(summary: RunSummary, events: RunState) -> str:
+    cause = failure_cause(summary, events)
+    return CURES[cause].advice if cause is not None else ""
 
 
 def _progress_text(events: RunState) -> str:

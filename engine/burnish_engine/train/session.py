@@ -349,7 +349,7 @@ def _report_to(recorder: Recorder, card: CardKeeper) -> Report:
 
     def report(event: GuardReported, verdict: CardGuard) -> None:
         recorder.emit(event)
-        recorder.update(verdict=verdict.sentence)
+        recorder.update(verdict=verdict.sentence, suspicious=verdict.verdict != "training")
         card.guarded(verdict)
 
     return report

@@ -47,20 +47,26 @@ class ClosingQuestion(QMessageBox):
         lines = [f"{one.name}: {one.what}, {percent(one.share)}" for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
-        lines += ["", tr("A stopped run is saved and can be resumed; a stopped export has to start again.")]
+        lines += ["", tr("A stopped run or duel is saved and can be resumed; a stopped export has to start again.")]
         self.setInformativeText("\n".join(lines))
         self.leaving = self._button(
-            tr("Leave it running"), QMessageBox.ButtonRole.AcceptRole, lambda: leave(self.never_again.isChecked())
+            tr("Leave it running"),
+            QMessageBox.ButtonRole.AcceptRole,
+            lambda: leave(self.never_again.isChecked()),
+            "primary",
         )
-        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop)
-        cancel = self.addButton(tr("Cancel"), QMessageBox.ButtonRole.RejectRole)
+        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop, "secondary")
+        cancel = self._button(tr("Cancel"), QMessageBox.ButtonRole.RejectRole, lambda: None, "secondary")
         self.setDefaultButton(self.leaving)
         self.setEscapeButton(cancel)
         self.never_again = QCheckBox(tr("Do not ask again: leave it running"))
         self.setCheckBox(self.never_again)
 
-    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object]) -> QPushButton:
+    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object], look: str) -> QPushButton:
         button = self.addButton(text, role)
+        button.setProperty("look", look)
+        for polish in (button.style().unpolish, button.style().polish):  # the box has styled it already
+            polish(button)
         button.clicked.connect(lambda _checked: act())
         return button
 

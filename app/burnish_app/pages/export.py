@@ -18,6 +18,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import ExportedFiles
@@ -75,7 +76,8 @@ class ExportPage(Page):
         self._forecast_request, self._forecast_of = "", ""
         self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
         self._forecast_timer.timeout.connect(self._ask_forecast)
-        for widget in (self._empty, self.progress, self.fidelity, self.files, self.choices):
+        self._to_come = CardsToCome(tr("The proof and the files appear when all is checked"), (1, 2))
+        for widget in (self._empty, self.progress, self._to_come, self.fidelity, self.files, self.choices):
             self.column.addWidget(widget)
         self.set_primary(tr("Export"), self.start, "export")
         bench.changed.connect(self._bench_changed)
@@ -273,6 +275,8 @@ class ExportPage(Page):
         self._empty.setVisible(not ready)
         self.choices.setVisible(ready and not running)
         self.progress.setVisible(running)
+        self._to_come.setVisible(running)
+        self.set_filling(fills=running)
         self.fidelity.setVisible(bool(report and report.files) and not running)
         self.files.setVisible(self._has_files() and not running)
         if report is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
@@ -31,8 +31,8 @@ from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
-from burnish_app.wording.run_stages import run_stages
-from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
+from burnish_app.wording.run_stages import run_facts, run_stages
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
@@ -68,12 +68,10 @@ _ACTION_ICONS: dict[RunAction, str] = {
     "stop_now": "close",
 }
 _BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
-_ABOVE_PX = 296  # title, figures before the first step, foot and margins
 _ON_ONES_OWN: tuple[str, CureAction] = (tr("Train on my data"), "data")
 """Button and page after the example, which has nothing trained to talk to or to export."""
-_TROUBLED = ("failed", "interrupted", "not responding")
 _CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
-_BEGINNING = ("created", "running")
+_BEGINNING = ("created", "queued", "running")
 _ASKED = tr("Asked. The run answers after the step it is at.")
 
 
@@ -108,6 +106,7 @@ class TrainPage(Page):
         self.figures.body.addWidget(self.verdict)
         self.stages, self._to_come = RunStages(), ChartsToCome()
         self._beginning = QWidget()
+        self._beginning.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
         self._beginning_line.setContentsMargins(0, 0, 0, 0)
         self._beginning_line.setSpacing(GAP_PX)
@@ -119,6 +118,7 @@ class TrainPage(Page):
             self.column.addWidget(widget)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
+        self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train")
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
@@ -146,7 +146,6 @@ class TrainPage(Page):
         """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
-        self._beginning.setMinimumHeight(max(self.height() - _ABOVE_PX, 0))
         wide = self.width() >= _BESIDE_PX
         directions = QBoxLayout.Direction
         self._beginning_line.setDirection(directions.LeftToRight if wide else directions.TopToBottom)
@@ -275,7 +274,9 @@ class TrainPage(Page):
             widget.setVisible(summary is not None)
         has_steps = summary is not None and len(self._events.steps) > 0
         self.charts.setVisible(has_steps)
-        self._beginning.setVisible(not has_steps and summary is not None and summary.standing in _BEGINNING)
+        begins = not has_steps and summary is not None and summary.standing in _BEGINNING
+        self._beginning.setVisible(begins)
+        self.set_filling(fills=begins)
         if summary is None:
             self.set_status("empty")
             self.set_name("")
@@ -287,7 +288,8 @@ class TrainPage(Page):
         self.figures.show_status(description, can_go_on=self._cure() is None)
         self.set_status(description.status)
         self.set_name(summary.state.name or summary.state.run)
-        self.set_state(description.headline, description.tone)
+        at_rest = summary.standing in ("failed", "interrupted", "queued")  # the card below says more
+        self.set_state(RUN_STATUS_TEXT[summary.standing] if at_rest else description.headline, description.tone)
         self.set_subtitle(self._run_line(summary))
         self._offer(description.actions, summary.standing)
         self._show_failure(description, summary)
@@ -324,7 +326,8 @@ class TrainPage(Page):
             self.primary.set_icon(_CURE_ICONS.get(cure[1], "next") if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
         self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))
-        self.copy.setVisible(status in _TROUBLED)
+        self.copy.setVisible(status in ("failed", "interrupted", "not responding"))
+        self.holder.setVisible(status == "queued" and bool(self._summary and self._summary.waits_for))
         self.fit_foot()
 
     def _cure(self) -> tuple[str, CureAction] | None:
@@ -357,6 +360,11 @@ class TrainPage(Page):
             return
         self.bench.draft_copy(smaller_recipe(recipe), summary.state.name or summary.state.run)
         self.go_to.emit("recipe")
+
+    def _show_holder(self) -> None:
+        """Show the run that this one waits for."""
+        if self._summary is not None and self._summary.waits_for:
+            self.bench.set_run(self._summary.waits_for)
 
     def _copy_details(self) -> None:
         """Copy what there is to know about the failure as one text."""
@@ -410,6 +418,7 @@ class TrainPage(Page):
     def _draw(self) -> None:
         if self._summary is not None and self._beginning.isVisible():
             self.stages.show_stages(run_stages(self._events, time.time()))
+            self.stages.show_facts(run_facts(self._events))
         if not self._dirty or self._summary is None:
             return
         self._dirty = False
@@ -418,6 +427,7 @@ class TrainPage(Page):
         self.charts.setVisible(has_steps)
         if has_steps:
             self._beginning.hide()
+            self.set_filling(fills=False)
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from burnish_app.look.language import tr
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, ExitCode
 from burnish_engine.contract.version import burnish_version
 
@@ -59,19 +60,21 @@ def details_text(details: FailureDetails) -> str:
     meaning = EXIT_CODE_MEANINGS.get(ExitCode(code), "") if code in set(ExitCode) else ""
     versions = {"Burnish": burnish_version(), "Python": platform.python_version(), **details.versions}
     lines = [
-        ("What", details.what),
-        ("Cause", ": ".join(part for part in (details.title, details.message) if part)),
-        ("Exit code", "" if code is None else f"{code} ({meaning})" if meaning else str(code)),
-        ("Process", details.process_end),
-        ("Step", details.step),
-        ("Device", details.device),
-        ("System", f"{platform.system()} {platform.release()} {platform.machine()}"),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("Recipe", details.recipe),
+        (tr("What"), details.what),
+        (tr("Cause"), ": ".join(part for part in (details.title, details.message) if part)),
+        (tr("Exit code"), "" if code is None else f"{code} ({meaning})" if meaning else str(code)),
+        (tr("Process"), details.process_end),
+        (tr("Step"), details.step),
+        (tr("Device"), details.device),
+        (tr("System"), f"{platform.system()} {platform.release()} {platform.machine()}"),
+        (tr("Versions"), ", ".join(f"{name} {version}" for name, version in versions.items())),
+        (tr("Recipe"), details.recipe),
     ]
     text = "\n".join(f"{name}: {value}" for name, value in lines if value)
     log = last_lines(details.log) if details.log is not None else ""
-    return cleaned(f"{text}\n\nLast lines of {details.log}:\n{log}" if log else text) + "\n"
+    return (
+        cleaned("\n".join([text, "", tr("Last lines of {log}:").format(log=details.log), log]) if log else text) + "\n"
+    )
 
 
 def cleaned(text: str, home: Path | None = None) -> str:

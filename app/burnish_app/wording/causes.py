@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.run.process_end import DeathCause, end_text
+from burnish_engine.contract.run.process_end import DeathCause, ProcessEnd, end_text
 from burnish_engine.contract.serve.protocol import ExportJob, RunSummary
 
 FailureCause = Literal[
@@ -128,12 +128,14 @@ def run_failure(summary: RunSummary, events: RunState) -> FailureDetails:
     device = [started.device, started.engine, started.precision] if started is not None else [state.device]
     total = events.total_steps or state.total_steps
     return FailureDetails(
-        what=f"Run {state.name or state.run} ({summary.standing}), model {summary.model}",
+        what=tr("Run {name} ({status}), model {model}").format(
+            name=state.name or state.run, status=summary.standing, model=summary.model
+        ),
         title=CURES[cause].title if cause is not None else "",
         message=state.message or (events.ended.message if events.ended else "") or (end_text(end) if end else ""),
         exit_code=state.exit_code,
-        process_end=f"{end.signal_name or f'exit status {end.exit_status}'}, {end.cause}" if end else "",
-        step=f"{events.step or state.step} of {total}" if total else "",
+        process_end=_process_text(end),
+        step=tr("{step} of {total}").format(step=events.step or state.step, total=total) if total else "",
         device=", ".join(part for part in device if part),
         versions=started.versions if started is not None else {},
         recipe=str(paths.recipe),
@@ -150,13 +152,19 @@ def export_failure(folder: str, job: ExportJob) -> FailureDetails:
     """
     paths, end = RunPaths(Path(folder)), job.process_end
     return FailureDetails(
-        what=f"Export of {paths.root.name} to {job.to} ({', '.join(job.quants)}), {job.what}",
+        what=tr("Export of {name} to {to} ({types}), {what}").format(
+            name=paths.root.name, to=job.to, types=", ".join(job.quants), what=job.what
+        ),
         message=job.message,
         exit_code=job.exit_code,
-        process_end=f"{end.signal_name or f'exit status {end.exit_status}'}, {end.cause}" if end else "",
+        process_end=_process_text(end),
         recipe=str(paths.recipe),
         log=paths.export_log,
     )
+
+
+def _process_text(end: ProcessEnd | None) -> str:
+    return f"{end.signal_name or end.exit_status} ({end.cause})" if end is not None else ""
 
 
 def duel_failure(duel: DuelFacts) -> FailureDetails:
@@ -164,7 +172,9 @@ def duel_failure(duel: DuelFacts) -> FailureDetails:
     folder = Path(duel.folder)
     names = ", ".join(f"{side.letter}: {side.name}" for side in duel.sides)
     return FailureDetails(
-        what=f"Duel of {names}; {len(duel.made)} of {duel.runs[0]} to {duel.runs[1]} runs made",
+        what=tr("Duel of {names}, {made} of {least} to {most} runs made").format(
+            names=names, made=len(duel.made), least=duel.runs[0], most=duel.runs[1]
+        ),
         message=duel.message,
         recipe=str(folder / "recipes"),
         log=folder / "duel.log",

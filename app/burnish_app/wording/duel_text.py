@@ -22,7 +22,7 @@ def in_window(text: str) -> str:
     Args:
         text: what happened or what to do, as the command line says it.
     """
-    text = text.replace("add --anyway", "press Compare anyway")
+    text = text.replace("add --anyway", tr("press Compare anyway"))
     kept = [sentence for sentence in re.split(r"(?<=[.!?]) +", text) if "burnish " not in sentence]
     return re.sub(r"--(?=[a-z])", "", " ".join(kept))
 

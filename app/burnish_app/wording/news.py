@@ -16,7 +16,6 @@ from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.protocol import RunSummary
 
 NewsKind = Literal["done", "failed", "attention"]
-_GOING = ("created", "queued", "running", "paused", "not responding")
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,12 @@ def duel_news(before: Sequence[DuelFacts], after: Sequence[DuelFacts]) -> list[N
 
 def _of_run(before: RunSummary, now: RunSummary) -> News | None:
     name, status = now.state.name or Path(now.folder).name, now.standing
-    if status == "finished" and before.standing in _GOING:
+    went_on = before.standing in ("created", "queued", "running", "paused", "not responding")
+    if status == "finished" and went_on:
         loss = now.state.evaluation_loss
         text = tr("Held-out loss {loss:.3f}.").format(loss=loss) if loss is not None else ""
         return News("done", tr("{name} is trained").format(name=name), text, "train", now.folder)
-    if status in ("failed", "interrupted") and before.standing in _GOING:
+    if status in ("failed", "interrupted") and went_on:
         cause = failure_cause(now, RunState())
         why = CURES[cause].title if cause is not None else tr("Interrupted")
         text = first_sentence(now.state.message)[0] if now.state.message else ""

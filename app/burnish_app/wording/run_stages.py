@@ -7,9 +7,10 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.wording.guard_text import CHECKS
-from burnish_app.wording.numbers import duration_text
+from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_engine.contract.run.events import Phase, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.units import memory_size
 
 StageStatus = Literal["done", "now", "waiting"]
 _STAGES: dict[Phase, str] = {
@@ -71,6 +72,27 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
             found.append(RunStage(text, "done", duration_text(times[phase])))
         elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
             found.append(RunStage(text, "waiting"))
+    return found
+
+
+def run_facts(state: RunState) -> list[tuple[str, str]]:
+    """List what is known of a run before its first step, as (name, value)."""
+    data, plan = state.data, state.plan
+    found = []
+    if data is not None:
+        rows = tr("{train:,} to learn from, {held_out:,} held out")
+        found.append((tr("Rows"), rows.format(train=data.train_rows, held_out=data.validation_rows)))
+        if data.truncated_rows or data.dropped_rows:
+            odd = tr("{cut:,} cut, {dropped:,} left out").format(cut=data.truncated_rows, dropped=data.dropped_rows)
+            found.append((tr("Of these"), odd))
+        learned = data.supervised_tokens / max(data.train_tokens, 1)
+        tokens = tr("{tokens}, {learned} of them learned")
+        found.append((tr("Tokens"), tokens.format(tokens=count_text(data.train_tokens), learned=percent(learned))))
+        found.append((tr("Passes"), tr("{fill} full").format(fill=percent(data.fill))))
+    if state.total_steps:
+        found.append((tr("Steps"), f"{state.total_steps:,}"))
+    if plan is not None and (seconds := plan.total_seconds or plan.seconds) > 0:
+        found.append((tr("Predicted"), f"{memory_size(plan.memory_bytes)}, {duration_text(seconds)}"))
     return found
 
 

@@ -182,11 +182,7 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "queued":
             text = tr("The device is busy. This run starts by itself as soon as it is free.")
         case "running":
-            text = (
-                events.phase_detail
-                or _progress_text(events)
-                or ("" if events.step else tr("Charts appear with the first step."))
-            )
+            text = events.phase_detail or _progress_text(events)
         case "paused":
             text = tr("It holds its memory and goes on where it is.")
         case "finished":

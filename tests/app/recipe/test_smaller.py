@@ -23,7 +23,7 @@ def test_passes_are_halved_and_doubled_in_number():
     "text",
     [
         "[data]\nmax_length = 2048\n[train]\nmicro_batch_tokens = 2048\n",
-        '[data]\nmax_length = 512\n[preference]\nmethod = "dpo"\n[train]\nmicro_batch_tokens = 1024\n',
+        '[data]\nmax_length = 512\n[preference]\nobjective = "dpo"\n[train]\nmicro_batch_tokens = 1024\n',
         '[memory]\nlayers = "products"\nbudget_gib = 7.0\n[data]\nmax_length = 512\n',
         "[data]\nmax_length = 64\n[train]\nmicro_batch_tokens = 100\n",
     ],

@@ -51,11 +51,9 @@ def test_the_time_left_is_the_plans_until_steps_say_better_and_falls_meanwhile()
 def test_what_was_predicted_stands_beside_what_was_measured():
     before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
     assert plan_text(RunState()) == ""
-    assert (
-        plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time of the steps: predicted 65 s"
-    )
+    assert plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
     assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_text(fold_all(RunState(), during))
-    assert "Time of the steps: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
+    assert "Time: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
 
 
 def test_the_whole_process_is_what_counts_as_measured():

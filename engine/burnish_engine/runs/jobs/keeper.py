@@ -130,7 +130,7 @@ def _write(record: Path, content: dict[str, object]) -> None:
 
 
 def _signal_of(log: str, looked: str, kills: int) -> int:
-    """Conclude the signal that ended a process without a word: crashes write to its log, nothing else goes unnoticed."""
+    """Conclude the signal that ended a process without a word: one that writes no crash to its log was killed."""
     if not kills and log != looked:
         for words, name in _CRASH_WORDS.items():
             if f"Fatal Python error: {words}" in log.removeprefix(looked):

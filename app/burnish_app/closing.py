@@ -23,7 +23,7 @@ class ClosingQuestion(QMessageBox):
 
     Args:
         parent: window that is to be closed.
-        activities: runs and exports that go on.
+        activities: runs, exports and duels that go on.
         leave: function called where they shall go on, with whether nothing shall be asked again.
         stop: function called where they shall be stopped first.
 
@@ -47,20 +47,26 @@ class ClosingQuestion(QMessageBox):
         lines = [f"{one.name}: {one.what}, {percent(one.share)}" for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
-        lines += ["", tr("A stopped run is saved and can be resumed; a stopped export has to start again.")]
+        lines += ["", tr("A stopped run or duel is saved and can be resumed; a stopped export has to start again.")]
         self.setInformativeText("\n".join(lines))
         self.leaving = self._button(
-            tr("Leave it running"), QMessageBox.ButtonRole.AcceptRole, lambda: leave(self.never_again.isChecked())
+            tr("Leave it running"),
+            QMessageBox.ButtonRole.AcceptRole,
+            lambda: leave(self.never_again.isChecked()),
+            "primary",
         )
-        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop)
-        cancel = self.addButton(tr("Cancel"), QMessageBox.ButtonRole.RejectRole)
+        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop, "secondary")
+        cancel = self._button(tr("Cancel"), QMessageBox.ButtonRole.RejectRole, lambda: None, "secondary")
         self.setDefaultButton(self.leaving)
         self.setEscapeButton(cancel)
         self.never_again = QCheckBox(tr("Do not ask again: leave it running"))
         self.setCheckBox(self.never_again)
 
-    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object]) -> QPushButton:
+    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object], look: str) -> QPushButton:
         button = self.addButton(text, role)
+        button.setProperty("look", look)
+        for polish in (button.style().unpolish, button.style().polish):  # the box has styled it already
+            polish(button)
         button.clicked.connect(lambda _checked: act())
         return button
 
@@ -73,15 +79,16 @@ def stop_all(
     failed: Callable[[Failure], object],
     owner: QWidget,
 ) -> None:
-    """Ask all runs and exports to stop.
+    """Ask all runs, exports and duels to stop.
 
     Args:
         client: connection to the engine.
-        activities: runs and exports that go on; at least one.
+        activities: runs, exports and duels that go on; at least one.
         done: function called once all were asked.
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.
     """
+    from burnish_engine.contract.serve.duel_requests import StopDuelRequest
     from burnish_engine.contract.serve.export_requests import CancelExportRequest
     from burnish_engine.contract.serve.run_requests import CommandRequest
 
@@ -96,5 +103,7 @@ def stop_all(
         run = one.folder
         if one.page == "export":
             client.send(CancelExportRequest, run=run, on_result=one_done, on_failure=failed, owner=owner)
+        elif one.page == "duel":
+            client.send(StopDuelRequest, folder=run, on_result=one_done, on_failure=failed, owner=owner)
         else:
             client.send(CommandRequest, run=run, command="stop", on_result=one_done, on_failure=failed, owner=owner)

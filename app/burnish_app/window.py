@@ -35,8 +35,10 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
     from burnish_app.hardware_watch import HardwareWatch
+    from burnish_app.notifier import Notifier
     from burnish_app.state.workbench import Workbench
     from burnish_app.widgets.basic.page import Page
+    from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.serve.replies import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
@@ -45,6 +47,7 @@ _CORE = (
     "burnish_app.engine.engine_client",
     "burnish_app.engine.runs_poller",
     "burnish_app.hardware_watch",
+    "burnish_app.notifier",
     "burnish_app.state.workbench",
 )
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
@@ -120,6 +123,7 @@ class Window(QMainWindow):
     client: EngineClient
     bench: Workbench
     hardware: HardwareWatch
+    notifier: Notifier
     _runs_poller: RunsPoller
 
     def __init__(
@@ -131,6 +135,8 @@ class Window(QMainWindow):
         self._pages: dict[str, Page] = {}
         self._shown = ""
         self._activities: list[Activity] = []
+        self._runs: list[RunSummary] = []
+        self._duels: list[DuelFacts] = []
         self._closing_decided = False
         self._question: ClosingQuestion | None = None
         self.setWindowTitle(_TITLE)
@@ -172,9 +178,12 @@ class Window(QMainWindow):
         """Put engine, workbench and the first page into the window."""
         from burnish_app.engine.runs_poller import RunsPoller
         from burnish_app.hardware_watch import HardwareWatch
+        from burnish_app.notifier import Notifier
 
         self.sidebar.add_hardware()
         self.hardware = HardwareWatch(client, self.sidebar, self._middle)
+        self.notifier = Notifier(self, self.preferences)
+        self.notifier.chosen.connect(lambda news: self._show_activity(news.page, news.folder))
         self.client, self.bench = client, bench
         self._is_filled = True
         self.sidebar.chosen.connect(self.visit)
@@ -225,6 +234,8 @@ class Window(QMainWindow):
             page.go_to.connect(self.visit)
             page.refresh_runs.connect(self._runs_poller.poll)
             page.take_preferences(self.preferences, self.theme)
+            if key == "duel":
+                page.duels_changed.connect(self._duels_updated)  # type: ignore[attr-defined]
             self.sidebar.button(key).set_status(page.status)
             self._pages[key] = page
         return self._pages[key]
@@ -329,6 +340,7 @@ class Window(QMainWindow):
         self.bench.save()
         self._runs_poller.stop()
         self.hardware.monitor.stop()
+        self.notifier.close()
         self._preparing.stop()
         if self._shown:
             self._pages[self._shown].hidden()
@@ -418,19 +430,33 @@ class Window(QMainWindow):
         dialog.open()
 
     def _show_activity(self, page: str, folder: str) -> None:
-        self.bench.set_run(folder)
+        if page == "duel":
+            self.page(page).show_duel(folder)  # type: ignore[attr-defined]
+        else:
+            self.bench.set_run(folder)
         self.visit(page)
 
     def _engine_state(self, state: str) -> None:
         self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
+        self._runs = runs
         self.hardware.runs_changed(runs)
-        activities = self._activities = activities_of(runs)
-        self.sidebar.show_activities(activities)
-        self.sidebar.set_run_note(_GOES_ON if activities else "")
+        self.notifier.runs_changed(runs)
+        self._show_activities()
         self.sidebar.set_engine_note("")
-        shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
-        self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)
         for page in self._pages.values():
             page.runs_changed(runs)
+
+    def _duels_updated(self, duels: list[DuelFacts]) -> None:
+        self._duels = duels
+        self.notifier.duels_changed(duels)
+        self._show_activities()
+
+    def _show_activities(self) -> None:
+        """Show what goes on in the sidebar and in the window's title."""
+        activities = self._activities = activities_of(self._runs, self._duels)
+        self.sidebar.show_activities(activities)
+        self.sidebar.set_run_note(_GOES_ON if activities else "")
+        shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
+        self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
+from burnish_app.wording.activity import activities_of
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.serve.messages import Result
 
@@ -35,6 +36,17 @@ for _name in TRAIN_SCENES:
 @scene("train-empty")
 def train_empty(window):
     window.page("train").runs_changed([])
+
+
+@scene("train-closing")
+def train_closing(window):
+    """The question on closing while something goes on."""
+    _train(window, "training")
+    window._activities = activities_of([TRAIN_SCENES["training"][0], RUNS[1]])
+    window.preferences.asks_on_close = True
+    window._ask_before_closing()
+    settle()
+    window.grab_beside = window._question
 
 
 @scene("start-first")

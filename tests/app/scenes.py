@@ -12,6 +12,7 @@ from burnish_engine.contract.run.events import (
     EvaluationDone,
     GuardReported,
     PhaseChanged,
+    PhaseProgress,
     PlanMade,
     RolledBack,
     RunEnded,
@@ -21,6 +22,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.notes import RunNotes
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -139,9 +141,56 @@ def troubled():
     return numbered([*made, EvaluationDone(step=200, loss=1.224, tokens=9000, seconds=3), OVERFIT])
 
 
+def died(**end):
+    """Return an interrupted run whose process was seen to die."""
+    return summary("interrupted").model_copy(update={"process_end": ProcessEnd(t=NOW, **end)})
+
+
+def failed_with(code, step, message):
+    """Return a failed run and its events."""
+    ended = RunEnded(outcome="failed", exit_code=code, step=step, message=message)
+    return summary("failed", step, message=message, exit_code=code), events(step, ended=ended)
+
+
+def begun(*further):
+    """Return the events of a run that has not made a step, up to some stage."""
+    opened = [PhaseChanged(phase="loading", detail="embedded"), PhaseChanged(phase="preparing")]
+    if not further:
+        return numbered([*opened, PhaseProgress(done=412, total=1204)])
+    started, data, plan = events(0)[3:6]
+    lines = [*opened, plan.model_copy(update={"total_seconds": 96.0}), PhaseChanged(phase="weights"), started, data]
+    return numbered([*lines, *further])
+
+
+CHECKING = [PhaseChanged(phase="checking"), PhaseProgress(done=8, total=14, unit="checks", what="leak")]
+LAYERS = [PhaseProgress(done=17, total=28, unit="layers")]
+HELD_OUT = [
+    PhaseChanged(phase="checking"), PhaseChanged(phase="evaluating"), PhaseProgress(done=12, total=40),
+]  # fmt: skip
+NO_MEMORY = (
+    "Out of memory at step 12 with 8192 tokens a pass (CUDA out of memory), and there is no smaller plan left. Lower "
+    "train.micro_batch_tokens (and data.max_length); then start again."
+)
+NO_SPACE = (
+    "The checkpoint step-000130 could not be written: no space is left on /data. Free some space, or keep fewer "
+    "checkpoints."
+)
+NO_DRIVER = (
+    "The GPU or its driver failed at step 131 (CUDA error: an illegal memory access was encountered). Resume the run. "
+    "If it happens again, restart the machine, run `burnish doctor`, and take back overclocking."
+)
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
+    "rows": (summary("running", 0), begun()),
+    "layers": (summary("running", 0), begun(*LAYERS)),
+    "checking": (summary("running", 0), begun(*CHECKING)),
+    "held_out": (summary("running", 0), begun(*HELD_OUT)),
+    "out_of_memory": failed_with(10, 12, NO_MEMORY),
+    "disk_full": failed_with(15, 131, NO_SPACE),
+    "driver": failed_with(17, 131, NO_DRIVER),
+    "killed": (died(exit_status=-9), events(240)),
+    "no_system_memory": (died(exit_status=-9, memory_kills=1), events(240)),
     "training": (summary("running"), events(240)),
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), events(240)),

@@ -1,6 +1,6 @@
 """Draws every page in every state, light and dark, in four window sizes, into a folder.
 
-    python tests/app/screenshots.py OUT [--only train] [--width 744]
+    python tests/app/screenshots.py OUT [--only train] [--width 744] [--scale 2]
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
 What they show is made up; tour.py takes pictures of a real run.
@@ -16,6 +16,8 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from PySide6.QtCore import QPointF, QRectF
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QApplication
 
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
@@ -69,10 +71,26 @@ def draw(scene_name, size, theme, file):
     settle()
     SCENES[scene_name](window)
     settle()
-    window.grab().save(str(file))
+    picture = window.grab()
+    beside = getattr(window, "grab_beside", None)
+    if beside is not None:  # a dialog is a window of its own
+        put_over(picture, beside.grab())
+        window._closing_decided = True
+        beside.close()
+    picture.save(str(file))
     window.close()
     window.deleteLater()
     settle(2)
+
+
+def put_over(picture, other):
+    """Draw a picture into the middle of another, with its edge."""
+    painter = QPainter(picture)
+    ratio = picture.devicePixelRatio()
+    left, top = (picture.width() - other.width()) / 2 / ratio, (picture.height() - other.height()) / 2 / ratio
+    painter.drawPixmap(QPointF(left, top), other)
+    painter.drawRect(QRectF(left, top, other.width() / ratio, other.height() / ratio))
+    painter.end()
 
 
 def main():
@@ -85,7 +103,9 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--width", type=int, choices=[width for width, _ in SIZES], help="of all windows")
+    parser.add_argument("--scale", default="1", help="pixels to a point, as on a fine screen")
     options = parser.parse_args()
+    os.environ["QT_SCALE_FACTOR"] = options.scale
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])

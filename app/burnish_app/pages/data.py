@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_P
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ElidedLabel, body
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.columns_card import ColumnsCard
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
@@ -75,10 +76,12 @@ class DataPage(Page):
                 ).format(data_formats_text=DATA_FORMATS_TEXT),
             )
         )
+        self._to_come = CardsToCome(tr("What is in it appears when the rows are read"))
         self.column.addWidget(self._empty_card)
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
+        self.column.addWidget(self._to_come)
         self.column.addWidget(self.table)
         self.column.addWidget(self.findings)
         self.column.addWidget(self.rows, 1)
@@ -275,6 +278,9 @@ class DataPage(Page):
         self._show_held_out()
         self._empty_card.setVisible(not has_files)
         self._held_out.setVisible(has_files)
+        awaits = busy and dataset is None
+        self._to_come.setVisible(awaits)
+        self.set_filling(fills=awaits)
         if dataset is not None:
             self.set_subtitle(kept_rows_text(dataset))
             self._left = [

@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QResizeEvent
+from PySide6.QtCore import QTimer, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.state.failure_details import details_text
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
@@ -27,6 +28,8 @@ from burnish_app.widgets.duel.plan_card import DuelPlanCard
 from burnish_app.widgets.duel.progress_card import DuelProgressCard
 from burnish_app.widgets.duel.side_card import SideCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
+from burnish_app.wording.causes import duel_failure
+from burnish_app.wording.duel_text import in_window
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.duels import DuelFacts
@@ -52,14 +55,21 @@ _PILLS: dict[str, tuple[str, PillTone]] = {
 
 
 class DuelPage(Page):
-    """Plans, starts, follows and shows duels."""
+    """Plans, starts, follows and shows duels.
+
+    Attributes:
+        duels_changed: signal with a list of `DuelFacts`, newest first.
+    """
 
     key, title, question = "duel", tr("Duel"), tr("Which recipe is better, chance aside?")
     wants_runs = True
 
+    duels_changed = Signal(list)
+
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._duels: list[DuelFacts] = []
+        self._knows_duels = False
         self._plan: DuelFacts | None = None
         self._anyway = False
         self._duelists: tuple[str, ...] = ()
@@ -94,6 +104,7 @@ class DuelPage(Page):
         self.again = self.add_secondary(tr("New duel"), self._begin_anew, "add")
         self.stop = self.add_secondary(tr("Save and stop"), self._stop, "stop")
         self.draft = self.add_secondary(tr("Winner as draft"), self._winner_as_draft, "copy")
+        self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.set_primary(tr("Start the duel"), self._press_primary, "duel")
         bench.changed.connect(self._bench_changed)
         self._show()
@@ -123,8 +134,14 @@ class DuelPage(Page):
         """Offer the runs as sides; look after a duel that goes on while the page is not shown."""
         for side in (self.first, self.second):
             side.show_runs(runs)
-        if not self.isVisible() and any(one.status == "running" for one in self._duels):
+        going = not self._knows_duels or any(one.status == "running" for one in self._duels)
+        if not self.isVisible() and going:
             self._ask_duels()
+
+    def show_duel(self, folder: str) -> None:
+        """Choose a duel that was begun."""
+        self.former.setCurrentIndex(max(self.former.findData(folder), 0))
+        self._show()
 
     # Planning
 
@@ -239,6 +256,10 @@ class DuelPage(Page):
         self._plan = None
         self._ask_duels(choose=result.run or "")
 
+    def failed(self, failure: Failure) -> None:
+        """Show that a request failed, in words of the window."""
+        self.banner("error", in_window(failure.what), in_window(failure.remedy))
+
     def _failed(self, failure: Failure) -> None:
         self.failed(failure)
         self._offer()
@@ -260,8 +281,9 @@ class DuelPage(Page):
 
     def _show_duels(self, duels: list[DuelFacts], choose: str = "") -> None:
         folders = [one.folder for one in self._duels]
-        first = not self._duels
-        self._duels = duels
+        first = not self._knows_duels
+        self._duels, self._knows_duels = duels, True
+        self.duels_changed.emit(duels)
         if [one.folder for one in duels] != folders or choose:
             chosen = choose or self._chosen_folder()
             if first and not chosen and not self._duelists:
@@ -315,6 +337,7 @@ class DuelPage(Page):
         self.again.setVisible(duel is not None)
         self.stop.setVisible(status == "running")
         self.draft.setVisible(self._winner() is not None)
+        self.copy.setVisible(status == "stopped" and duel is not None and bool(duel.message))
         if self.primary is not None:
             starting = self.client.is_open(self._start_request)
             self.primary.setVisible(duel is None or status == "stopped")
@@ -373,6 +396,12 @@ class DuelPage(Page):
         recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"learning_rate": best})})
         self.bench.draft_copy(recipe, side.name)
         self.go_to.emit("recipe")
+
+    def _copy_details(self) -> None:
+        """Copy what there is to know about why it stopped as one text."""
+        if self.duel is not None:
+            QGuiApplication.clipboard().setText(details_text(duel_failure(self.duel)))
+            self.set_foot_note(tr("Copied."))
 
     def _open_report(self) -> None:
         if self.duel is not None:

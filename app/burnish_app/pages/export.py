@@ -6,20 +6,24 @@ from pathlib import Path
 
 from pydantic import ValidationError
 from PySide6.QtCore import QTimer
+from PySide6.QtGui import QGuiApplication
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
 from burnish_app.look.language import tr
 from burnish_app.recipe.suggested import suggested_recipe
+from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import ExportedFiles
 from burnish_app.widgets.export.fidelity_card import FidelityCard
+from burnish_app.wording.causes import export_failure
 from burnish_app.wording.fidelity_text import recommended_type
 from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.facts.exports import ExportKind
@@ -66,7 +70,8 @@ class ExportPage(Page):
         self._forecast_request, self._forecast_of = "", ""
         self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
         self._forecast_timer.timeout.connect(self._ask_forecast)
-        for widget in (self._empty, self.progress, self.fidelity, self.files, self.choices):
+        self._to_come = CardsToCome(tr("The proof and the files appear when all is checked"), (1, 2))
+        for widget in (self._empty, self.progress, self._to_come, self.fidelity, self.files, self.choices):
             self.column.addWidget(widget)
         self.set_primary(tr("Export"), self.start, "export")
         bench.changed.connect(self._bench_changed)
@@ -224,12 +229,18 @@ class ExportPage(Page):
                 return  # nothing else moves
         elif job is not None and job.status == "failed" and not (job.report and job.report.files):
             log = tr("What it last said is in export/job.log in the run's folder.")
-            self.banner("error", job.message or tr("The export failed."), log)
+            copy = [(tr("Copy details"), self._copy_details)]
+            self.banner("error", job.message or tr("The export failed."), log, copy)
         elif job is not None and job.status == "canceled" and was_running:
             self.banner("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
         elif job is not None and job.status == "finished" and was_running:
             self.clear_banner()
         self._show_run()
+
+    def _copy_details(self) -> None:
+        """Copy what there is to know about the failure as one text."""
+        if self._job is not None:
+            QGuiApplication.clipboard().setText(details_text(export_failure(self.bench.run, self._job)))
 
     def _bench_changed(self, name: str) -> None:
         if name == "run":
@@ -258,6 +269,8 @@ class ExportPage(Page):
         self._empty.setVisible(not ready)
         self.choices.setVisible(ready and not running)
         self.progress.setVisible(running)
+        self._to_come.setVisible(running)
+        self.set_filling(fills=running)
         self.fidelity.setVisible(bool(report and report.files) and not running)
         self.files.setVisible(self._has_files() and not running)
         if report is not None:

@@ -19,6 +19,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
@@ -61,8 +62,11 @@ class HardwarePage(Page):
         self._fits.hide()
         for layout in (self._content, self._rest):
             layout.setSpacing(GAP_PX)
+        self._to_come = CardsToCome(tr("What this machine has appears in a moment"), (2, 2, 1))
         self.column.addWidget(self._busy)
         self.column.addWidget(self._checking)
+        self.column.addWidget(self._to_come)
+        self._to_come.hide()
         self.column.addLayout(self._content)
         self.column.addWidget(self._fits)
         self.column.addLayout(self._rest)
@@ -106,13 +110,19 @@ class HardwarePage(Page):
     def _inspect_machine(self) -> None:
         if self.client.is_open(self._machine_request):
             return
-        self._busy.setVisible(self._machine is None)
+        self._await(awaits=self._machine is None)
         self._machine_request = self.client.send(
             MachineRequest, owner=self, on_result=self._found, on_failure=self._machine_failed
         )
 
+    def _await(self, *, awaits: bool) -> None:
+        """Show that the machine is being inspected, and pale cards in place of what is not known yet."""
+        self._busy.setVisible(awaits)
+        self._to_come.setVisible(awaits)
+        self.set_filling(fills=awaits)
+
     def _found(self, result: Result) -> None:
-        self._busy.hide()
+        self._await(awaits=False)
         self._machine = result.machine
         if result.machine and self._checkup and _hardware(result.machine) != _hardware(self._checkup.machine):
             self._checkup = None  # it was of other hardware, or of another driver
@@ -140,7 +150,7 @@ class HardwarePage(Page):
             self._fits.show_answer(result.what_fits)
 
     def _machine_failed(self, failure: Failure) -> None:
-        self._busy.hide()
+        self._await(awaits=False)
         self.failed(failure)
         self.set_status("attention")
 
@@ -178,7 +188,7 @@ class HardwarePage(Page):
         self._show_status()
         if machine is None:
             return
-        self._busy.hide()
+        self._await(awaits=False)
         self.set_subtitle(training_device_text(machine))
         first: list[QWidget] = []
         if self._checkup is not None:

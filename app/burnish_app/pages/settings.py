@@ -53,12 +53,14 @@ class SettingsPage(Page):
             self.text.addItem(f"{percent} %", percent)
         self.motion = Segmented(tr("Motion"), [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
         self.asking = Segmented(tr("Ask before closing"), [("yes", tr("Yes")), ("no", tr("No"))])
+        self.notifying = Segmented(tr("Notifications"), [("yes", tr("Yes")), ("no", tr("No"))])
         appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
         for name, hint, control in (
             (tr("Light or dark"), "", self.mode),
             (tr("Text size"), tr("Beside the size that the system asks for."), self.text),
             (tr("Motion"), tr("Bars that wander, parts that unfold."), self.motion),
-            (tr("Ask before closing"), tr("While a run or an export goes on."), self.asking),
+            (tr("Ask before closing"), tr("While a run, an export or a duel goes on."), self.asking),
+            (tr("Notifications"), tr("When one ends or needs you while you look elsewhere."), self.notifying),
         ):
             appearance.body.addLayout(_line(name, hint, control))
         folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
@@ -119,6 +121,9 @@ class SettingsPage(Page):
         def choose_asking(choice: str) -> None:
             preferences.asks_on_close = choice == "yes"
 
+        def choose_notifying(choice: str) -> None:
+            preferences.notifies = choice == "yes"
+
         def set_price(price: float) -> None:
             preferences.price_per_kwh = price
 
@@ -127,6 +132,8 @@ class SettingsPage(Page):
         self.motion.chosen.connect(choose_motion)
         self.asking.choose("yes" if preferences.asks_on_close else "no")
         self.asking.chosen.connect(choose_asking)
+        self.notifying.choose("yes" if preferences.notifies else "no")
+        self.notifying.chosen.connect(choose_notifying)
         self.price.setValue(preferences.price_per_kwh)
         self.price.valueChanged.connect(set_price)
 

@@ -58,6 +58,7 @@ class SweepPage(Page):
         self._plan: SweepPlan | None = None
         self._plan_request = self._start_request = ""
         self._planned_for: object = None
+        self._queued: object = None
         self._outlines = LossOutlines(self)
         self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
         self._timer.timeout.connect(self._ask_plan)
@@ -137,17 +138,19 @@ class SweepPage(Page):
             anyway: whether to queue runs although the plan says that they do not fit.
         """
         settings = self.settings.settings()
-        if settings is None or self.client.is_open(self._start_request) or not self.bench.data_files:
+        if settings is None or self._is_queued() or self.client.is_open(self._start_request):
+            return
+        if not self.bench.data_files:
             return
         self.clear_banner()
-        recipe = self.bench.recipe
+        recipe, asked = self.bench.recipe, (self.bench.recipe_toml, settings)
         self._start_request = self.client.send(
             StartSweepRequest,
             recipe=self.bench.recipe_toml,
             settings=settings,
             name=recipe.name or Path(recipe.model.path).name,
             anyway=anyway,
-            on_result=self._started,
+            on_result=lambda result: self._started(result, asked),
             on_failure=self._start_failed,
             owner=self,
         )
@@ -172,6 +175,8 @@ class SweepPage(Page):
         self._plan = None
         self.client.cancel(self._plan_request)
         self._plan_request = ""
+        if now != self._queued:
+            self._queued = None
         if now is None or now[1] is None:
             self._timer.stop()
             keys = [one.key for one in self.settings.rows]
@@ -209,7 +214,8 @@ class SweepPage(Page):
             self.plan.show_failure(f"{failure.what} {failure.remedy}".strip())
             self._offer()
 
-    def _started(self, result: Result) -> None:
+    def _started(self, result: Result, asked: object) -> None:
+        self._queued = asked
         self.refresh_runs.emit()
         made = result.sweeps or []
         self._show_sweeps([*made, *self._sweeps], choose=0)
@@ -297,6 +303,10 @@ class SweepPage(Page):
                 owner=self,
             )
 
+    def _is_queued(self) -> bool:
+        """Whether the runs of these very settings were queued: they would only be made a second time."""
+        return self._queued is not None and self._queued == (self.bench.recipe_toml, self.settings.settings())
+
     def _best_row(self) -> SweepRow | None:
         rows = ranked(self.results.rows) if self.results is not None else []
         return rows[0] if rows and rows[0].run.state.evaluation_loss is not None else None
@@ -322,10 +332,14 @@ class SweepPage(Page):
             starting, plan = self.client.is_open(self._start_request), self._plan
             runs = plural(len(plan.runs), "run") if plan is not None else ""
             self.primary.setVisible(bool(self.bench.data_files))
-            self.primary.setEnabled(plan is not None and not starting and len(plan.runs) <= MAX_RUNS)
+            queued = self._is_queued()
+            possible = plan is not None and len(plan.runs) <= MAX_RUNS
+            self.primary.setEnabled(possible and not starting and not queued)
             self.primary.setText(
                 tr("Starting ...")
                 if starting
+                else tr("Queued")
+                if queued
                 else tr("Queue {runs}").format(runs=runs)
                 if runs
                 else tr("Queue the runs")

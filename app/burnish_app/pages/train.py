@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
+from PySide6.QtCore import QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
@@ -15,6 +15,8 @@ from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.recipe.smaller import smaller_recipe
+from burnish_app.state.failure_details import details_text
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
@@ -26,11 +28,14 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
 from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
-from burnish_app.wording.run_stages import run_stages
-from burnish_app.wording.run_text import RunAction, RunDescription, describe_run
-from burnish_engine.contract.errors import ExitCode
+from burnish_app.wording.run_stages import run_facts, run_stages
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
@@ -64,18 +69,11 @@ _ACTION_ICONS: dict[RunAction, str] = {
     "stop": "stop",
     "stop_now": "close",
 }
-_CURES: dict[int, tuple[str, str]] = {
-    ExitCode.DOES_NOT_FIT: (tr("Change the recipe"), "recipe"),
-    ExitCode.DATA: (tr("Look at the data"), "data"),
-    ExitCode.ENVIRONMENT: (tr("Choose the model again"), "model"),
-    ExitCode.DIVERGED: (tr("Change the recipe"), "recipe"),
-}
-"""Button and page of what has to change first, by the exit code of a failed run: unchanged it would fail again."""
 _BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
-_ABOVE_PX = 296  # title, figures before the first step, foot and margins
-_ON_ONES_OWN = (tr("Train on my data"), "data")
+_ON_ONES_OWN: tuple[str, CureAction] = (tr("Train on my data"), "data")
 """Button and page after the example, which has nothing trained to talk to or to export."""
-_BEGINNING = ("created", "running")
+_CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
+_BEGINNING = ("created", "queued", "running")
 _ASKED = tr("Asked. The run answers after the step it is at.")
 
 
@@ -110,6 +108,7 @@ class TrainPage(Page):
         self.figures.body.addWidget(self.verdict)
         self.stages, self._to_come = RunStages(), ChartsToCome()
         self._beginning = QWidget()
+        self._beginning.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
         self._beginning_line.setContentsMargins(0, 0, 0, 0)
         self._beginning_line.setSpacing(GAP_PX)
@@ -119,6 +118,9 @@ class TrainPage(Page):
         self.hardware = RunHardware()
         for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
+        self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
+        self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
+        self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train")
         self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
         self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
@@ -146,7 +148,6 @@ class TrainPage(Page):
         """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
-        self._beginning.setMinimumHeight(max(self.height() - _ABOVE_PX, 0))
         wide = self.width() >= _BESIDE_PX
         directions = QBoxLayout.Direction
         self._beginning_line.setDirection(directions.LeftToRight if wide else directions.TopToBottom)
@@ -275,7 +276,9 @@ class TrainPage(Page):
             widget.setVisible(summary is not None)
         has_steps = summary is not None and len(self._events.steps) > 0
         self.charts.setVisible(has_steps)
-        self._beginning.setVisible(not has_steps and summary is not None and summary.standing in _BEGINNING)
+        begins = not has_steps and summary is not None and summary.standing in _BEGINNING
+        self._beginning.setVisible(begins)
+        self.set_filling(fills=begins)
         if summary is None:
             self.set_status("empty")
             self.set_name("")
@@ -287,7 +290,8 @@ class TrainPage(Page):
         self.figures.show_status(description, can_go_on=self._cure() is None)
         self.set_status(description.status)
         self.set_name(summary.state.name or summary.state.run)
-        self.set_state(description.headline, description.tone)
+        at_rest = summary.standing in ("failed", "interrupted", "queued")  # the card below says more
+        self.set_state(RUN_STATUS_TEXT[summary.standing] if at_rest else description.headline, description.tone)
         self.set_subtitle(self._run_line(summary))
         self._offer(description.actions, summary.standing)
         self._show_failure(description, summary)
@@ -304,7 +308,9 @@ class TrainPage(Page):
         if summary.standing == "failed":
             what, remedy = first_sentence(description.problem)
             if banner is None or banner.what != what:
-                self.banner("error", what, remedy, [(tr("Change the recipe"), lambda: self.go_to.emit("recipe"))])
+                cure = self._cure()
+                actions = [(cure[0], self._press_primary)] if cure else []
+                self.banner("error", what, remedy, [*actions, (tr("Copy details"), self._copy_details)])
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
@@ -319,19 +325,54 @@ class TrainPage(Page):
             resumes = "resume" in actions and not going
             self.primary.setVisible(resumes or status == "finished")
             self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))
-            self.primary.set_icon("next" if cure else "play" if resumes else "chat")
+            self.primary.set_icon(_CURE_ICONS.get(cure[1], "next") if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
         self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))
+        self.copy.setVisible(status in ("failed", "interrupted", "not responding"))
+        self.holder.setVisible(status == "queued" and bool(self._summary and self._summary.waits_for))
         self.fit_foot()
 
-    def _cure(self) -> tuple[str, str] | None:
-        """Return what has to come before anything else can be done with the run, as (text, key of the page)."""
-        ended = self._events.ended
-        if self._summary is None or ended is None:
+    def _cure(self) -> tuple[str, CureAction] | None:
+        """Return what has to come before the run can go on, as (text, action); None: it can."""
+        if self._summary is None:
             return None
-        if self._summary.standing == "finished" and not read_run_folder(self._summary.folder).trained:
-            return _ON_ONES_OWN
-        return _CURES.get(ended.exit_code) if self._summary.standing == "failed" else None
+        if self._summary.standing == "finished":
+            return None if read_run_folder(self._summary.folder).trained else _ON_ONES_OWN
+        cause = failure_cause(self._summary, self._events)
+        if cause is None or CURES[cause].action == "resume":
+            return None
+        return CURES[cause].text, CURES[cause].action
+
+    def _carry_out(self, action: CureAction) -> None:
+        if self._summary is None:
+            return
+        if action == "folder":
+            QDesktopServices.openUrl(QUrl.fromLocalFile(self._summary.folder))
+        elif action == "fit":
+            self._make_it_fit(self._summary)
+        else:
+            self.go_to.emit(action)
+
+    def _make_it_fit(self, summary: RunSummary) -> None:
+        """Open the run's recipe with smaller passes."""
+        try:
+            recipe = load_recipe(RunPaths(Path(summary.folder)).recipe)
+        except BurnishError as error:
+            self.banner("error", error.what, error.remedy)
+            return
+        self.bench.draft_copy(smaller_recipe(recipe), summary.state.name or summary.state.run)
+        self.go_to.emit("recipe")
+
+    def _show_holder(self) -> None:
+        """Show the run that this one waits for."""
+        if self._summary is not None and self._summary.waits_for:
+            self.bench.set_run(self._summary.waits_for)
+
+    def _copy_details(self) -> None:
+        """Copy what there is to know about the failure as one text."""
+        if self._summary is not None:
+            QGuiApplication.clipboard().setText(details_text(run_failure(self._summary, self._events)))
+            self.set_foot_note(tr("Copied."))
 
     def _action_button(self, action: RunAction) -> QPushButton:
         button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action), _ACTION_ICONS[action])
@@ -341,7 +382,7 @@ class TrainPage(Page):
     def _press_primary(self) -> None:
         cure = self._cure()
         if cure is not None:
-            self.go_to.emit(cure[1])
+            self._carry_out(cure[1])
         elif self._summary is not None and self._summary.standing == "finished":
             self.go_to.emit("try_out")
         else:
@@ -360,9 +401,6 @@ class TrainPage(Page):
 
         if action == "resume":
             self.client.send(ResumeRequest, run=run, on_result=done, on_failure=refused, owner=self)
-        elif action == "pause":  # a pause may last, and a process that holds its memory may be killed meanwhile
-            self.client.send(CommandRequest, run=run, command="checkpoint", on_failure=refused, owner=self)
-            self.client.send(CommandRequest, run=run, command="pause", on_result=done, on_failure=refused, owner=self)
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
@@ -382,6 +420,7 @@ class TrainPage(Page):
     def _draw(self) -> None:
         if self._summary is not None and self._beginning.isVisible():
             self.stages.show_stages(run_stages(self._events, time.time()))
+            self.stages.show_facts(run_facts(self._events))
         if not self._dirty or self._summary is None:
             return
         self._dirty = False
@@ -390,6 +429,7 @@ class TrainPage(Page):
         self.charts.setVisible(has_steps)
         if has_steps:
             self._beginning.hide()
+            self.set_filling(fills=False)
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"

@@ -76,6 +76,15 @@ class Preferences:
         self._settings.setValue("asks_on_close", "yes" if asks else "no")
 
     @property
+    def notifies(self) -> bool:
+        """Whether the system shows a notification when something ends while the window is not the active one."""
+        return str(self._settings.value("notifies", "yes")) != "no"
+
+    @notifies.setter
+    def notifies(self, notifies: bool) -> None:
+        self._settings.setValue("notifies", "yes" if notifies else "no")
+
+    @property
     def price_per_kwh(self) -> float:
         """The price of a kilowatt hour of electricity, in the person's currency; 0 if it was never set."""
         try:

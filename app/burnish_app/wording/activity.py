@@ -1,4 +1,4 @@
-"""Text about runs and exports that go on beside the page that is shown, in a line each. No Qt."""
+"""Text about runs, exports and duels that go on beside the page that is shown, in a line each. No Qt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.wording.numbers import percent
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.run.state import ObservedStatus
     from burnish_engine.contract.serve.replies import RunSummary
 
@@ -19,12 +20,12 @@ _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("P
 
 @dataclass(frozen=True)
 class Activity:
-    """A run or an export that goes on.
+    """A run, an export or a duel that goes on.
 
     Attributes:
         page: key of the page that shows it.
-        folder: folder of the run.
-        name: name of the run.
+        folder: folder of the run or duel.
+        name: name of the run, or of the duel's sides.
         what: what is being done, in a word.
         share: how far it is, 0 to 1.
     """
@@ -41,8 +42,8 @@ class Activity:
         return f"{percent(self.share)} - {self.name}"
 
 
-def activities_of(runs: Sequence[RunSummary]) -> list[Activity]:
-    """List the runs that go on or wait, and the exports that go on, newest first."""
+def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -> list[Activity]:
+    """List the runs that go on or wait, the exports and the duels that go on, newest first."""
     found = []
     for run in runs:
         name = run.state.name or Path(run.folder).name
@@ -51,4 +52,21 @@ def activities_of(runs: Sequence[RunSummary]) -> list[Activity]:
             found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0)))
         if run.export is not None and run.export.status == "running":
             found.append(Activity("export", run.folder, name, tr("Exporting"), min(max(run.export.share, 0.0), 1.0)))
+    for duel in duels:
+        if duel.status == "running":
+            found.append(Activity("duel", duel.folder, duel_name(duel), tr("Duel"), _duel_share(duel)))
     return found
+
+
+def duel_name(duel: DuelFacts) -> str:
+    """Return the names of a duel's sides."""
+    return tr(" against ").join(side.name for side in duel.sides)
+
+
+def _duel_share(duel: DuelFacts) -> float:
+    """Return the share of a duel's runs that are made, of the smallest number that it takes."""
+    current = duel.current
+    part = current.step / current.total_steps if current is not None and current.total_steps else 0.0
+    least, most = duel.runs
+    made = len(duel.made)
+    return min((made + part) / (least if made < least else most), 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
@@ -12,6 +14,17 @@ _PHASES = {
     "second look": tr("second look at a rate"),
 }
 _FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events")}
+
+
+def in_window(text: str) -> str:
+    """Return a sentence of the engine about duels without the words of the command line.
+
+    Args:
+        text: what happened or what to do, as the command line says it.
+    """
+    text = text.replace("add --anyway", tr("press Compare anyway"))
+    kept = [sentence for sentence in re.split(r"(?<=[.!?]) +", text) if "burnish " not in sentence]
+    return re.sub(r"--(?=[a-z])", "", " ".join(kept))
 
 
 def plan_text(duel: DuelFacts) -> str:

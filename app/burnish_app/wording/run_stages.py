@@ -6,30 +6,47 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import duration_text
-from burnish_engine.contract.run.events import Phase
+from burnish_app.wording.guard_text import CHECKS
+from burnish_app.wording.numbers import count_text, duration_text, percent
+from burnish_engine.contract.run.events import Phase, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.units import memory_size
 
 StageStatus = Literal["done", "now", "waiting"]
 _STAGES: dict[Phase, str] = {
-    "loading": tr("Load the model"),
+    "loading": tr("Open the model"),
     "preparing": tr("Prepare the data"),
+    "weights": tr("Load the model"),
     "checking": tr("Check on a few rows that it will learn"),
     "dry_run": tr("Try the longest pass"),
     "evaluating": tr("Read the held-out rows"),
     "sampling": tr("Ask the fixed prompts"),
     "training": tr("Make the first step"),
 }
+_COUNTS: dict[ProgressUnit, str] = {
+    "rows": tr("{done:,} of {total:,} rows"),
+    "pairs": tr("{done:,} of {total:,} pairs"),
+    "layers": tr("{done:,} of {total:,} layers"),
+    "prompts": tr("{done:,} of {total:,} prompts"),
+}
 _NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "sampling")
 
 
 @dataclass(frozen=True)
 class RunStage:
-    """One stage: its name, its status, and the time it took or takes, as text; empty before it."""
+    """One stage.
+
+    Attributes:
+        text: name of the stage.
+        status: whether it is done, goes on or is to come.
+        time: how far it is and the time it took or takes, as text; empty before it.
+        detail: what is being done in it, in a line; mostly empty.
+    """
 
     text: str
     status: StageStatus
     time: str = ""
+    detail: str = ""
 
 
 def run_stages(state: RunState, now: float) -> list[RunStage]:
@@ -50,7 +67,7 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     found = []
     for phase, text in _STAGES.items():
         if phase == current:
-            found.append(RunStage(text, "now", _far(state) + duration_text(times[phase])))
+            found.append(RunStage(text, "now", _far(state) + duration_text(times[phase]), _check_text(state)))
         elif phase in times:
             found.append(RunStage(text, "done", duration_text(times[phase])))
         elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
@@ -58,12 +75,43 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     return found
 
 
+def run_facts(state: RunState) -> list[tuple[str, str]]:
+    """List what is known of a run before its first step, as (name, value)."""
+    data, plan = state.data, state.plan
+    found = []
+    if data is not None:
+        rows = tr("{train:,} to learn from, {held_out:,} held out")
+        found.append((tr("Rows"), rows.format(train=data.train_rows, held_out=data.validation_rows)))
+        if data.truncated_rows or data.dropped_rows:
+            odd = tr("{cut:,} cut, {dropped:,} left out").format(cut=data.truncated_rows, dropped=data.dropped_rows)
+            found.append((tr("Of these"), odd))
+        learned = data.supervised_tokens / max(data.train_tokens, 1)
+        tokens = tr("{tokens}, {learned} of them learned")
+        found.append((tr("Tokens"), tokens.format(tokens=count_text(data.train_tokens), learned=percent(learned))))
+        found.append((tr("Passes"), tr("{fill} full").format(fill=percent(data.fill))))
+    if state.total_steps:
+        found.append((tr("Steps"), f"{state.total_steps:,}"))
+    if plan is not None and (seconds := plan.total_seconds or plan.seconds) > 0:
+        found.append((tr("Predicted"), f"{memory_size(plan.memory_bytes)}, {duration_text(seconds)}"))
+    return found
+
+
+def progress_text(progress: PhaseProgress) -> str:
+    """Return how far a phase is, such as "12 of 40 rows"; of checks, the number of the one that is made."""
+    done, total = progress.done, max(progress.done, progress.total)
+    if progress.unit == "checks":
+        return tr("check {number} of {total}").format(number=min(done + 1, total), total=total)
+    return _COUNTS[progress.unit].format(done=done, total=total)
+
+
 def _far(state: RunState) -> str:
-    """Return how many rows of the stage are done, with what separates it from the time; empty where not known."""
-    if state.progress is None:
-        return ""
-    done, total = state.progress.done, state.progress.total
-    return tr("{done:,} of {total:,} rows  ·  ").format(done=done, total=max(done, total))
+    """Return how far the stage is, with what separates it from the time; empty where not known."""
+    return f"{progress_text(state.progress)}  ·  " if state.progress else ""
+
+
+def _check_text(state: RunState) -> str:
+    """Return what the check that is being made shows; empty where none is."""
+    return CHECKS.get(state.progress.what, "") if state.progress and state.progress.unit == "checks" else ""
 
 
 def _before(phase: Phase, other: Phase) -> bool:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
+from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.run.process_end import death_text
+from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -21,8 +23,9 @@ Tone = Literal["plain", "live", "success", "warning", "error"]
 
 _PHASE_TEXT = {
     "": tr("Starting"),
-    "loading": tr("Loading the model"),
+    "loading": tr("Opening the model"),
     "preparing": tr("Preparing the data"),
+    "weights": tr("Loading the model"),
     "checking": tr("Checking that it will learn"),
     "dry_run": tr("Trying the longest pass"),
     "training": tr("Training"),
@@ -131,11 +134,31 @@ def plan_text(events: RunState) -> str:
     if events.peak_bytes:
         memory += tr(", measured {peak_bytes}").format(peak_bytes=memory_size(events.peak_bytes))
     text = [memory]
-    if plan.seconds > 0:
+    seconds = plan.total_seconds or plan.seconds
+    if seconds > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
-        time = tr("Time of the steps: predicted {seconds}").format(seconds=duration_text(plan.seconds))
+        time = tr("Time: predicted {seconds}").format(seconds=duration_text(seconds))
         text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
     return "   ·   ".join(text)
+
+
+def time_left(events: RunState, now: float) -> float | None:
+    """Return the predicted time to the end of a run that goes on, seconds; None where it is not known.
+
+    Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then.
+
+    Args:
+        events: state folded from the run's events so far.
+        now: current time, seconds since the epoch.
+    """
+    if events.last_step is not None:
+        predicted, since = events.last_step.eta_s, events.last_step.t
+    elif events.plan is not None and (seconds := events.plan.total_seconds or events.plan.seconds) > 0:
+        predicted, since = seconds, events.plan.t
+    else:
+        return None
+    passed = 0.0 if events.phase == "paused" else max(now - since, 0.0)
+    return max(predicted - passed, 0.0) if math.isfinite(predicted) else None
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
@@ -147,7 +170,8 @@ def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState)
             if summary.waits_for
             else tr("Waiting for its turn")
         )
-    return RUN_STATUS_TEXT[run_status]
+    cause = failure_cause(summary, events)
+    return CURES[cause].title if cause is not None else RUN_STATUS_TEXT[run_status]
 
 
 def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
@@ -158,19 +182,19 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "queued":
             text = tr("The device is busy. This run starts by itself as soon as it is free.")
         case "running":
-            text = (
-                events.phase_detail
-                or _progress_text(events)
-                or ("" if events.step else tr("Charts appear with the first step."))
-            )
+            text = events.phase_detail or _progress_text(events)
         case "paused":
             text = tr("It holds its memory and goes on where it is.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
-        case "stopped" | "suspended" | "failed":
+        case "stopped" | "suspended":
             text = _saved_step_text(events)
+        case "failed":
+            text = f"{_advice(summary, events)} {_saved_step_text(events)}".strip()
         case "interrupted":
-            died = " ".join(death_text(summary.process_end)) if summary.process_end else _GONE
+            end = summary.process_end
+            advice = _advice(summary, events)
+            died = _GONE if end is None else f"{end_text(end)} {advice}" if advice else " ".join(death_text(end))
             text = f"{died} {_saved_step_text(events)}"
         case "not responding":
             text = tr(
@@ -179,11 +203,16 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
     return text
 
 
+def _advice(summary: RunSummary, events: RunState) -> str:
+    cause = failure_cause(summary, events)
+    return CURES[cause].advice if cause is not None else ""
+
+
 def _progress_text(events: RunState) -> str:
     """Return how far an evaluation between steps is; before the first step the stages say it."""
     if events.progress is None or not events.step:
         return ""
-    return tr("{done:,} of {total:,} rows").format(done=events.progress.done, total=events.progress.total)
+    return progress_text(events.progress)
 
 
 def _message(summary: RunSummary, events: RunState) -> str:

@@ -91,6 +91,15 @@ def inspect_data(recipe: Recipe) -> DatasetFacts:
         return inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
 
 
+def _beside(result: RunPlan) -> str:
+    """Say how much of the time is for other things than steps."""
+    others = [part for part in result.times if part.name != "steps"]
+    seconds = sum(part.seconds for part in others)
+    if not others:
+        return "; loading and evaluation come on top"
+    return f"; {duration(seconds)} of it for {', '.join(part.name for part in others)}; loading comes on top"
+
+
 def show_plan(result: RunPlan, unread: str = "") -> None:
     """Print a plan.
 
@@ -118,7 +127,7 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if result.seconds is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")
-        table.add_row("training time", duration(result.seconds), f"{work}; loading and evaluation come on top")
+        table.add_row("training time", duration(result.total_seconds or result.seconds), f"{work}{_beside(result)}")
     elif unread:
         table.add_row("training time", "unknown", "the data was not read")
     out.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import cast
 
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.text import Text
@@ -27,14 +28,17 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.fold import RunState, fold
 from burnish_engine.contract.units import memory_size
+from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
     "loading": "opening the model",
-    "preparing": "reading the data and loading the model",
+    "preparing": "reading the data",
+    "weights": "loading the model",
     "checking": "checking that it will learn",
     "dry_run": "dry run of the longest pass",
     "training": "training",
     "evaluating": "evaluating",
+    "sampling": "answering the fixed prompts",
     "saving": "saving",
     "paused": "paused",
 }
@@ -79,14 +83,16 @@ class RunProgress:
 
     def show(self, event: Event) -> None:
         """Show one event."""
-        self._run = fold(self._run, event)
+        before, self._run = self._run, fold(self._run, event)
+        if isinstance(event, PhaseChanged | StepDone):
+            self._tick_off(before, event)
         if isinstance(event, StepDone):
             self._step(event)
             return
         if isinstance(event, PhaseChanged):
             self._change_phase(event.phase)
         if isinstance(event, PhaseProgress):
-            self._bar.update(self._bar_task(), detail=f"{event.done:,} of {event.total:,} rows")
+            self._bar.update(self._bar_task(), detail=progress_text(event))
         line = _line(event)
         if line:
             self._bar.console.print(line)
@@ -128,6 +134,15 @@ class RunProgress:
         elif phase != "training" and not out.is_terminal:
             out.print(f"{description}...")
 
+    def _tick_off(self, before: RunState, event: PhaseChanged | StepDone) -> None:
+        """Print the stage before the first step that this event ends, with its time."""
+        if not before.beginnings or before.last_step is not None:
+            return  # the first stage begins, or there was a step already
+        last = before.beginnings[-1]
+        done = "the first step" if last.phase == "training" else _PHASES[last.phase]
+        sign = "✓ " if "utf" in out.encoding else ""
+        self._bar.console.print(styled("[dim]{}{}: {}[/]", sign, done, duration(max(event.t - last.t, 0.0))))
+
     def _step(self, event: StepDone) -> None:
         pairs = "" if event.accuracy is None else f"preferred {event.accuracy:.0%}  "
         detail = (
@@ -136,9 +151,17 @@ class RunProgress:
         )
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
         now = time.monotonic()
-        if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.eta_s == 0):
+        if not out.is_terminal and (now - self._line_said >= _LINE_EVERY_S or event.step == self._run.total_steps):
             self._line_said = now
             out.print(f"step {event.step}  {detail}")
+
+
+def progress_text(event: PhaseProgress) -> str:
+    """Describe how far a phase is; of checks, which one is being made."""
+    if event.unit == "checks":
+        check = CHECKS.get(cast("Check", event.what), event.what)
+        return f"check {event.done + 1} of {event.total}: {check}"
+    return f"{event.done:,} of {event.total:,} {event.unit}"
 
 
 def memory_text(run: RunState) -> str:
@@ -163,7 +186,8 @@ def _line(event: Event) -> str | Text:
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
         case PlanMade():
-            time_words = f", {duration(event.seconds)} of training" if event.seconds else ""
+            seconds = event.total_seconds or event.seconds
+            time_words = f", {duration(seconds)} of training" if seconds else ""
             free = memory_size(event.memory_free_bytes)
             return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():

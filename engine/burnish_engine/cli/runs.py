@@ -120,7 +120,7 @@ def stop(
 
 @app.command()
 def pause(run: RunArgument) -> int:
-    """Hold a run, keeping its memory."""
+    """Save a run and hold it, keeping its memory."""
     return _command(run, "pause")
 
 

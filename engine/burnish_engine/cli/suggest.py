@@ -118,7 +118,7 @@ def _show(result: Suggestion, recipe_file: Path | None) -> None:
 
 
 def _summary(plan: RunPlan) -> Text:
-    time = f", about {duration(plan.seconds)}" if plan.seconds is not None else ""
+    time = f", about {duration(plan.total_seconds)}" if plan.total_seconds is not None else ""
     steps = f" in {plan.steps:,} steps" if plan.steps else ""
     fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
     memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"

@@ -117,11 +117,12 @@ def train_run(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
     """
     from burnish_engine.models.device.device import choose_device, lease_name
     from burnish_engine.runs.jobs import lease
+    from burnish_engine.runs.jobs.keeper import watched
     from burnish_engine.train.run import run_training
 
     if not force:
         lease.start_waiting()  # runs that have waited longer go first
-    with RunProgress() as progress:
+    with watched(paths.process_end, paths.stderr_log), RunProgress() as progress:
         try:
             outcome = run_training(
                 paths, listener=progress.show, stopping=progress.stopping, force=force, anyway=anyway

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     FIDELITY = 14
     NO_SPACE = 15
     LEASED = 16
+    DRIVER = 17
     STOPPED = 20
 
 
@@ -37,6 +38,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.FIDELITY: "the fidelity gate refused the file",
     ExitCode.NO_SPACE: "no space, or a file could not be written",
     ExitCode.LEASED: "the device is leased to another run",
+    ExitCode.DRIVER: "the GPU or its driver failed",
     ExitCode.STOPPED: "stopped by the user",
 }
 
@@ -106,6 +108,12 @@ class LeasedError(BurnishError):
     """Another run holds the device."""
 
     exit_code = ExitCode.LEASED
+
+
+class DriverError(BurnishError):
+    """The GPU or its driver failed while it worked."""
+
+    exit_code = ExitCode.DRIVER
 
 
 class StoppedError(BurnishError):

@@ -214,6 +214,11 @@ class RunPaths:
         return self.export / "job.cancel"
 
     @property
+    def export_end(self) -> Path:
+        """Record of how the process of the newest export ended, written by its parent."""
+        return self.export / "process_end.json"
+
+    @property
     def export_log(self) -> Path:
         """Output of a detached export."""
         return self.export / "job.log"

@@ -95,7 +95,7 @@ def forecast_recipes(
         )
     plans = [_planned(recipe, progress) for recipe in recipes]
     sides = [
-        Side(letter=_LETTERS[place], name=name, file=file, rate=recipe.train.learning_rate, run_s=made.seconds)
+        Side(letter=_LETTERS[place], name=name, file=file, rate=recipe.train.learning_rate, run_s=made.total_seconds)
         for place, (name, file, recipe, made) in enumerate(zip(names, files, recipes, plans, strict=True))
     ]
     meter = meter_for(recipes[0].devices)

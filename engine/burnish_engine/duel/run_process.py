@@ -16,6 +16,7 @@ from pathlib import Path
 from burnish_engine.contract.errors import BurnishError, ExitCode, SetupError, StoppedError
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.process_end import end_text
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.runs.jobs import actions, lease
 from burnish_engine.runs.process import is_alive, start_detached
@@ -23,7 +24,7 @@ from burnish_engine.runs.store import read_state, summarize
 
 POLL_S, _QUEUE_POLL_S = 0.1, 1.0
 _LOG_LINES = 5
-_BEFORE_STEPS = ("", "loading", "preparing", "checking", "dry_run")
+_BEFORE_STEPS = ("", "loading", "preparing", "weights", "checking", "dry_run")
 """Phases in which a run does not read commands yet, and has nothing to save."""
 
 StatusListener = Callable[[RunStateFile, ObservedStatus], None]
@@ -72,7 +73,7 @@ def _stop(paths: RunPaths, pid: int | None) -> None:
             _kill(owner, signal.SIGTERM)
         _wait_for_end(paths, pid)
     except KeyboardInterrupt:
-        for owner in {read_state(paths).pid if paths.state.is_file() else None, pid} - {None}:
+        for owner in {read_state(paths).pid if paths.state.is_file() else None, pid, *_children(pid)} - {None}:
             _kill(int(owner or 0), getattr(signal, "SIGKILL", signal.SIGTERM))
         raise
     except BurnishError:
@@ -94,7 +95,7 @@ def _begin(paths: RunPaths, recipe: Path, log: Path) -> int | None:
     else:
         command = ["train", str(recipe), "--run-dir", str(paths.root), "--keep-refused"]
     try:
-        return start_detached([*command, "--queue"], log, log)
+        return start_detached([*command, "--queue"], log, log, paths.process_end)
     except OSError as error:
         raise cannot_write(log, error) from error
 
@@ -139,6 +140,16 @@ def _reaped(pid: int) -> bool:
         return True
 
 
+def _children(pid: int | None) -> list[int]:
+    """List the children of a process that we started: it is only the keeper of the run's own."""
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children()] if pid is not None else []
+    except psutil.Error:
+        return []
+
+
 def _kill(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -162,6 +173,8 @@ def _refuse_failure(paths: RunPaths, log: Path) -> None:
     error = next(
         (kind for kind in BurnishError.__subclasses__() if kind.exit_code == state.exit_code and state.message), None
     )
+    if error is None and (end := summarize(paths).process_end) is not None:
+        raise SetupError(f"The run {name} of this duel was interrupted. {end_text(end)}", f"Its log is {log}.")
     if error is None:
         raise SetupError(
             f"The run {name} of this duel ended without a word ({state.message or _log_tail(log)}).",

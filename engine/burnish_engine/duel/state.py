@@ -10,6 +10,7 @@ logs/          what the runs' processes printed
 owner.json     the process that carries the duel out
 stop           a file whose presence asks that process to stop
 duel.log       what a process that a window started printed
+process_end.json  how that process ended, written by its parent
 ```
 """
 
@@ -113,6 +114,11 @@ class DuelFolder:
     def output(self) -> Path:
         """Path of the output of a process without a terminal."""
         return self.root / "duel.log"
+
+    @property
+    def end(self) -> Path:
+        """Path of the record of how the process ended, written by its parent."""
+        return self.root / "process_end.json"
 
     def recipe(self, side: Side) -> Path:
         """Path of a side's recipe."""

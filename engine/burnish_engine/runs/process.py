@@ -68,6 +68,8 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path |
     """
     # -P, as wherever we start one: a json.py in the person's working folder must not be imported.
     python = [sys.executable, "-P", "-m"]
+    if os.name != "nt":  # a crash writes its stack to the log; on Windows errors that libraries handle would too
+        python[2:2] = ["-X", "faulthandler"]
     command = [*python, "burnish_engine.cli.main", *arguments]
     if end is not None:
         command = [*python, "burnish_engine.runs.jobs.keeper", str(end), *command]

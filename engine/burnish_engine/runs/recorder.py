@@ -10,7 +10,16 @@ from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import Event, Phase, PhaseChanged, PhaseProgress, PlanMade, RunEnded, Warned
+from burnish_engine.contract.run.events import (
+    Event,
+    Phase,
+    PhaseChanged,
+    PhaseProgress,
+    PlanMade,
+    ProgressUnit,
+    RunEnded,
+    Warned,
+)
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import read_state, write_state
@@ -34,6 +43,7 @@ class Recorder:
     def __init__(self, paths: RunPaths, listener: Listener | None = None) -> None:
         self._paths = paths
         self._listener = listener
+        self._observers: list[Listener] = []
         self.plan: PlanMade | None = None
         self._told = time.monotonic()
         self._lock = threading.Lock()
@@ -58,7 +68,14 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
-        self._notify(self._events.write(event))
+        written = self._events.write(event)
+        for observe in self._observers:
+            observe(written)
+        self._notify(written)
+
+    def observe(self, observer: Listener) -> None:
+        """Call a function of the run itself with every event from here on, before the listener."""
+        self._observers.append(observer)
 
     def phase(self, phase: Phase, detail: str = "") -> None:
         """Record the current phase of the run."""
@@ -66,11 +83,15 @@ class Recorder:
         self.emit(PhaseChanged(phase=phase, detail=detail))
         self.update(phase=phase)
 
-    def progress(self, done: int, total: int) -> None:
-        """Record how many rows of the phase are done, once a second at most: a short phase says nothing."""
+    def progress(self, done: int, total: int, unit: ProgressUnit = "rows") -> None:
+        """Record how far the phase is, once a second at most: a short phase says nothing."""
         if time.monotonic() - self._told >= PROGRESS_S:
             self._told = time.monotonic()
-            self.emit(PhaseProgress(done=done, total=total))
+            self.emit(PhaseProgress(done=done, total=total, unit=unit))
+
+    def check(self, done: int, total: int, name: str) -> None:
+        """Record that a check of the guard begins, each at once: any of them may be the long one."""
+        self.emit(PhaseProgress(done=done, total=total, unit="checks", what=name))
 
     def warn(self, code: str, message: str) -> None:
         """Record a warning for the person."""

@@ -36,11 +36,21 @@ class StoredRun:
         """End of an interrupted run's process; None where nobody saw it."""
         if self.status != "interrupted":
             return None
-        try:
-            end = ProcessEnd.model_validate_json(read_with_retry(self.paths.process_end))
-        except (OSError, ValidationError, UnicodeDecodeError):
-            return None
-        return end if end.t >= self.state.heartbeat else None  # else it is of an earlier process
+        return read_process_end(self.paths.process_end, since=self.state.heartbeat)
+
+
+def read_process_end(file: Path, *, since: float) -> ProcessEnd | None:
+    """Read how a process ended; None where nobody saw it, or only that of an earlier one.
+
+    Args:
+        file: record of the end.
+        since: moment at which the process lived, seconds since the epoch.
+    """
+    try:
+        end = ProcessEnd.model_validate_json(read_with_retry(file))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None
+    return end if end.t >= since else None
 
 
 def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:

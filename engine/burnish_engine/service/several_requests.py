@@ -121,7 +121,7 @@ def _start_process(root: Path) -> None:
     output = DuelFolder(root).output
     try:
         output.unlink(missing_ok=True)
-        pid = start_detached(["duel", "--resume", str(root)], output, output)
+        pid = start_detached(["duel", "--resume", str(root)], output, output, DuelFolder(root).end)
     except OSError as error:
         raise cannot_write(output, error) from error
     with suppress(psutil.NoSuchProcess):  # until the process writes the same itself

@@ -52,6 +52,7 @@ class EngineLoader:
         Raises:
             UsageError: Data or recipe differ from the checkpoint's.
         """
+        self.recorder.phase("weights")
         position = checkpoints.read_position(checkpoint) if checkpoint else None
         record = read_record(position)
         record.rollback = rollback or record.rollback
@@ -83,6 +84,7 @@ class EngineLoader:
             device=setup.device,
             name=position.engine if position else None,
             layout=position.layout if position else None,
+            progress=lambda done, total: self.recorder.progress(done, total, "layers"),
         )
 
     def _restore(self, engine: Engine, checkpoint: Path, position: checkpoints.Position) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.paths import user_cache_dir
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.guard.choose_probe import probe_for
@@ -45,10 +47,17 @@ def provide_reference(setup: RunSetup, engine: RecoveringEngine, recorder: Recor
     found = _read(path, counts)
     if found is None:
         recorder.phase("preparing", "log-probabilities of the reference")
-        train, held_out = (
-            engine.log_probs(documents, budget, adapter=False) for documents in (inputs.data.train, inputs.held_out)
-        )
-        found = (train, held_out)
+        total = sum(counts)
+
+        def log_probs(documents: Sequence[Document], before: int) -> _Floats:
+            return engine.log_probs(
+                documents,
+                budget,
+                adapter=False,
+                progress=lambda done: recorder.progress(before + done, total, "pairs"),
+            )
+
+        found = (log_probs(inputs.data.train, 0), log_probs(inputs.held_out, counts[0]))
         if all(np.isfinite(part).all() for part in found):  # else the guard says why
             _write(path, found)
     inputs.stream.reference, inputs.stream.held_out_reference = found

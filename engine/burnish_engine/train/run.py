@@ -12,12 +12,12 @@ from typing import Literal
 
 import torch
 
-from burnish_engine.contract.errors import BurnishError, DoesNotFitError, ExitCode
+from burnish_engine.contract.errors import BurnishError, DoesNotFitError, DriverError, ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import RunEnded
 from burnish_engine.hardware.host.awake import kept_awake
-from burnish_engine.models.device.device import choose_device, is_out_of_memory, lease_name
+from burnish_engine.models.device.device import choose_device, is_driver_error, is_out_of_memory, lease_name
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.recorder import Listener, Recorder
@@ -31,6 +31,7 @@ from burnish_engine.train.session import Session
 
 HowEnded = Literal["finished", "stopped", "suspended", "failed"]
 _Open = Callable[[RunPaths, Recipe, Recorder, Tally], Session]
+_LONGEST_CAUSE = 200
 _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
 
@@ -127,6 +128,8 @@ def _run_and_record(
         _log_traceback(paths)
         if is_out_of_memory(error):
             return end("failed", ExitCode.DOES_NOT_FIT, str(_does_not_fit(recipe, tally.step, error)))
+        if is_driver_error(error):
+            return end("failed", ExitCode.DRIVER, str(_driver_failed(tally.step, error)))
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:
@@ -154,6 +157,14 @@ def _does_not_fit(recipe: Recipe, step: int, error: BaseException) -> DoesNotFit
         f"Out of memory at step {step} with {tokens} tokens a pass ({short_message(error)}), and there is no "
         "smaller plan left.",
         "Lower train.micro_batch_tokens (and data.max_length); then start again.",
+    )
+
+
+def _driver_failed(step: int, error: BaseException) -> DriverError:
+    first = str(error).splitlines()[0][:_LONGEST_CAUSE].rstrip(".")
+    return DriverError(
+        f"The GPU or its driver failed at step {step} ({first}).",
+        "Resume the run. If it happens again, restart the machine, run `burnish doctor`, and take back overclocking.",
     )
 
 

@@ -104,12 +104,12 @@ class Session:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
-        progress = StepRecorder(recorder, setup.inputs, setup.measure, device)
+        progress = StepRecorder(recorder, setup.inputs, setup.measure, device, setup.time_left)
         loader = EngineLoader(setup, recorder, tally, progress)
         engine, record = loader.load(setup.resume, setup.plan)
         provide_reference(setup, engine, recorder)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
-        guard = Guard(_guard_inputs(setup), _report_to(recorder, card))
+        guard = Guard(_guard_inputs(setup), _report_to(recorder, card), recorder.check)
         early = EarlyStopping(recipe.evaluation, paths.checkpoints)
         guard.restore(record)
         early.best = record.best
@@ -349,7 +349,7 @@ def _report_to(recorder: Recorder, card: CardKeeper) -> Report:
 
     def report(event: GuardReported, verdict: CardGuard) -> None:
         recorder.emit(event)
-        recorder.update(verdict=verdict.sentence)
+        recorder.update(verdict=verdict.sentence, suspicious=verdict.verdict != "training")
         card.guarded(verdict)
 
     return report

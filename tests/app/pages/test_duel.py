@@ -3,12 +3,14 @@
 import pytest
 from app.scenes import summary
 from app.several_scenes import a_duel, duel_runs, verdicts
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.widgets.duel.interval_plot import IntervalPlot
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.runs.store import create_run
 
 
@@ -206,3 +208,34 @@ def test_a_failure_to_start_is_said(qtbot, page, answers):
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert not page.shown_banner.findChildren(QPushButton)[:-1]
     assert page.primary.isEnabled()
+
+
+def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
+    page.plan.show_failure("A and B differ in train.epochs.", "Make them equal, or add --anyway: the report says so.")
+    assert page.plan.unfair.isVisible()
+    assert "--" not in page.plan.problem.text()
+    assert "Compare anyway" in page.plan.problem.text()
+    page.failed(Failure(id="x", what="It holds something.", remedy="Go on: burnish duel --resume /x", exit_code=2))
+    assert page.shown_banner.what == "It holds something."
+    assert "burnish" not in page.shown_banner.accessibleName()
+
+
+def test_a_running_duel_goes_on_in_the_sidebar_and_a_press_shows_it(qtbot, window, answers):
+    window._runs_poller.stop()
+    answers.result("duels", duels=[a_duel("running", folder="/duels/1"), a_duel("finished", folder="/duels/2")])
+    window.go_to("runs")
+    window.page("duel")
+    window._runs_updated([])
+    button = window.sidebar._activities[0]
+    qtbot.waitUntil(button.isVisible)
+    assert button.activity.page == "duel"
+    assert button.activity.title in window.windowTitle()
+    button.click()
+    qtbot.waitUntil(lambda: window.shown_key == "duel")
+    assert window.page("duel").duel.folder == "/duels/1"
+
+
+def test_a_stopped_duel_can_be_reported(page):
+    page._show_duels([a_duel("stopped", folder="/duels/1", message="The disk is full.")], choose="/duels/1")
+    page.copy.click()
+    assert "The disk is full." in QGuiApplication.clipboard().text()

@@ -181,3 +181,16 @@ def test_a_run_of_the_table_is_opened_by_the_keyboard(qtbot, window, page, answe
     folder = page.results.selection[0].run.folder
     qtbot.keyClick(page.results.table, Qt.Key.Key_Return)
     assert window.bench.run == folder
+
+
+def test_runs_that_are_queued_are_not_queued_a_second_time(qtbot, page, answers):
+    qtbot.waitUntil(page.primary.isEnabled)
+    answers.result("start_sweep", sweeps=[a_sweep(user_data_dir() / "runs", ended=0)[0]])
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.results is not None)
+    assert not page.primary.isEnabled()
+    page.start()
+    assert len(answers.asked("start_sweep")) == 1
+    row = page.settings.rows[0]
+    row.values.setText("0.0005, 0.0007")
+    qtbot.waitUntil(page.primary.isEnabled)

@@ -6,15 +6,20 @@ import pytest
 from app.handler_budget import assert_within_budget
 from app.scenes import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
+from burnish_app.wording.causes import CURES
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import BestKept, CommandDone, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 
 from support.hardware import recorded
@@ -95,7 +100,7 @@ def test_a_training_run_shows_its_figures_and_charts(qtbot, page, follow):
     qtbot.waitUntil(lambda: page.figures.step.text == "240")
     assert page.figures.headline.text() == "Training"
     assert page.figures.held_out.text == "1.407"
-    assert page.figures.left.text == "40 s"
+    assert page.figures.left.isVisible()
     assert page.charts.isVisible()
     qtbot.waitUntil(lambda: page.charts.loss.legend("held_out").text() == "held out 1.407")
     assert page.status == "busy"
@@ -122,9 +127,9 @@ def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     for action in ("pause", "checkpoint", "suspend", "stop"):
         qtbot.waitUntil(page._buttons[action].isEnabled)
         page._buttons[action].click()
-    qtbot.waitUntil(lambda: len(answers.asked("command")) == 5)
+    qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
     asked = answers.asked("command")
-    assert [request["command"] for request in asked] == ["checkpoint", "pause", "checkpoint", "suspend", "stop"]
+    assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
     assert {request["run"] for request in asked} == {run.folder}
 
 
@@ -145,6 +150,54 @@ def test_a_run_that_would_fail_again_leads_to_what_has_to_change(qtbot, window, 
     assert page.primary.text() != "Resume"
     page.primary.click()
     qtbot.waitUntil(lambda: window.shown_key == "model")
+
+
+def fail(follow, code, message="It failed. Do something."):
+    ended = RunEnded(outcome="failed", exit_code=code, step=5, message=message)
+    return follow(summary("failed", 5, message=message, exit_code=code), numbered([*events(5), ended]))
+
+
+def test_a_run_that_ran_out_of_memory_is_made_to_fit_by_one_click(qtbot, window, page, follow):
+    run = fail(follow, 10)
+    before = Recipe(name="tight")
+    (run_folder(run) / "recipe.toml").write_text(dump_recipe(before), encoding="utf-8")
+    assert page.figures.headline.text() == CURES["memory"].title
+    page.primary.click()
+    qtbot.waitUntil(lambda: window.shown_key == "recipe")
+    train = window.bench.recipe.train
+    assert train.micro_batch_tokens < before.train.micro_batch_tokens
+    assert train.micro_batch_tokens * train.accumulation == before.train.micro_batch_tokens * before.train.accumulation
+
+
+def test_a_full_disk_leads_to_its_folder_and_the_run_can_be_resumed_beside(qtbot, page, follow, answers, monkeypatch):
+    opened = []
+    monkeypatch.setattr("burnish_app.pages.train.QDesktopServices.openUrl", opened.append)
+    run = fail(follow, 15)
+    page.primary.click()
+    assert [url.toLocalFile() for url in opened] == [run.folder]
+    assert buttons(page) == {"resume"}
+    page._buttons["resume"].click()
+    qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
+
+
+@pytest.mark.parametrize(("exit_status", "cause"), [(-9, "killed"), (-11, "crash")])
+def test_a_process_that_died_is_named_and_resumed(page, follow, exit_status, cause):
+    run = summary("interrupted").model_copy(update={"process_end": ProcessEnd(exit_status=exit_status, t=1.0)})
+    follow(run, events(240))
+    assert page.figures.headline.text() == CURES[cause].title
+    assert (page.primary.text(), buttons(page)) == ("Resume", set())
+
+
+def test_the_details_of_a_failure_are_copied_as_one_text(page, follow):
+    run = fail(follow, 15, "There is no space left. Free some.")
+    RunPaths(run_folder(run)).stderr_log.write_text("the very last line\n", encoding="utf-8")
+    assert page.copy.isVisible()
+    page.copy.click()
+    text = QGuiApplication.clipboard().text()
+    for part in ("no space left", "15", "4090", "recipe.toml", "the very last line"):
+        assert part in text
+    follow(*TRAIN_SCENES["training"])
+    assert not page.copy.isVisible()
 
 
 def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):

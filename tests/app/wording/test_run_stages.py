@@ -1,11 +1,14 @@
 """The stages before the first step: what is done, what goes on and for how long, what is to come."""
 
 import random
+from typing import get_args
 
+import pytest
 from app.scenes import a_step, numbered
 
-from burnish_app.wording.run_stages import run_stages
-from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
+from burnish_app.wording.guard_text import CHECKS
+from burnish_app.wording.run_stages import progress_text, run_stages
+from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState, fold_all
 
 
@@ -33,6 +36,22 @@ def test_the_running_stage_says_how_far_it_is_and_the_next_one_begins_anew():
     assert "12 of 40" in now[0].time
     later = fold_all(far, [PhaseChanged(phase="sampling", seq=99, t=121.0)])
     assert not any("12 of 40" in stage.time for stage in run_stages(later, now=122.0))
+
+
+def test_a_check_is_named_and_counted_from_one():
+    state = begun("loading", "preparing", "weights", "checking")
+    far = fold_all(state, [PhaseProgress(done=8, total=14, unit="checks", what="leak", seq=98, t=131.0)])
+    (now,) = [stage for stage in run_stages(far, now=132.0) if stage.status == "now"]
+    assert "9 of 14" in now.time
+    assert now.detail == CHECKS["leak"]
+    unknown = fold_all(far, [PhaseProgress(done=9, total=14, unit="checks", what="of a newer version", seq=99)])
+    assert not any(stage.detail for stage in run_stages(unknown, now=132.0))
+
+
+@pytest.mark.parametrize("unit", get_args(ProgressUnit))
+def test_every_unit_has_its_words(unit):
+    assert "3" in progress_text(PhaseProgress(done=2 if unit == "checks" else 3, total=40, unit=unit))
+    assert "40" in progress_text(PhaseProgress(done=3, total=40, unit=unit))
 
 
 def test_stages_that_only_some_runs_have_appear_when_they_come():

@@ -3,10 +3,10 @@
 from typing import get_args
 
 import pytest
-from app.scenes import FAILED, FINISHED, TRAIN_SCENES, events, summary
+from app.scenes import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
 
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, plan_text
-from burnish_engine.contract.run.events import RunMeasurement
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, plan_text, time_left
+from burnish_engine.contract.run.events import PhaseChanged, PlanMade, RunMeasurement, StepDone
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.state import ObservedStatus
 
@@ -31,14 +31,29 @@ def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
     assert told.status == "attention"
 
 
+def test_the_time_left_is_the_plans_until_steps_say_better_and_falls_meanwhile():
+    begun = [event for event in events(0) if not isinstance(event, StepDone)]
+    plan = next(event for event in begun if isinstance(event, PlanMade))
+    before = fold_all(RunState(), begun)
+    assert time_left(RunState(), NOW) is None
+    assert time_left(before, plan.t) == plan.seconds
+    assert time_left(before, plan.t + 10) == plan.seconds - 10
+    whole = plan.model_copy(update={"total_seconds": 200.0, "seq": before.seq + 1})
+    assert time_left(fold_all(before, [whole]), plan.t + 10) == 190
+    assert time_left(before, plan.t + 10_000) == 0
+    later = fold_all(RunState(), events(40))
+    assert time_left(later, later.last_step.t + 3) == later.last_step.eta_s - 3
+    held = fold_all(RunState(), events(40, phase="paused"))
+    held = fold_all(held, [PhaseChanged(phase="paused", seq=held.seq + 1)])
+    assert time_left(held, held.last_step.t + 3) == held.last_step.eta_s
+
+
 def test_what_was_predicted_stands_beside_what_was_measured():
     before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
     assert plan_text(RunState()) == ""
-    assert (
-        plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time of the steps: predicted 65 s"
-    )
+    assert plan_text(fold_all(RunState(), before)) == "Memory: predicted 5.9 GiB   ·   Time: predicted 65 s"
     assert "predicted 5.9 GiB, measured 6.1 GiB" in plan_text(fold_all(RunState(), during))
-    assert "Time of the steps: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
+    assert "Time: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
 
 
 def test_the_whole_process_is_what_counts_as_measured():

@@ -8,8 +8,10 @@ import pytest
 from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.duel import run_process
 from burnish_engine.runs.jobs import actions, lease
+from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import create_run, read_state, write_state
 
 from support.runs import tiny_recipe
@@ -85,6 +87,28 @@ def test_a_failure_has_the_runs_own_kind_and_words(run, code, kind):
     with pytest.raises(Exception, match="Row 3 is odd" if code else "last words") as raised:
         run_process._refuse_failure(paths, log)
     assert type(raised.value).__name__ == kind
+
+
+def test_a_run_that_was_killed_is_told_with_its_cause(run):
+    paths, _, log = run
+    create_run(tiny_recipe(paths.root.parent), paths.root)
+    pid, created = own_identity()
+    gone = {"status": "running", "pid": pid, "process_created": created - 100, "heartbeat": 1000.0}
+    write_state(paths, read_state(paths).model_copy(update=gone))
+    paths.process_end.write_text(ProcessEnd(exit_status=-9, memory_kills=1, t=1001.0).model_dump_json())
+    with pytest.raises(SetupError, match=r"interrupted.*memory was full"):
+        run_process._refuse_failure(paths, log)
+
+
+@pytest.mark.slow
+def test_the_end_of_its_process_is_recorded(run):
+    paths, recipe, log = run
+    run_process.run_one(paths, recipe, log, nobody)
+    until = time.monotonic() + 60  # the record follows the end
+    while "exit_status" not in paths.process_end.read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert ProcessEnd.model_validate_json(paths.process_end.read_bytes()).exit_status == 0
 
 
 def test_a_diverged_run_is_over(run):

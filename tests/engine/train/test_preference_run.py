@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import user_cache_dir
-from burnish_engine.contract.run.events import EvaluationDone, GuardReported, PhaseChanged, RunStarted, StepDone
+from burnish_engine.contract.run.events import (
+    DataReady,
+    EvaluationDone,
+    GuardReported,
+    PhaseChanged,
+    PhaseProgress,
+    RunStarted,
+    StepDone,
+)
+from burnish_engine.runs import recorder
 from burnish_engine.runs.control import send
+from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 
@@ -89,6 +100,23 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made):
     for path in (user_cache_dir() / "references").iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert computed(made())
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engine, monkeypatch):
+    monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
+    paths = made(engine=f'"{engine}"', micro_batch_tokens=256)
+    run_training(paths)
+    phase, told = "", {}
+    for event in read_events(paths.events):
+        phase = event.phase if isinstance(event, PhaseChanged) else phase
+        if isinstance(event, PhaseProgress) and event.unit == "pairs":
+            told.setdefault(phase, []).append((event.done, event.total))
+    data = of_kind(paths, DataReady)[0]
+    everything = data.train_rows + data.validation_rows
+    assert told["preparing"][-1] == (everything, everything), "training and held-out pairs"
+    assert told["evaluating"][-1] == (data.validation_rows, data.validation_rows)
+    assert all(one < other for one, other in pairwise(done for done, _ in told["preparing"]))
 
 
 @pytest.mark.parametrize(

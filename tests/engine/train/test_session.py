@@ -18,8 +18,10 @@ from burnish_engine.contract.run.events import (
     CommandDone,
     DataReady,
     EvaluationDone,
+    GuardReported,
     PhaseChanged,
     PhaseProgress,
+    PlanMade,
     RunEnded,
     RunStarted,
     SampleDone,
@@ -40,6 +42,8 @@ from burnish_engine.runs.store import create_run, read_recipe, read_state, summa
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.guard.fast_probe import FastProbe
+from burnish_engine.train.guard.plain_probe import PlainProbe
 from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
@@ -91,8 +95,7 @@ def test_a_whole_run_tells_everything(made):
         assert event.tokens_per_s == pytest.approx(event.tokens / event.step_s)
         assert event.supervised_tokens_per_s == pytest.approx(event.supervised_tokens / event.step_s)
         assert event.memory_bytes > 1_000_000
-    assert steps[0].eta_s == pytest.approx(9 * steps[0].step_s)
-    assert steps[-1].eta_s == 0
+    assert 0 < steps[-1].eta_s < steps[0].eta_s, "an evaluation and the last save follow"
     section = tiny_recipe(paths.root.parent, max_steps=10).train
     assert [event.learning_rate for event in steps] == [learning_rate(section, step, 10) for step in range(1, 11)]
     assert [event.step for event in of_kind(paths, EvaluationDone)] == [0, 4, 8, 10]
@@ -248,6 +251,9 @@ def test_pause_holds_until_resume_and_changes_nothing(made):
 
     assert run_training(paused, listener=listen).exit_code == ExitCode.DONE
     assert seen == ["paused", 3]
+    assert [event.step for event in of_kind(paused, CheckpointSaved)] == [3, 4]
+    held = [event.phase for event in of_kind(paused, PhaseChanged)].index("paused")
+    assert of_kind(paused, CheckpointSaved)[0].seq < of_kind(paused, PhaseChanged)[held].seq, "saved before it holds"
     assert [(event.name, event.accepted) for event in of_kind(paused, CommandDone)] == [
         ("pause", True),
         ("resume", True),
@@ -382,6 +388,52 @@ def spoiled(engine, action):
         yield
 
 
+@pytest.mark.parametrize(("engine", "probe"), [('"fast"', FastProbe), ('"plain"', PlainProbe)])
+def test_the_checks_before_training_are_counted_and_compute_no_pass_twice(made, engine, probe, monkeypatch):
+    passes, real = [], probe.logits
+
+    def logits(self, batch, rows):
+        passes.append(tuple(batch.input_ids))
+        return real(self, batch, rows)
+
+    monkeypatch.setattr(probe, "logits", logits)
+    paths = made(max_steps=1, engine=engine)
+    before = []
+
+    def listen(event):
+        if isinstance(event, GuardReported) and event.when == "before":
+            before.extend(passes)
+
+    assert run_training(paths, listener=listen).exit_code == ExitCode.DONE
+    assert len(before) > 3
+    assert len(set(before)) == len(before)
+    told = [event for event in of_kind(paths, PhaseProgress) if event.unit == "checks"]
+    assert [event.done for event in told] == sorted({event.done for event in told}), "it only goes forward"
+    assert {event.total for event in told} == {max(event.done for event in told) + 1}, "the last one is the last"
+    assert {"labels", "leak", "not_finite"} & {event.what for event in told}
+    report = next(event for event in of_kind(paths, GuardReported) if event.when == "before")
+    assert set(report.passed) | {"base_changed"} >= {event.what for event in told}
+
+
+def test_the_layers_are_counted_while_the_model_is_loaded(made, monkeypatch):
+    monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
+    paths = made(max_steps=1, engine='"fast"')
+    run_training(paths)
+    layers = [(event.done, event.total) for event in of_kind(paths, PhaseProgress) if event.unit == "layers"]
+    assert layers == [(number, layers[-1][1]) for number in range(1, layers[-1][1] + 1)]
+    assert len(layers) > 1
+
+
+def test_the_time_left_counts_what_comes_beside_steps(made):
+    paths = made(max_steps=7, extra="[evaluation]\nevery = 1\n")
+    run_training(paths)
+    steps, plan = of_kind(paths, StepDone), of_kind(paths, PlanMade)[0]
+    assert plan.total_seconds > plan.seconds > 0
+    measured = sum(step.step_s for step in steps[:5]) / 5
+    assert steps[4].eta_s > measured * 2, "two more steps, and three more evaluations"
+    assert 0 < steps[-1].eta_s < steps[4].eta_s
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_phases_say_how_many_rows_are_done(made, engine, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
@@ -448,6 +500,24 @@ def test_out_of_memory_is_told_with_a_remedy(made, engine):
     assert outcome.exit_code == ExitCode.DOES_NOT_FIT
     assert "train.micro_batch_tokens" in outcome.message
     assert "Tried to allocate" in paths.stderr_log.read_text()
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA error: an illegal memory access was encountered\nCompile with more", "Triton Error [CUDA]: unknown"]
+)
+def test_a_failing_driver_is_told_from_a_bug(made, said):
+    paths = made(max_steps=5, engine='"fast"')
+
+    def faulty():
+        raise RuntimeError(said)
+
+    with spoiled('"fast"', faulty):
+        outcome = run_training(paths)
+    assert outcome.exit_code == ExitCode.DRIVER
+    assert said.splitlines()[0] in outcome.message
+    assert "Compile" not in outcome.message
+    assert read_state(paths).exit_code == ExitCode.DRIVER
+    assert said.splitlines()[0] in paths.stderr_log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

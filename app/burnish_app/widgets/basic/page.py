@@ -74,6 +74,7 @@ class Page(QWidget):
         self.bench = bench
         self._status: StepStatus = "empty"
         self._banner: Banner | None = None
+        self._is_filling = self.fills
         self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
         self._passing.timeout.connect(self.clear_banner)
         self.primary: ActionButton | None = None
@@ -231,6 +232,15 @@ class Page(QWidget):
         if self._banner is not None:
             self._banner.close_banner()
 
+    def set_filling(self, *, fills: bool) -> None:
+        """Let the content reach to the foot of the page: what can expand in it does so."""
+        if fills == self._is_filling:
+            return
+        self._is_filling = fills
+        place = self._whole.count() - 1
+        self._whole.setStretchFactor(self.column, _ALL if fills else 0)
+        self._whole.setStretch(place, 0 if fills else _ALL)
+
     @property
     def shown_banner(self) -> Banner | None:
         """The banner that is shown; None: there is none."""
@@ -314,7 +324,7 @@ class Page(QWidget):
     def _make_scroll(self) -> QScrollArea:
         inner = CardGround()
         inner.setMaximumWidth(COLUMN_PX)
-        content = QVBoxLayout(inner)
+        content = self._whole = QVBoxLayout(inner)
         content.setContentsMargins(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT)
         content.setSpacing(2 * UNIT)
         content.addLayout(self._make_head())

@@ -15,7 +15,7 @@ from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import body, caption, headline
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.comparison_text import key_text
-from burnish_app.wording.duel_text import plan_text
+from burnish_app.wording.duel_text import in_window, plan_text
 from burnish_engine.contract.run.duels import DuelDifferenceFacts, DuelFacts
 
 _TONES: dict[str, PillTone] = {"compared": "info", "unfair": "error", "decided": "plain"}
@@ -53,8 +53,8 @@ class DuelPlanCard(Card):
     def show_failure(self, what: str, remedy: str) -> None:
         """Show why there can be no such duel; one that is only unfair can be compared anyway."""
         can_go_on = "--anyway" in remedy
-        self._begin(tr("These two cannot be compared fairly.") if can_go_on else tr("No plan."))
-        self.problem.setText(what if can_go_on else f"{what} {remedy}".strip())
+        self._begin(tr("These two make no fair duel.") if can_go_on else tr("No plan."))
+        self.problem.setText(in_window(f"{what} {remedy}").strip())
         self.problem.show()
         self.unfair.setVisible(can_go_on)
 

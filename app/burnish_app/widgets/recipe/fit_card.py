@@ -23,6 +23,13 @@ _DISK_HINT = tr("Checkpoints, what was trained and the exported files.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
 FITS = tr("It fits.")
 """Verdict on a plan that fits with room to spare."""
+_TIME_PARTS = {
+    "steps": tr("{count:,} steps: {time}"),
+    "checks": tr("Checks, {count} times: {time}"),
+    "evaluations": tr("Held-out rows, {count:,} times: {time}"),
+    "prompts": tr("Fixed prompts, {count:,} times: {time}"),
+    "saves": tr("Saving, {count:,} times: {time}"),
+}
 _FULL_HINT = tr("Every weight of the model; there is no adapter.")
 
 
@@ -94,7 +101,8 @@ class FitCard(Card):
         )
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
         self.bar.show_parts(parts, plan.memory_free_bytes)
-        self.time.set(duration_text(plan.seconds) if plan.seconds is not None else "–")
+        self.time.set(duration_text(plan.total_seconds) if plan.total_seconds is not None else "–")
+        self.time.setToolTip(time_text(plan))
         self.speed.set(count_text(plan.tokens_per_s))
         self.steps.set(f"{plan.steps:,}" if plan.steps is not None else "–")
         self.disk.set(
@@ -132,10 +140,20 @@ def fit_verdict(plan: RunPlan) -> str:
     return tr("It fits, barely.") if plan.memory_bytes > room else FITS
 
 
+def time_text(plan: RunPlan) -> str:
+    """Return what the predicted time is made of, a line each; empty where that is not known."""
+    lines = [_TIME_PARTS[part.name].format(count=part.count, time=duration_text(part.seconds)) for part in plan.times]
+    return "\n".join([*lines, tr("Loading comes on top.")]) if lines else ""
+
+
 def plan_line(plan: RunPlan) -> str:
     """Return the verdict with memory and time in one line, for the foot of the page."""
     memory = tr("{memory_bytes} of {memory_free_bytes} free").format(
         memory_bytes=memory_size(plan.memory_bytes), memory_free_bytes=memory_size(plan.memory_free_bytes)
     )
-    time = tr(", about {seconds}").format(seconds=duration_text(plan.seconds)) if plan.seconds is not None else ""
+    time = (
+        tr(", about {seconds}").format(seconds=duration_text(plan.total_seconds))
+        if plan.total_seconds is not None
+        else ""
+    )
     return f"{fit_verdict(plan)} {memory}{time}."

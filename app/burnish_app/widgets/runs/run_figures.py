@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout
@@ -17,7 +18,7 @@ from burnish_app.widgets.basic.text import Look, Value, body, caption, headline,
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text
-from burnish_app.wording.run_text import RunDescription, Tone, plan_text
+from burnish_app.wording.run_text import RunDescription, Tone, plan_text, time_left
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -78,7 +79,7 @@ class RunFigures(Card):
             tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
         )
         self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
-        self.left = Value(tr("Time left"), hint=tr("Predicted from the last steps."))
+        self.left = Value(tr("Time left"), hint=tr("To the end of the run, with checks, evaluations and saves."))
         self.body.addLayout(self._top)
         self.body.addWidget(self.bar)
         self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
@@ -86,7 +87,12 @@ class RunFigures(Card):
         line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
         self.plan = caption("")
-        self.plan.setToolTip(tr("The prediction was made before training, from the recipe and the machine."))
+        self.plan.setToolTip(
+            tr(
+                "The prediction was made before training, from the recipe and the machine: steps, checks, evaluations, "
+                "prompts and saves. Loading comes on top."
+            )
+        )
         self.body.addWidget(self.plan)
 
     def show_status(self, description: RunDescription, *, can_go_on: bool = True) -> None:
@@ -116,7 +122,6 @@ class RunFigures(Card):
         self._draw_loss(state, summary)
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
-        last = state.last_step
         size, _, unit = memory_size(state.peak_bytes).partition(" ") if state.peak_bytes else ("–", "", "")
         self.memory.set(size, unit)
         planned = plan_text(state)
@@ -124,7 +129,8 @@ class RunFigures(Card):
             self.plan.setText(planned)
         self.plan.setVisible(bool(planned))
         going = summary.standing in ("running", "paused")
-        self.left.set(duration_text(last.eta_s) if last and going else "–")
+        left = time_left(state, time.time()) if going else None
+        self.left.set("–" if left is None else duration_text(left))
         for value in self._values:
             value.setVisible(value.text != "–")
 

@@ -6,13 +6,13 @@ import math
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QSizePolicy, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, body, set_tone
+from burnish_app.widgets.basic.text import Look, body, caption, set_tone
 from burnish_app.wording.run_stages import RunStage, StageStatus
 
 _SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
@@ -26,12 +26,17 @@ class RunStages(Card):
 
     def __init__(self) -> None:
         super().__init__(tr("Before the first step"), tr("Each run is loaded and checked first."), icon_name="clock")
-        self._grid = QGridLayout()
-        self._grid.setHorizontalSpacing(UNIT + 4)
-        self._grid.setVerticalSpacing(UNIT)
-        self._grid.setColumnStretch(1, 1)
+        self._grid, self._facts = _grid(), _grid()
         self._lines: list[tuple[QLabel, QLabel, QLabel]] = []
+        self._fact_lines: list[tuple[QLabel, QLabel]] = []
+        self._detail = caption("")
+        self._detail.hide()
+        self._detail_row = -1
+        self._rule = _rule()
+        self._rule.hide()
         self.body.addLayout(self._grid)
+        self.body.addWidget(self._rule)
+        self.body.addLayout(self._facts)
         self.body.addStretch(1)
 
     def show_stages(self, stages: list[RunStage]) -> None:
@@ -40,17 +45,60 @@ class RunStages(Card):
             line = body(""), body(""), body("", "muted")
             for column, label in enumerate(line):
                 label.setWordWrap(False)
-                self._grid.addWidget(label, len(self._lines), column)
+                self._grid.addWidget(label, 2 * len(self._lines), column)
             self._lines.append(line)
         for number, line in enumerate(self._lines):
             for label in line:
                 label.setVisible(number < len(stages))
+        self._show_detail(stages)
         for (sign, text, time), stage in zip(self._lines, stages, strict=False):
             for label, words in ((sign, _SIGNS[stage.status]), (text, stage.text), (time, stage.time)):
-                if label.text() != words:
-                    label.setText(words)
+                _set(label, words)
             set_tone(sign, _LOOKS[stage.status])
             set_tone(text, "muted" if stage.status == "waiting" else "")
+
+    def show_facts(self, facts: list[tuple[str, str]]) -> None:
+        """Show what is known of the run, below the stages."""
+        while len(self._fact_lines) < len(facts):
+            line = caption(""), body("")
+            for column, label in enumerate(line):
+                self._facts.addWidget(label, len(self._fact_lines), column)
+            self._fact_lines.append(line)
+        for number, line in enumerate(self._fact_lines):
+            for label in line:
+                label.setVisible(number < len(facts))
+        for line, fact in zip(self._fact_lines, facts, strict=False):
+            for label, words in zip(line, fact, strict=True):
+                _set(label, words)
+        self._rule.setVisible(bool(facts))
+
+    def _show_detail(self, stages: list[RunStage]) -> None:
+        """Show what is being done within the running stage, below its name."""
+        row, detail = next(((n, stage.detail) for n, stage in enumerate(stages) if stage.detail), (-1, ""))
+        if row >= 0 and row != self._detail_row:
+            self._detail_row = row
+            self._grid.addWidget(self._detail, 2 * row + 1, 1, 1, 2)
+        _set(self._detail, detail)
+        self._detail.setVisible(bool(detail))
+
+
+def _grid() -> QGridLayout:
+    grid = QGridLayout()
+    grid.setHorizontalSpacing(UNIT + 4)
+    grid.setVerticalSpacing(UNIT)
+    grid.setColumnStretch(1, 1)
+    return grid
+
+
+def _rule() -> QFrame:
+    line = QFrame()
+    line.setProperty("look", "rule")
+    return line
+
+
+def _set(label: QLabel, words: str) -> None:
+    if label.text() != words:
+        label.setText(words)
 
 
 class ChartsToCome(QWidget):

@@ -25,7 +25,7 @@ class SweepPlanCard(Card):
         self.problem = body("", "error")
         self._busy = BusyLine(tr("Predicting the runs ..."))
         self._figures = columns_layout((self.memory, self.disk), 4 * UNIT)
-        self._source = caption(tr("One after the other on one device; loading, evaluation and saving come on top."))
+        self._source = caption(tr("One after the other on one device; loading comes on top."))
         for widget in (self._busy, self.verdict):
             self.body.addWidget(widget)
         self.body.addLayout(self._figures)

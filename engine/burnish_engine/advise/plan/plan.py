@@ -15,12 +15,13 @@ from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_pr
 from burnish_engine.advise.plan.exports import planned_exports
 from burnish_engine.advise.plan.plan_text import notes_on, problems_of
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
+from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain_memory import plain_memory, uses_own_attention
 from burnish_engine.advise.predict.plain_speed import plain_seconds
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import RunPlan, TimePart
 from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
@@ -95,6 +96,11 @@ def plan_run(
     locked = choice.locked_bytes if choice else 0
     host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
     disk = _disk_bytes(recipe, spec) + download_bytes
+    seconds = work.tokens / speed if work.tokens is not None else None
+    times: list[TimePart] = []
+    if seconds is not None and work.steps:
+        pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed)
+        times = time_parts(recipe, pace, done=-1, steps=work.steps)
     problems = problems_of(run, memory, free, name, choice.plan if choice else None)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     pins = recipe.memory.pins
@@ -138,7 +144,8 @@ def plan_run(
         steps=work.steps,
         tokens=work.tokens,
         tokens_per_s=speed,
-        seconds=work.tokens / speed if work.tokens is not None else None,
+        seconds=seconds,
+        times=times,
         speed_source=_speed_source(device.gpu(machine), found.speed_runs),
         basis=found.basis,
     )

@@ -64,6 +64,14 @@ class PlanBasis(_Advice):
     runs: int = Field(default=0, description="Past runs on this device that corrected the plan.")
 
 
+class TimePart(_Advice):
+    """A part of a run's predicted time."""
+
+    name: Literal["steps", "checks", "evaluations", "prompts", "saves"]
+    count: int = Field(description="How many of them there are.")
+    seconds: float = Field(description="Predicted time of all of them together.")
+
+
 class RunPlan(_Advice):
     """A run plan: the predicted memory, disk and time of a run, against what is free now."""
 
@@ -98,10 +106,18 @@ class RunPlan(_Advice):
     steps: int | None = Field(default=None, description="Optimizer steps; None where the data is not known.")
     tokens: int | None = Field(default=None, description="Tokens the run trains on; None where not known.")
     tokens_per_s: float = Field(description="Predicted speed.")
-    seconds: float | None = Field(default=None, description="Predicted training time; None where not known.")
+    seconds: float | None = Field(default=None, description="Predicted time of the steps; None where not known.")
+    times: list[TimePart] = Field(
+        default=[], description="The same with all that comes beside steps, after loading; empty where not known."
+    )
     speed_source: str = Field(default="", description='Where the speed comes from: "measured here" or "estimated".')
     settings: ParallelSettings | None = None
     basis: PlanBasis | None = Field(default=None, description="The same before past runs on this device corrected it.")
+
+    @property
+    def total_seconds(self) -> float | None:
+        """Predicted time from the first check to the last save, seconds; None where not known."""
+        return sum(part.seconds for part in self.times) if self.times else self.seconds
 
 
 class SettingChoice(_Advice):

@@ -56,7 +56,7 @@ def sweep_plan(settings: Sequence[SweepSetting], cells: Sequence[SweepCell], pla
         SweepRunPlan(
             name=cell.recipe.name,
             values=cell.values,
-            seconds=plan.seconds,
+            seconds=plan.total_seconds,
             memory_bytes=plan.memory_bytes,
             disk_bytes=plan.disk_bytes,
             fits=plan.fits,

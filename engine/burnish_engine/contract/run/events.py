@@ -34,8 +34,22 @@ Verdict = Literal["training", "suspicious", "not_training"]
 """training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""
 
 
-Phase = Literal["loading", "preparing", "checking", "dry_run", "training", "evaluating", "sampling", "saving", "paused"]
-"""checking: the guard looks at the run before its first step. sampling: the model answers the fixed prompts."""
+Phase = Literal[
+    "loading",
+    "preparing",
+    "weights",
+    "checking",
+    "dry_run",
+    "training",
+    "evaluating",
+    "sampling",
+    "saving",
+    "paused",
+]
+"""loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model is loaded. checking:
+the guard looks at the run before its first step. sampling: the model answers the fixed prompts."""
+
+ProgressUnit = Literal["rows", "pairs", "layers", "checks", "prompts"]
 
 
 class _Event(BaseModel):
@@ -73,8 +87,10 @@ class PhaseProgress(_Event):
     """The present phase came further. Written about once a second; the next phase begins anew."""
 
     type: Literal["progress"] = "progress"
-    done: int = Field(description="Rows that are done.")
-    total: int = Field(description="What `done` goes up to, in rows; it may be an estimate.")
+    done: int = Field(description="Number that is done.")
+    total: int = Field(description="What `done` goes up to; it may be an estimate.")
+    unit: ProgressUnit = Field(default="rows", description="What is counted.")
+    what: str = Field(default="", description="checks: name of the check that is being made.")
 
 
 class DataReady(_Event):
@@ -98,7 +114,10 @@ class PlanMade(_Event):
     memory_bytes: int = Field(description="Predicted peak of the training device's memory.")
     memory_free_bytes: int
     tokens_per_s: Number
-    seconds: Number = Field(description="Predicted training time.")
+    seconds: Number = Field(description="Predicted time of the steps.")
+    total_seconds: Number = Field(
+        default=0.0, description="The same with checks, evaluations, prompts and saves; 0 where not known."
+    )
     fits: bool
     basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
@@ -137,7 +156,7 @@ class StepDone(_PairFigures):
         default=0,
         description="Peak so far of all that the process holds of the device, context included; 0 where not known.",
     )
-    eta_s: Number = Field(description="Predicted time to the end of training, seconds.")
+    eta_s: Number = Field(description="Predicted time to the end of the run, with evaluations and saves, seconds.")
 
     @property
     def held_bytes(self) -> int:

@@ -54,6 +54,11 @@ class ProcessEnd(BaseModel):
         return f"signal {-self.exit_status}"
 
 
+def end_text(end: ProcessEnd) -> str:
+    """Write how a process ended in a sentence, without what to do."""
+    return death_text(end)[0]
+
+
 def death_text(end: ProcessEnd) -> tuple[str, str]:
     """Write how a process ended, and what to do, in a sentence each."""
     how = f"({end.signal_name})" if end.signal_name else f"(exit status {_status(end.exit_status)})"

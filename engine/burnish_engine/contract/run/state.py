@@ -49,6 +49,7 @@ class RunStateFile(BaseModel):
     process_created: float | None = None
     heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
     verdict: str = Field(default="", description="Whether it really trains, in a sentence.")
+    suspicious: bool = Field(default=False, description="Whether that verdict asks for a person's attention.")
     exit_code: int | None = None
     message: str = ""
 

@@ -29,6 +29,7 @@ class ExportJob(ProtocolLine):
     started: float = 0.0
     message: str = Field(default="", description="Why it failed, or where the files are.")
     exit_code: int | None = None
+    process_end: ProcessEnd | None = Field(default=None, description="How its process ended; None: not known.")
     report: FidelityReport | None = None
     suggested: str = Field(default="", description="The best file for the limit or the target; empty: none, or one.")
     why: str = Field(default="", description="Why that file, or why none, in a sentence.")

@@ -18,6 +18,7 @@ from burnish_engine.contract.run.duels import (
     DuelStatus,
     DuelVerdictFacts,
 )
+from burnish_engine.contract.run.process_end import end_text
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import next_run, run_counts, run_seconds
 from burnish_engine.duel.prepare import DuelForecast
@@ -28,7 +29,7 @@ from burnish_engine.duel.state import DuelFolder, DuelState, has_process, open_d
 from burnish_engine.duel.verdict.conclude import MEASURES
 from burnish_engine.duel.verdict.rates import pair_level
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
-from burnish_engine.runs.store import read_state
+from burnish_engine.runs.store import read_process_end, read_state
 
 _LOG_BYTES = 4096
 
@@ -61,7 +62,7 @@ def duel_facts(root: Path) -> DuelFacts:
         folder=str(folder.root),
         made=[_ended(folder, one) for one in state.outcomes],
         current=_current(folder, spec) if spec is not None else None,
-        message=_last_words(folder) if status == "stopped" else "",
+        message=_why_stopped(folder, state) if status == "stopped" else "",
         report=str(folder.report) if folder.report.is_file() else "",
     )
 
@@ -174,6 +175,13 @@ def _value(outcome: RunOutcome, measure: str) -> float | None:
     if measure == "held_out_loss":
         return outcome.score
     return next(one.value(outcome) for one in MEASURES if one.key == measure)
+
+
+def _why_stopped(folder: DuelFolder, state: DuelState) -> str:
+    """Return how the duel's process died where its parent saw that, else its last words."""
+    end = read_process_end(folder.end, since=state.created)
+    died = end is not None and end.cause not in ("ended", "asked")
+    return end_text(end) if end is not None and died else _last_words(folder)
 
 
 def _last_words(folder: DuelFolder) -> str:

@@ -7,7 +7,7 @@ the optimizer can reach them all. Weights stream from the safetensors files thro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -59,6 +59,7 @@ class DecoderOptions:
         head_on_host: whether to keep the head in page-locked host memory.
         layers_on_host: numbers of the layers whose frozen weights stay in host memory, page-locked as far as possible.
         lockable: number of bytes of host memory that may be page-locked; None: as the system allows.
+        progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """
 
     dtype: torch.dtype
@@ -70,6 +71,7 @@ class DecoderOptions:
     head_on_host: bool = False
     layers_on_host: frozenset[int] = frozenset()
     lockable: int | None = None
+    progress: Callable[[int, int], object] | None = None
 
 
 @dataclass
@@ -239,6 +241,8 @@ class _Builder:
             weights = LayerWeights(**vectors[index], **stacks, own=own[index])
             mixer = build_mixer(spec, index, weights.own, tables)
             layers.append(DecoderLayer(self._shape(index), weights, mixer, layer_tensors(spec, layer.kind, stacks)))
+            if options.progress is not None:
+                options.progress(len(layers), len(spec.layers))
         return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope, reader.ring)
 
     def _shape(self, index: int) -> DecoderLayerShape:

@@ -39,6 +39,14 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_NOT_INITIALIZED",  # cuBLAS had no memory for its handle
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+_DRIVER_ERRORS = (
+    "CUDA error:",
+    "CUDA driver error:",
+    "Triton Error [CUDA]:",
+    "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUBLAS_STATUS_INTERNAL_ERROR",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+)
 
 
 def choose_device(devices: DevicesSection, machine: MachineFacts | None = None) -> torch.device:
@@ -185,6 +193,14 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return peak_bytes() or held_bytes()
+
+
+def is_driver_error(error: BaseException) -> bool:
+    """Return whether the GPU or its driver failed: CUDA is of no more use to this process then."""
+    if not isinstance(error, RuntimeError) or is_out_of_memory(error):
+        return False
+    # torch's own class of such errors, which is a RuntimeError.
+    return type(error).__name__ == "AcceleratorError" or any(words in str(error) for words in _DRIVER_ERRORS)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

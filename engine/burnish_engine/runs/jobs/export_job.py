@@ -14,14 +14,16 @@ from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError,
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.process_end import end_text
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.runs.process import is_alive, own_identity, start_detached
-from burnish_engine.runs.store import trained_of
+from burnish_engine.runs.store import read_process_end, trained_of
 
 _WRITE_S = 0.25
 _ASK_S = 0.2
 _START_S = 60.0  # a process that has not reported by then never will: its imports take a few seconds
-_INTERRUPTED = "The export was interrupted: its process is gone. Start it again; finished files are whole."
+_INTERRUPTED = "The export was interrupted: its process is gone."
+_AGAIN = "Start it again; finished files are whole."
 
 
 def read_export_job(paths: RunPaths) -> ExportJob | None:
@@ -31,8 +33,16 @@ def read_export_job(paths: RunPaths) -> ExportJob | None:
         return job
     if _is_starting(job) or is_alive(job.pid, job.process_created):
         return job
+    end = read_process_end(paths.export_end, since=job.started)
+    message = f"The export was interrupted. {end_text(end)} {_AGAIN}" if end else f"{_INTERRUPTED} {_AGAIN}"
     return job.model_copy(
-        update={"status": "failed", "message": _INTERRUPTED, "exit_code": int(ExitCode.STOPPED), "pid": None}
+        update={
+            "status": "failed",
+            "message": message,
+            "exit_code": int(ExitCode.STOPPED),
+            "pid": None,
+            "process_end": end,
+        }
     )
 
 
@@ -99,7 +109,7 @@ def start_export(
         # Written before the process itself reports, so that no window takes the previous export for the newest.
         starting = ExportJob(status="running", to=to, quants=list(quants), what="Starting", started=time.time())
         write_atomic(paths.export_job, starting.model_dump_json(), durable=False)
-        start_detached(arguments, paths.export_log, paths.export_log)
+        start_detached(arguments, paths.export_log, paths.export_log, paths.export_end)
     except OSError as error:
         raise cannot_write(paths.export, error) from error
 

@@ -1,20 +1,39 @@
-"""Starts a process, waits for it and writes down how it ended: only its parent learns the signal that killed it.
+"""Writes down how a process ended: as its parent, which alone learns the signal, or as a child that outlives it.
 
-It runs as a program (`python -m`) and imports the standard library alone, so that it takes little beside a run.
+A detached run has a parent for that. A run in a terminal has none of ours, so a child watches it: the pipe between them
+closes when it dies. It runs as a program (`python -m`) and imports the standard library alone, so that it takes little
+beside a run.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+KEPT = "BURNISH_KEPT"
+"""Environment variable of a process whose parent writes down how it ends."""
+_WATCH = "--watch"
+_LOG_BYTES = 50_000
+_CRASH_WORDS = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+}
+"""What Python's crash handler writes for each signal."""
+_SYNCHRONIZE, _QUERY_LIMITED = 0x00100000, 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
 _RECORD_BYTES = 512  # written at the start, so that a full disk has room for the end
 _LOOK_S = 5.0
 _CONTROL_GROUP = Path("/proc/self/cgroup")
@@ -35,7 +54,7 @@ def main(arguments: list[str]) -> int:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _outlive)
     before = _memory_kills()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, KEPT: "1"})
     signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -45,6 +64,55 @@ def main(arguments: list[str]) -> int:
     kills = max(_memory_kills() - before, 0)
     _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
     return status if status >= 0 else 128 - status
+
+
+def watch(record: Path, log: Path) -> int:
+    """Wait until our parent has ended, and write down how if it could not say so itself.
+
+    Args:
+        record: file for the record of the end.
+        log: file to which the parent's crash handler writes.
+    """
+    _write(record, {})
+    handle = _windows_handle(os.getppid())
+    before = _memory_kills()
+    looked = _tail(log)
+    if sys.stdin.buffer.read():  # it says goodbye; where it dies, the pipe just closes
+        return 0
+    kills = max(_memory_kills() - before, 0)
+    status = _windows_status(handle) if handle else _signal_of(_tail(log), looked, kills)
+    _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
+    return 0
+
+
+@contextmanager
+def watched(record: Path, log: Path) -> Iterator[None]:
+    """Let a child write down how this process ended if it dies inside; nothing where a parent does that already.
+
+    Args:
+        record: file for the record of the end.
+        log: file to which a crash writes where it happened.
+    """
+    if KEPT in os.environ:
+        yield
+        return
+    own_group: dict[str, Any] = {"start_new_session": True}  # Ctrl-C and a closed terminal are not for it
+    if os.name == "nt":
+        own_group = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+    command = [sys.executable, "-P", "-S", __file__, _WATCH, str(record), str(log)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with ExitStack() as stack:
+        with suppress(OSError, RuntimeError):  # no log, or no more processes: then nobody watches
+            faulthandler.enable(stack.enter_context(log.open("a", encoding="utf-8")))
+            stack.callback(faulthandler.disable)
+            watcher = subprocess.Popen(command, stdin=subprocess.PIPE, **quiet, **own_group)
+            stack.callback(_say_goodbye, watcher)
+        yield
+
+
+def _say_goodbye(watcher: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError):
+        watcher.communicate(b"done")
 
 
 def _outlive(_number: int, _frame: FrameType | None) -> None:
@@ -59,6 +127,41 @@ def _write(record: Path, content: dict[str, object]) -> None:
             os.write(descriptor, json.dumps(content).encode().ljust(_RECORD_BYTES - 1) + b"\n")
         finally:
             os.close(descriptor)
+
+
+def _signal_of(log: str, looked: str, kills: int) -> int:
+    """Conclude the signal that ended a process without a word: one that writes no crash to its log was killed."""
+    if not kills and log != looked:
+        for words, name in _CRASH_WORDS.items():
+            if f"Fatal Python error: {words}" in log.removeprefix(looked):
+                return -int(getattr(signal, name, signal.SIGABRT))
+    return -int(getattr(signal, "SIGKILL", 9))
+
+
+def _tail(log: Path) -> str:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - _LOG_BYTES, 0))
+        return file.read().decode("utf-8", errors="replace")
+    return ""
+
+
+def _windows_handle(pid: int) -> int:
+    """Open a process on Windows, so that its exit status can be read after its end; 0 elsewhere."""
+    if os.name != "nt":
+        return 0
+    import _winapi
+
+    with suppress(OSError):
+        return int(_winapi.OpenProcess(_SYNCHRONIZE | _QUERY_LIMITED, False, pid))
+    return 0
+
+
+def _windows_status(handle: int) -> int:
+    import _winapi
+
+    _winapi.WaitForSingleObject(handle, 5000)
+    return int(_winapi.GetExitCodeProcess(handle))
 
 
 def _memory_kills() -> int:
@@ -82,4 +185,5 @@ def _control_group_events() -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    is_watcher = sys.argv[1] == _WATCH
+    sys.exit(watch(Path(sys.argv[2]), Path(sys.argv[3])) if is_watcher else main(sys.argv[1:]))

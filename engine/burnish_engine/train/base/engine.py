@@ -202,13 +202,21 @@ class Engine(Protocol):
         """
         ...
 
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self,
+        documents: Sequence[Document],
+        budget: int,
+        *,
+        adapter: bool = True,
+        progress: CountListener = ignore_count,
+    ) -> npt.NDArray[np.float32]:
         """Compute the summed log-probabilities (nats) of preference pairs' supervised tokens.
 
         Args:
             documents: preference pairs.
             budget: tokens per forward pass.
             adapter: whether the adapter takes part; without it, they are the reference's.
+            progress: function that is told the number of pairs done so far.
 
         Returns:
             [documents, 2] of the chosen and of the rejected reply.

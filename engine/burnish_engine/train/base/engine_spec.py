@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class EngineSpec:
         name: engine of a resumed run, "fast" or "plain"; None chooses by the recipe.
         layout: arrangement of rows in a resumed run, which the plain engine keeps where possible; None chooses.
         plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
+        progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """
 
     source: ModelSource
@@ -40,3 +42,4 @@ class EngineSpec:
     name: str | None = None
     layout: str | None = None
     plan: str = ""
+    progress: Callable[[int, int], object] | None = None

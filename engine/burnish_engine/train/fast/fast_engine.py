@@ -120,6 +120,7 @@ class FastEngine(Engine):
             head_on_host=plan.head_on_host,
             layers_on_host=frozenset(plan.layers_on_host),
             lockable=lockable if device.type == "cuda" else None,
+            progress=spec.progress,
         )
         loaded = load_decoder(source, options)
         self.model = make_trainable(loaded, recipe.masking, section.seed, section)
@@ -288,7 +289,14 @@ class FastEngine(Engine):
             return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
 
     @override
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self,
+        documents: Sequence[Document],
+        budget: int,
+        *,
+        adapter: bool = True,
+        progress: CountListener = ignore_count,
+    ) -> npt.NDArray[np.float32]:
         layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
         with (
             self._trainer.on_stream(),
@@ -296,7 +304,7 @@ class FastEngine(Engine):
             nullcontext() if adapter else self.without_adapter(),
             self._trainer.idle_memory(),
         ):
-            return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout)
+            return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout, progress)
 
     @contextmanager
     def without_adapter(self) -> Iterator[None]:

@@ -53,7 +53,11 @@ def held_out_loss(
 
 @torch.no_grad()
 def sequence_log_probs(
-    decoder: Decoder, documents: Sequence[Document], budget: int, layout: BucketLayout
+    decoder: Decoder,
+    documents: Sequence[Document],
+    budget: int,
+    layout: BucketLayout,
+    progress: CountListener = ignore_count,
 ) -> npt.NDArray[np.float32]:
     """Compute the summed log-probability (nats) of the supervised tokens of preference pairs.
 
@@ -62,11 +66,12 @@ def sequence_log_probs(
         documents: preference pairs.
         budget: tokens per forward pass, at most the layout's capacity.
         layout: bucket layout of the passes.
+        progress: function that is told the number of pairs read so far.
 
     Returns:
         [documents, 2] of the chosen and of the rejected reply.
     """
-    found_N2 = np.zeros((len(documents), 2), dtype=np.float32)
+    found_N2, read = np.zeros((len(documents), 2), dtype=np.float32), 0
     with _without_dropout(decoder):
         for batch in held_out_batches(documents, budget):
             fields, counts = _upload(decoder, layout, batch)
@@ -75,6 +80,8 @@ def sequence_log_probs(
             sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
             sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
             found_N2[list(batch.rows)] = -sums.reshape(-1, 2)
+            read += len(batch.rows)
+            progress(read)
     return found_N2
 
 

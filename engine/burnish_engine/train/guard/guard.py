@@ -31,6 +31,8 @@ When = Literal["before", "after_warmup", "training", "end"]
 Run = Callable[[str, Callable[[Engine], list[GuardFinding]]], list[GuardFinding]]
 """Function (what, action) that runs an action on the engine, again with a smaller plan where memory runs out."""
 Report = Callable[[GuardReported, CardGuard], None]
+Progress = Callable[[int, int, Check], object]
+"""Function that receives the number of checks made, that of all checks, and the check that begins."""
 
 _FIRST_STEPS, _MOST_STEPS = 3, 20  # least and most steps after which the trained weights must have changed
 _LEAST_FOR_OUTPUT = 5  # steps after which the output must have changed
@@ -66,13 +68,14 @@ class Guard:
     Args:
         facts: facts of the run.
         report: function that records a verdict.
+        progress: function that records how far the checks before training are.
 
     Attributes:
         watch: checks on the numbers of every step.
     """
 
-    def __init__(self, facts: GuardInputs, report: Report) -> None:
-        self._facts, self._report = facts, report
+    def __init__(self, facts: GuardInputs, report: Report, progress: Progress = lambda *_: None) -> None:
+        self._facts, self._report, self._progress = facts, report, progress
         section = facts.recipe.guard
         self.watch = Watch(section, facts.precision)
         self._action, self._probes = section.action, section.probes and section.action != "off"
@@ -202,20 +205,46 @@ class Guard:
             yield findings.coverage(self._coverage.text, planned.text)
 
     def _check_before(self, engine: Engine, *, fresh: bool) -> list[GuardFinding]:
+        planned = self._checks_before()
+
+        def begins(check: Check) -> None:
+            self._progress(planned.index(check), len(planned), check)
+
         self._coverage = engine.coverage
+        begins(planned[0])
         early = [*self._check_coverage(), *self._check_rows()]
         if not self._probes or any(finding.stops for finding in early):
             return early
-        probe, at = probe_for(engine), self._conditions(fresh=fresh)
+        probe, at, rows = probe_for(engine), self._conditions(fresh=fresh), self._rows
+        begins("base_changed")
         self._frozen = checksums(probe.frozen())
         self._trained = checksums(probe.trained())
-        if not self._rows:
+        if not rows:
             return early
-        self._measured = ["not_finite", "zero_loss"] if len(self._rows) == 1 else ["not_finite", "zero_loss", "leak"]
-        found, audit = probe_checks.check_loss(probe, self._rows, at)
+        self._measured = ["not_finite", "zero_loss"] if len(rows) == 1 else ["not_finite", "zero_loss", "leak"]
+        begins("zero_gradient")
+        audit = probe.audit(probe_checks.pass_of(rows))
+        begins("not_finite")
+        alone = probe_checks.measure_alone(probe, rows)
+        found = probe_checks.check_loss(audit, alone, rows, at)
         if not found:
             found += self._gradients(audit)
-        return [*early, *found, *probe_checks.check_leaks(probe, self._rows, at)]
+        if len(rows) > 1:
+            begins("leak")
+        return [*early, *found, *probe_checks.check_leaks(probe, alone, rows, at)]
+
+    def _checks_before(self) -> list[Check]:
+        """List the checks before training in the order in which they are made.
+
+        Of frozen weights only the checksums are taken, which later ones are compared with.
+        """
+        checks: list[Check] = ["coverage"] if self._facts.planned else []
+        checks += ["no_targets", "padding", "labels", "end_token"]
+        if self._probes:
+            checks.append("base_changed")
+        if self._rows:
+            checks += ["zero_gradient", "detached", "not_finite", "zero_loss"]
+        return [*checks, "leak"] if len(self._rows) > 1 else checks
 
     def _check_after(self, engine: Engine, step: int) -> list[GuardFinding]:
         probe = probe_for(engine)

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.train.base.leaks import TOLERANCE, choose_rows, find_leak, pass_of
+from burnish_engine.train.base.leaks import TOLERANCE, choose_rows, compared_places, find_leak, pass_of
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.batch_checks import expected_labels
 from burnish_engine.train.guard.engine_probe import Audit, EngineProbe, TensorAudit
@@ -57,30 +57,66 @@ class ProbeConditions:
         return self.tolerance if self.fresh or not self.dropout else _DROPOUT_TOLERANCE
 
 
-def check_loss(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> tuple[list[GuardFinding], Audit]:
-    """Compare training's loss of a pass over these rows with the one computed from their logits."""
+@dataclass(frozen=True)
+class RowsAlone:
+    """Figures of some rows of which each was computed by itself.
+
+    Attributes:
+        losses: mean loss of the rows in nats for labels at shift 0 (the token itself), 1 (the next one) and 2.
+        logits_PV: logits of each row at its `compared_places`, one row after the other.
+    """
+
+    losses: dict[int, float]
+    logits_PV: torch.Tensor
+
+
+def measure_alone(probe: EngineProbe, rows: Sequence[Document]) -> RowsAlone:
+    """Compute each row by itself, once for all checks that compare with it."""
+    sums, counts = dict.fromkeys((0, 1, 2), 0.0), dict.fromkeys((0, 1, 2), 0)
+    compared = []
+    for row in rows:
+        batch, every = _alone(row, every=True)
+        logits = probe.logits(batch, every)
+        ids = torch.from_numpy(batch.input_ids)
+        places = torch.from_numpy(np.flatnonzero(batch.labels != IGNORED))
+        for shift in sums:
+            here = places[places + shift < len(ids)]
+            sums[shift] += float(functional.cross_entropy(logits[here], ids[here + shift], reduction="sum"))
+            counts[shift] += len(here)
+        compared.append(logits[compared_places(len(ids))])
+    return RowsAlone({shift: sums[shift] / max(counts[shift], 1) for shift in sums}, torch.cat(compared))
+
+
+def check_loss(audit: Audit, alone: RowsAlone, rows: Sequence[Document], at: ProbeConditions) -> list[GuardFinding]:
+    """Compare training's loss of a pass over these rows with the one computed from their logits.
+
+    Args:
+        audit: training's pass over the rows.
+        alone: figures of the rows by themselves.
+        rows: the rows.
+        at: conditions of the measurement.
+    """
     batch = pass_of(rows)
-    audit = probe.audit(batch)
     _, wanted = expected_labels(rows)
     real = int((wanted != IGNORED).sum())
     if batch.supervised_tokens == 0 or audit.counted == 0:
-        return [findings.no_targets("a pass over rows with learned tokens holds")], audit
+        return [findings.no_targets("a pass over rows with learned tokens holds")]
     if audit.counted > real:
-        return [findings.padding(audit.counted, real, "the loss has labels at")], audit
-    losses = _shifted_losses(probe, rows)
+        return [findings.padding(audit.counted, real, "the loss has labels at")]
+    losses = alone.losses
     right, tolerance = losses[1], at.loss_tolerance
     if not math.isfinite(right):
-        return [findings.not_finite(right, at.precision)], audit
+        return [findings.not_finite(right, at.precision)]
     if audit.loss == 0.0 and right > tolerance:
-        return [findings.zero_loss(f"in a pass over rows whose next tokens have {right:.4f} nats")], audit
+        return [findings.zero_loss(f"in a pass over rows whose next tokens have {right:.4f} nats")]
     if math.isclose(audit.loss, right, rel_tol=tolerance, abs_tol=tolerance):
-        return [], audit
+        return []
     nearest = min(losses, key=lambda shift: abs(losses[shift] - audit.loss))
     evidence = f"training reports {audit.loss:.4f} nats, the next tokens of these rows have {right:.4f}"
     if nearest != 1 and math.isclose(audit.loss, losses[nearest], rel_tol=tolerance, abs_tol=tolerance):
         how = "the token that stands there" if nearest == 0 else "the token after the next"
-        return [findings.shifted(how, f"{evidence}, {how} has {losses[nearest]:.4f}")], audit
-    return [findings.other_labels(evidence)], audit
+        return [findings.shifted(how, f"{evidence}, {how} has {losses[nearest]:.4f}")]
+    return [findings.other_labels(evidence)]
 
 
 def check_gradients(audit: Audit) -> list[GuardFinding]:
@@ -96,9 +132,11 @@ def check_gradients(audit: Audit) -> list[GuardFinding]:
     return [findings.detached(dead, len(groups))] if dead else []
 
 
-def check_leaks(probe: EngineProbe, rows: Sequence[Document], at: ProbeConditions) -> list[GuardFinding]:
+def check_leaks(
+    probe: EngineProbe, alone: RowsAlone, rows: Sequence[Document], at: ProbeConditions
+) -> list[GuardFinding]:
     """Check that documents of a pass do not see each other."""
-    evidence = find_leak(probe.logits, [row.input_ids for row in rows], at.tolerance)
+    evidence = find_leak(probe.logits, [row.input_ids for row in rows], at.tolerance, alone.logits_PV)
     return [findings.leak(evidence)] if evidence else []
 
 
@@ -140,18 +178,3 @@ def _alone(row: Document, *, every: bool = False) -> tuple[MicroBatch, torch.Ten
     bounds = np.array([0, len(ids)], dtype=np.int32)
     batch = MicroBatch(ids, np.arange(len(ids), dtype=np.int64), labels, bounds, (0,))
     return batch, torch.arange(len(ids)) if every else torch.tensor([len(ids) - 1])
-
-
-def _shifted_losses(probe: EngineProbe, rows: Sequence[Document]) -> dict[int, float]:
-    """Compute the mean loss of these rows for labels at shift 0 (the token itself), 1 (the next one) and 2."""
-    sums, counts = dict.fromkeys((0, 1, 2), 0.0), dict.fromkeys((0, 1, 2), 0)
-    for row in rows:
-        batch, every = _alone(row, every=True)
-        logits = probe.logits(batch, every)
-        ids = torch.from_numpy(batch.input_ids)
-        places = torch.from_numpy(np.flatnonzero(batch.labels != IGNORED))
-        for shift in sums:
-            here = places[places + shift < len(ids)]
-            sums[shift] += float(functional.cross_entropy(logits[here], ids[here + shift], reduction="sum"))
-            counts[shift] += len(here)
-    return {shift: sums[shift] / max(counts[shift], 1) for shift in sums}

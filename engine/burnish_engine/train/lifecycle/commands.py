@@ -61,6 +61,7 @@ class CommandInbox:
         if command.name == "pause":
             accepted, detail = not paused, "already paused" if paused else ""
             if not paused:
+                self.checkpoint()  # a pause may last, and a process that holds its memory may be killed meanwhile
                 self.recorder.update(status="paused", phase="paused")
                 self.recorder.emit(PhaseChanged(phase="paused"))
             paused = True

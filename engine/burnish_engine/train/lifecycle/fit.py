@@ -50,6 +50,7 @@ def check_fit(
             memory_free_bytes=plan.memory_free_bytes,
             tokens_per_s=plan.tokens_per_s,
             seconds=plan.seconds or 0.0,
+            total_seconds=plan.total_seconds or 0.0,
             fits=plan.fits,
             basis=plan.basis,
         )

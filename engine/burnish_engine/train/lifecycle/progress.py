@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -17,8 +16,8 @@ from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.spill_watch import SpillWatch
+from burnish_engine.train.lifecycle.time_left import TimeLeft
 
-_ETA_STEPS = 20  # the step time is averaged over this many steps to predict the end
 _STATE_EVERY_S = 0.5
 
 
@@ -64,12 +63,16 @@ class StepRecorder:
         inputs: inputs of the run.
         measure: measurements of the run.
         device: device to train on.
+        left: prediction of the time to the end.
     """
 
-    def __init__(self, recorder: Recorder, inputs: RunInputs, measure: Measure, device: torch.device) -> None:
+    def __init__(
+        self, recorder: Recorder, inputs: RunInputs, measure: Measure, device: torch.device, left: TimeLeft
+    ) -> None:
         self._recorder, self._inputs, self._measure, self._device = recorder, inputs, measure, device
         self._state_written = 0.0
-        self._step_seconds: deque[float] = deque(maxlen=_ETA_STEPS)
+        self._left = left
+        recorder.observe(left.observe)
 
     def follow(self, name: str, locked: Callable[[], int]) -> None:
         """Switch to the steps of another engine. No reference to it is kept, since it may have to free its memory.
@@ -92,8 +95,6 @@ class StepRecorder:
         self._measure.step(result.tokens, seconds)
         if spilled := self._spill.step(seconds, result.tokens):
             self._recorder.warn("spill", spilled)
-        self._step_seconds.append(seconds)
-        mean_seconds = sum(self._step_seconds) / len(self._step_seconds)
         self._recorder.emit(
             StepDone(
                 step=result.step,
@@ -108,7 +109,7 @@ class StepRecorder:
                 step_s=seconds,
                 memory_bytes=memory_bytes(self._device),
                 process_bytes=self._measure.process_bytes,
-                eta_s=mean_seconds * (total - result.step),
+                eta_s=self._left.after(result.step, seconds),
                 **(asdict(result.pairs) if result.pairs else {}),
             )
         )

@@ -21,6 +21,7 @@ from burnish_engine.train.lifecycle.fit import check_fit
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.progress import Tally
+from burnish_engine.train.lifecycle.time_left import TimeLeft
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class RunSetup:
         resume: checkpoint to resume from; None where the run begins.
         plan: memory plan to load the engine with, as text; empty leaves the choice to the engine.
         planned_coverage: coverage that the plan announced; None: it announced none, or the run is resumed.
-        predicted_s: predicted time of the whole run, seconds; 0 where not known.
+        predicted_s: predicted time of all steps, seconds; 0 where not known.
+        time_left: prediction of the time to the end.
     """
 
     paths: RunPaths
@@ -56,6 +58,7 @@ class RunSetup:
     plan: str
     planned_coverage: Coverage | None
     predicted_s: float
+    time_left: TimeLeft
 
     @classmethod
     def prepare(
@@ -110,6 +113,7 @@ class RunSetup:
             plan=position.plan if position else planned,
             planned_coverage=plan.coverage if plan and fresh else None,
             predicted_s=(plan.seconds or 0.0) if plan else 0.0,
+            time_left=TimeLeft(recipe, plan, inputs.budget.steps),
         )
 
 

@@ -50,7 +50,11 @@ class Validator:
 
     def _pair_loss(self, engine: Engine) -> tuple[float, int, PairMeans]:
         held_out = self._inputs.held_out
-        log_probs = engine.log_probs(held_out, self._recipe.train.micro_batch_tokens)
+        log_probs = engine.log_probs(
+            held_out,
+            self._recipe.train.micro_batch_tokens,
+            progress=lambda done: self._recorder.progress(done, len(held_out), "pairs"),
+        )
         reference = self._inputs.stream.held_out_reference
         loss, means = evaluate_pairs(self._recipe.preference, log_probs, held_out, reference)
         return loss, sum(one.supervised_tokens for one in held_out), means

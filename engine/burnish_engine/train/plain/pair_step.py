@@ -13,6 +13,7 @@ import torch
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.base.preference import PairLogProbs, pair_losses
 from burnish_engine.train.plain.plain_step import PlainLayout, documents_apart, passes_of, sequence_log_probs
 
@@ -56,11 +57,17 @@ def pair_loss(
 
 @torch.no_grad()
 def pair_log_probs(
-    model: Any, documents: Sequence[Document], *, budget: int, device: torch.device, layout: PlainLayout
+    model: Any,
+    documents: Sequence[Document],
+    *,
+    budget: int,
+    device: torch.device,
+    layout: PlainLayout,
+    progress: CountListener = ignore_count,
 ) -> npt.NDArray[np.float32]:
     """Compute [documents, 2] the log-probabilities of chosen and rejected replies; see `Engine.log_probs`."""
     found_N2 = np.zeros((len(documents), 2), dtype=np.float32)
-    was_training = model.training
+    was_training, done = model.training, 0
     model.eval()
     try:
         whole = held_out_batches(documents, budget)
@@ -68,6 +75,8 @@ def pair_log_probs(
             with documents_apart(batch, layout):
                 log_prob_S = sequence_log_probs(model, batch, device, layout)
             found_N2[list(batch.rows)] = log_prob_S.cpu().numpy().reshape(-1, 2)
+            done += len(batch.rows)
+            progress(done)
     finally:
         model.train(was_training)
     return found_N2

@@ -248,10 +248,19 @@ class PlainEngine(Engine):
             )
 
     @override
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self,
+        documents: Sequence[Document],
+        budget: int,
+        *,
+        adapter: bool = True,
+        progress: CountListener = ignore_count,
+    ) -> npt.NDArray[np.float32]:
         without = nullcontext() if adapter or self._whole else self.model.disable_adapter()
         with self._averaged(), without:
-            return pair_log_probs(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+            return pair_log_probs(
+                self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
+            )
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

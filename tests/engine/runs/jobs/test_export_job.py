@@ -8,6 +8,7 @@ from burnish_engine.contract.errors import FidelityError, StoppedError, UsageErr
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.runs.jobs import export_job
 from burnish_engine.runs.jobs.export_job import (
@@ -150,3 +151,16 @@ def test_every_choice_reaches_the_process(run, monkeypatch):
          "--no-importance", "--merge-onto", "dequantized", "--size-limit", "400"],
         ["export", str(run.root), "--to", "gguf"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("t", "known"), [(1001.0, True), (999.0, False)])
+def test_an_export_whose_process_was_killed_says_by_what(run, t, known):
+    """A record from before this export is of another process."""
+    run.export.mkdir()
+    job = ExportJob(status="running", started=1000.0, pid=2**22 + 1, process_created=1.0)
+    write_atomic(run.export_job, job.model_dump_json())
+    run.export_end.write_text(ProcessEnd(exit_status=-9, memory_kills=1, t=t).model_dump_json())
+    found = read_export_job(run)
+    assert found.status == "failed"
+    assert ("memory was full" in found.message) is known
+    assert (found.process_end is not None) is known

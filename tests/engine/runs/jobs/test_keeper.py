@@ -9,11 +9,15 @@ import time
 
 import pytest
 
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.process_end import ProcessEnd, death_text
 from burnish_engine.runs.jobs import keeper
 from burnish_engine.runs.process import own_identity, start_detached
 from burnish_engine.runs.store import create_run, read_state, summarize, write_state
+
+from support.runs import tiny_recipe
 
 KILLS_ITSELF = "import os, signal; os.kill(os.getpid(), signal.{})"
 NO_SIGNALS = pytest.mark.skipif(os.name == "nt", reason="no signals")
@@ -105,3 +109,76 @@ def test_a_detached_process_has_its_end_recorded(tmp_path):
         time.sleep(0.05)
     assert json.loads(end.read_bytes())["exit_status"] == 2
     assert "no-such-command" in log.read_text()
+
+
+WATCHED = """
+import ctypes, os, sys
+from pathlib import Path
+from burnish_engine.runs.jobs.keeper import watched
+with watched(Path(sys.argv[1]), Path(sys.argv[2])):
+    {}
+"""
+
+
+def ended(file):
+    """Wait for a record that is complete."""
+    until = time.monotonic() + 60
+    while not (file.is_file() and "exit_status" in json.loads(file.read_bytes() or b"{}")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return ProcessEnd.model_validate_json(file.read_bytes())
+
+
+@NO_SIGNALS
+@pytest.mark.parametrize(
+    ("death", "name", "cause"),
+    [
+        ("os.kill(os.getpid(), 9)", "SIGKILL", "killed"),
+        ("ctypes.string_at(0)", "SIGSEGV", "crash"),
+        ("os.abort()", "SIGABRT", "crash"),
+    ],
+)
+def test_a_process_without_a_parent_of_ours_is_watched_by_a_child(tmp_path, death, name, cause):
+    record, log = tmp_path / "end.json", tmp_path / "log"
+    log.write_text("Fatal Python error: Bus error\n", encoding="utf-8")  # of an earlier process
+    command = [sys.executable, "-c", WATCHED.format(death), str(record), str(log)]
+    environment = {key: value for key, value in os.environ.items() if key != keeper.KEPT}
+    assert subprocess.run(command, env=environment, check=False).returncode < 0
+    end = ended(record)
+    assert (end.signal_name, end.cause) == (name, cause)
+
+
+def test_a_process_that_ends_by_itself_leaves_no_record_and_one_that_is_kept_has_no_watcher(tmp_path, monkeypatch):
+    record, log = tmp_path / "end.json", tmp_path / "log"
+    monkeypatch.delenv(keeper.KEPT, raising=False)
+    with keeper.watched(record, log):
+        until = time.monotonic() + 60
+        while not record.is_file():  # the child is there
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert "exit_status" not in record.read_text()
+    record.unlink()
+    monkeypatch.setenv(keeper.KEPT, "1")
+    with keeper.watched(record, log):
+        pass
+    assert not record.exists()
+
+
+@NO_SIGNALS
+@pytest.mark.slow
+def test_a_run_in_a_terminal_has_its_end_recorded_too(tmp_path):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=100_000, epochs=1e6)), encoding="utf-8")
+    run = RunPaths(tmp_path / "run")
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "train", str(recipe), "--run-dir", str(run.root)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not (run.state.is_file() and read_state(run).step):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    ended(run.process_end)
+    assert summarize(run).status == "interrupted"
+    assert summarize(run).process_end.cause == "killed"

@@ -67,6 +67,7 @@ def test_nothing_is_found(folder, name):
     assert next(event.when for event in reports if event.when != "training") == "before"
     assert not any(isinstance(event, RolledBack) for event in events)
     assert read_card(paths).guard.sentence == read_state(paths).verdict == reports[-1].sentence
+    assert read_state(paths).suspicious == (reports[-1].verdict != "training")
     if "small" not in name:
         assert reports[-1].sentence.startswith("It trained: ")
 

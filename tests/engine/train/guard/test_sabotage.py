@@ -108,6 +108,7 @@ def test_rows_without_an_end_are_a_warning(run, engine):
     assert outcome.exit_code == ExitCode.DONE
     assert {(event.check, event.verdict) for event in reports(paths)} == {("end_token", "suspicious")}
     assert read_card(paths).guard.check == "end_token"
+    assert read_state(paths).suspicious, "a window may call for a person"
 
 
 def test_an_adapter_that_reaches_something_else_than_planned_is_a_warning(run):

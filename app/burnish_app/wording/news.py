@@ -1,0 +1,99 @@
+"""News about runs, exports and duels that ended, or need a person, since the last look. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from burnish_app.look.language import tr
+from burnish_app.wording.activity import duel_name
+from burnish_app.wording.causes import CURES, failure_cause
+from burnish_app.wording.numbers import first_sentence
+from burnish_engine.contract.run.duels import DuelFacts
+from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.serve.replies import RunSummary
+
+NewsKind = Literal["done", "failed", "attention"]
+
+
+@dataclass(frozen=True)
+class News:
+    """Something that a person who looks elsewhere wants to know.
+
+    Attributes:
+        kind: whether it went well, failed, or goes on and needs the person.
+        title: what happened to what, in a few words.
+        text: one sentence more; may be empty.
+        page: key of the page that shows it.
+        folder: folder of the run or duel.
+    """
+
+    kind: NewsKind
+    title: str
+    text: str
+    page: str
+    folder: str
+
+
+def run_news(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> list[News]:
+    """List what happened to runs and their exports between two looks. A run that is new is no news.
+
+    Args:
+        before: runs at the earlier look.
+        after: runs at the later look.
+    """
+    known = {run.folder: run for run in before}
+    found: list[News] = []
+    for run in after:
+        if run.folder in known:
+            found += filter(None, (_of_run(known[run.folder], run), _of_export(known[run.folder], run)))
+    return found
+
+
+def duel_news(before: Sequence[DuelFacts], after: Sequence[DuelFacts]) -> list[News]:
+    """List what happened to duels between two looks."""
+    was_running = {duel.folder for duel in before if duel.status == "running"}
+    found = []
+    for duel in after:
+        if duel.folder in was_running and duel.status == "finished":
+            title = tr("{name}: the verdict is there").format(name=duel_name(duel))
+            found.append(News("done", title, duel.headline, "duel", duel.folder))
+        elif duel.folder in was_running and duel.status == "stopped":
+            title = tr("{name}: stopped").format(name=duel_name(duel))
+            found.append(News("failed", title, duel.message, "duel", duel.folder))
+    return found
+
+
+def _of_run(before: RunSummary, now: RunSummary) -> News | None:
+    name, status = now.state.name or Path(now.folder).name, now.standing
+    went_on = before.standing in ("created", "queued", "running", "paused", "not responding")
+    if status == "finished" and went_on:
+        loss = now.state.evaluation_loss
+        text = tr("Held-out loss {loss:.3f}.").format(loss=loss) if loss is not None else ""
+        return News("done", tr("{name} is trained").format(name=name), text, "train", now.folder)
+    if status in ("failed", "interrupted") and went_on:
+        cause = failure_cause(now, RunState())
+        why = CURES[cause].title if cause is not None else tr("Interrupted")
+        text = first_sentence(now.state.message)[0] if now.state.message else ""
+        return News("failed", tr("{name}: {why}").format(name=name, why=why), text, "train", now.folder)
+    if status == "not responding" and before.standing in ("running", "paused"):
+        return News("attention", tr("{name} does not respond").format(name=name), "", "train", now.folder)
+    if status == "running" and now.state.suspicious and not before.state.suspicious:
+        title = tr("{name} needs attention").format(name=name)
+        return News("attention", title, first_sentence(now.state.verdict)[0], "train", now.folder)
+    return None
+
+
+def _of_export(before: RunSummary, now: RunSummary) -> News | None:
+    earlier, job = before.export, now.export
+    name = now.state.name or Path(now.folder).name
+    if job is None or earlier is None or earlier.status != "running" or earlier.started != job.started:
+        return None
+    if job.status == "finished":
+        return News("done", tr("{name} is exported").format(name=name), job.why, "export", now.folder)
+    if job.status == "failed":
+        title = tr("{name}: the export failed").format(name=name)
+        return News("failed", title, first_sentence(job.message)[0] if job.message else "", "export", now.folder)
+    return None

@@ -1,0 +1,124 @@
+"""Predicts how long a run takes: steps, and beside them checks, evaluations, replies to prompts and saves. No torch.
+
+The same counts serve the plan, before anything was measured, and the running run, which puts measured times in place of
+predicted ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.advise.facts.planned_run import PlannedRun
+from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
+from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
+from burnish_engine.contract.facts.advice import TimePart
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+
+LOOKS = 3
+"""Times that the guard looks at a run: before it, after warmup, at the end."""
+_FORWARD_SHARE = {True: 1 / 3, False: 0.4}
+"""Share of a training pass that a forward pass takes, by whether every weight is trained: the backward pass computes
+gradients of inputs, which takes as long as the forward pass, and where weights are trained theirs, which takes as long
+again. Beside an adapter, its own and the update come on top."""
+_LOOK_TOKENS = 450  # tokens whose training takes as long as a look: a pass over four short rows, and each row alone
+_MEMORY_SHARE = 0.75  # share of a memory's peak rate that generation reaches
+_CPU_BYTES_PER_S = 8e9  # rate at which one thread reads memory
+_TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, started one after the other
+_SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the bytes are on it; files and folders
+
+
+@dataclass(frozen=True)
+class RunPace:
+    """Seconds that each occasion of a run takes.
+
+    Attributes:
+        step_s: an optimizer step.
+        look_s: a look of the guard; 0: it measures nothing.
+        evaluation_s: an evaluation of the held-out rows; 0: there are none.
+        prompts_s: the replies to all fixed prompts; 0: there are none.
+        save_s: a checkpoint.
+    """
+
+    step_s: float
+    look_s: float = 0.0
+    evaluation_s: float = 0.0
+    prompts_s: float = 0.0
+    save_s: float = 0.0
+
+
+def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> RunPace:
+    """Predict the pace of a run whose speed is known.
+
+    Args:
+        run: planned run.
+        step_s: predicted time of a step.
+        tokens_per_s: predicted speed of training.
+    """
+    recipe, guard = run.recipe, run.recipe.guard
+    probes = guard.probes and guard.action != "off"
+    forward_s = _FORWARD_SHARE[recipe.adapter.method == "full"] / tokens_per_s
+    prompts = recipe.evaluation.prompts
+    return RunPace(
+        step_s=step_s,
+        look_s=_LOOK_TOKENS / tokens_per_s if probes else 0.0,
+        evaluation_s=_held_out_tokens(recipe, run.dataset) * forward_s,
+        prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
+        save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
+    )
+
+
+def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: int = LOOKS) -> list[TimePart]:
+    """List what is left of a run after some steps.
+
+    Args:
+        recipe: recipe of the run.
+        pace: time of each occasion.
+        done: optimizer steps made; -1: the run did not begin, and its first evaluation is still to come.
+        steps: optimizer steps of the whole run.
+        looks: looks of the guard that are still to come.
+    """
+    left = steps - max(done, 0)
+    evaluations = _occasions(recipe.evaluation.every, done, steps) + (done < 0)
+    step_part = TimePart(name="steps", count=left, seconds=left * pace.step_s)
+    minutes = recipe.train.checkpoint_minutes
+    by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
+    saves = max(_occasions(recipe.train.checkpoint_every, done, steps), by_time + 1)
+    parts = [
+        step_part,
+        TimePart(name="checks", count=looks, seconds=looks * pace.look_s),
+        TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
+        TimePart(name="prompts", count=evaluations, seconds=evaluations * pace.prompts_s),
+        TimePart(name="saves", count=saves, seconds=saves * pace.save_s),
+    ]
+    return [part for part in parts if part.seconds > 0]
+
+
+def _occasions(every: int, done: int, steps: int) -> int:
+    """Count what is done every so many steps and after the last one; what follows step `done` itself is still ahead."""
+    if not every:
+        return 1
+    first = max(-(-done // every), 1)
+    return len(range(first * every, steps, every)) + 1
+
+
+def _held_out_tokens(recipe: Recipe, dataset: DatasetFacts | None) -> float:
+    if dataset is None or not dataset.validation_rows:
+        return 0.0
+    rows = min(dataset.validation_rows, recipe.evaluation.max_rows or dataset.validation_rows)
+    return dataset.tokens * rows / max(dataset.train_rows + dataset.validation_rows, 1)
+
+
+def _token_s(run: PlannedRun) -> float:
+    """Predict the time of one generated token: it reads every weight once."""
+    gpu = run.device.gpu(run.machine)
+    rate = gpu_rates(gpu).bandwidth_gb_s * 1e9 * _MEMORY_SHARE if gpu else _CPU_BYTES_PER_S
+    width = NF4_BYTES if run.recipe.model.quantize == "nf4" else BYTES_OF[run.device.precision]
+    return parameters(run.spec) * width / rate + len(run.spec.layers) * _TOKEN_S_PER_LAYER
+
+
+def _saved_bytes(run: PlannedRun) -> int:
+    recipe = run.recipe
+    state = optimizer_bytes(run.spec, recipe.adapter, recipe.train.optimizer, cuda=False).total
+    return trained_parameters(run.spec, recipe.adapter) * 4 + state

@@ -1,0 +1,49 @@
+"""What goes on beside the page that is shown: runs, exports and duels, each with its share."""
+
+import pytest
+from app.scenes import summary
+from app.several_scenes import a_duel
+
+from burnish_app.wording.activity import activities_of
+from burnish_engine.contract.run.duels import DuelRun
+from burnish_engine.contract.run.state import ObservedStatus
+from burnish_engine.contract.serve.replies import ExportJob
+
+
+def a_run(step):
+    return DuelRun(id="x", folder="/x", side=0, phase="grid", seed=1, rate=1e-4, step=step, total_steps=100)
+
+
+@pytest.mark.parametrize("status", ["running", "paused", "queued"])
+def test_a_run_that_goes_on_or_waits_is_listed_with_its_share(status):
+    (one,) = activities_of([summary(status, 150)])
+    assert (one.page, one.share) == ("train", 0.25)
+    assert one.title.startswith("25 %")
+    assert "support-desk" in one.title
+
+
+def test_a_run_before_its_first_step_has_no_share_yet():
+    (one,) = activities_of([summary("running", 0, total_steps=0)])
+    assert one.title.startswith("0 %")
+
+
+def test_runs_that_rest_are_not_listed():
+    from typing import get_args
+
+    resting = set(get_args(ObservedStatus)) - {"running", "paused", "queued"}
+    assert activities_of([summary(status) for status in sorted(resting)]) == []
+
+
+def test_exports_and_duels_are_listed_too():
+    job = ExportJob(status="running", share=0.5)
+    exported = summary("finished").model_copy(update={"export": job})
+    duel = a_duel("running", folder="/d", made=[a_run(100)] * 5, current=a_run(50))
+    assert [(one.page, round(one.share, 3)) for one in activities_of([exported], [duel, a_duel("stopped")])] == [
+        ("export", 0.5),
+        ("duel", round(5.5 / 12, 3)),
+    ]
+
+
+def test_a_duel_that_takes_more_than_its_least_runs_counts_to_its_most():
+    duel = a_duel("running", folder="/d", made=[a_run(100)] * 14, current=a_run(0))
+    assert activities_of([], [duel])[0].share == 14 / 28

@@ -1,0 +1,96 @@
+"""From the cause of a failure to what leads on: one table that knows every exit code and every cause of death."""
+
+from typing import get_args
+
+import pytest
+from app.scenes import OVERFIT, events, numbered, summary
+
+from burnish_app.wording.causes import CURES, CureAction, FailureCause, failure_cause, run_failure
+from burnish_app.wording.run_text import describe_run
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import RunEnded
+from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.process_end import ProcessEnd
+
+NO_FAILURES = {ExitCode.DONE, ExitCode.STOPPED, ExitCode.FIDELITY}
+"""A run does not end with the last one: it is of exports."""
+
+
+def failed(code, folded=()):
+    return failure_cause(summary("failed", exit_code=code), fold_all(RunState(), list(folded)))
+
+
+def interrupted(**end):
+    run = summary("interrupted")
+    return run.model_copy(update={"process_end": ProcessEnd(t=1.0, **end)}) if end else run
+
+
+def test_the_table_is_whole():
+    assert set(CURES) == set(get_args(FailureCause))
+    assert {cure.action for cure in CURES.values()} <= set(get_args(CureAction))
+    assert all(cure.title and cure.text for cure in CURES.values())
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code not in NO_FAILURES])
+def test_every_exit_code_of_a_failed_run_has_its_cause(code):
+    assert (failed(code) == "bug") == (code is ExitCode.BUG)
+
+
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [
+        (ExitCode.DOES_NOT_FIT, "fit"), (ExitCode.NO_SPACE, "folder"), (ExitCode.DRIVER, "resume"),
+        (ExitCode.DATA, "data"), (ExitCode.ENVIRONMENT, "model"), (ExitCode.USAGE, "recipe"),
+        (ExitCode.DIVERGED, "recipe"),
+    ],
+)  # fmt: skip
+def test_the_primary_action_follows_the_exit_code(code, action):
+    assert CURES[failed(code)].action == action
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "action"),
+    [
+        ({"exit_status": -9, "memory_kills": 1}, "machine_memory", "fit"),
+        ({"exit_status": -9}, "killed", "resume"),
+        ({"exit_status": -15}, "asked", "resume"),
+        ({"exit_status": -11}, "crash", "resume"),
+        ({"exit_status": 15}, "disk", "folder"),
+        ({"exit_status": 3}, "ended", "resume"),
+    ],
+)
+def test_a_death_that_was_seen_names_its_cause_and_leads_on(end, cause, action):
+    run = interrupted(**end)
+    assert failure_cause(run, RunState()) == cause
+    assert CURES[cause].action == action
+    told = describe_run(run, fold_all(RunState(), events(240)))
+    assert told.headline == CURES[cause].title
+    assert "Step 200 is safe" in told.detail
+
+
+def test_what_nobody_saw_and_what_is_no_failure_has_no_cause():
+    assert failure_cause(interrupted(), RunState()) is None
+    for status in ("running", "finished", "stopped", "not responding"):
+        assert failure_cause(summary(status, exit_code=15), RunState()) is None
+
+
+@pytest.mark.parametrize(("check", "cause"), [("end_token", "guard_data"), ("overfitting", "guard")])
+def test_what_the_guard_found_has_its_cure(check, cause):
+    found = OVERFIT.model_copy(update={"check": check})
+    assert failed(ExitCode.DIVERGED, numbered([*events(5), found])) == cause
+
+
+def test_the_exit_code_may_come_from_the_events_alone():
+    ended = RunEnded(outcome="failed", exit_code=15, step=3, message="No space.")
+    state = fold_all(RunState(), numbered([*events(3), ended]))
+    assert failure_cause(summary("failed", exit_code=None), state) == "disk"
+
+
+def test_the_facts_of_a_failure_are_collected():
+    run = interrupted(exit_status=-9)
+    facts = run_failure(run, fold_all(RunState(), events(240)))
+    assert "support-desk" in facts.what
+    assert "SIGKILL" in facts.process_end
+    assert facts.step.startswith("240")
+    assert "4090" in facts.device
+    assert facts.recipe.endswith("recipe.toml")

@@ -1,0 +1,77 @@
+"""The time of a run: how often it evaluates, asks and saves, and what that adds to its steps."""
+
+import pytest
+from engine.advise.plan.test_plan import QWEN3_06B, dataset
+
+from burnish_engine.advise.plan.plan import plan_run
+from burnish_engine.advise.plan.run_time import RunPace, time_parts
+from burnish_engine.contract.recipe.recipe import EvaluationSection, GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe_train import TrainSection
+
+from support.machines import cpu_machine, gpu_machine
+
+GIB = 2**30
+PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0)
+
+
+def recipe(*, every=0, checkpoint_every=0, minutes=0, prompts=(), guard=None):
+    return Recipe(
+        train=TrainSection(checkpoint_every=checkpoint_every, checkpoint_minutes=minutes),
+        evaluation=EvaluationSection(every=every, prompts=list(prompts)),
+        **({"guard": guard} if guard else {}),
+    )
+
+
+def counts(made, *, done, steps, looks=3):
+    return {part.name: part.count for part in time_parts(made, PACE, done=done, steps=steps, looks=looks)}
+
+
+@pytest.mark.parametrize(
+    ("every", "done", "evaluations"),
+    [
+        (0, -1, 2), (0, 0, 1), (0, 99, 1),
+        (10, -1, 11), (10, 0, 10), (10, 9, 10), (10, 10, 10), (10, 11, 9), (10, 99, 1), (10, 100, 1),
+        (30, -1, 5), (30, 90, 2), (30, 91, 1), (200, -1, 2),
+    ],
+)  # fmt: skip
+def test_evaluations_come_before_on_the_way_and_at_the_end(every, done, evaluations):
+    found = counts(recipe(every=every), done=done, steps=100)
+    assert found["evaluations"] == found["prompts"] == evaluations
+    assert found.get("steps", 0) == 100 - max(done, 0)
+
+
+def test_saves_come_by_steps_or_by_minutes_whichever_are_more():
+    assert counts(recipe(checkpoint_every=25), done=0, steps=100)["saves"] == 4
+    assert counts(recipe(minutes=1), done=0, steps=600)["saves"] == 11
+    assert counts(recipe(checkpoint_every=25, minutes=1), done=0, steps=600)["saves"] == 24
+
+
+def test_what_takes_no_time_is_no_part():
+    assert [part.name for part in time_parts(recipe(), RunPace(step_s=1.0), done=0, steps=9)] == ["steps"]
+
+
+def planned(made, machine=None, *, held_out=100):
+    facts = dataset().model_copy(update={"validation_rows": held_out, "train_rows": 1000 - held_out})
+    return plan_run(made, QWEN3_06B, machine or gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB), dataset=facts)
+
+
+@pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
+def test_a_recipe_with_many_evaluations_takes_so_much_longer(machine):
+    few, many = (planned(recipe(every=every), machine) for every in (0, 10))
+    assert few.seconds == many.seconds
+    one, more = (next(part for part in plan.times if part.name == "evaluations") for plan in (few, many))
+    assert more.count > 5 * one.count
+    assert many.total_seconds - few.total_seconds == pytest.approx((more.count - one.count) * one.seconds / one.count)
+
+
+def test_prompts_count_and_a_run_without_held_out_rows_or_guard_has_no_such_parts():
+    asked, silent = planned(recipe(prompts=["Why?"])), planned(recipe())
+    assert asked.total_seconds > silent.total_seconds
+    names = {part.name for part in planned(recipe(guard=GuardSection(action="off")), held_out=0).times}
+    assert names == {"steps", "saves"}
+
+
+def test_without_data_the_time_is_not_known():
+    plan = plan_run(Recipe(), QWEN3_06B, cpu_machine())
+    assert plan.times == []
+    assert plan.total_seconds is None

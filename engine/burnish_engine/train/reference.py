@@ -1,7 +1,10 @@
-"""The reference of preferences: log-probabilities of replies without the adapter, computed once and cached.
+"""The reference of preferences: log-probabilities of replies as training begins, computed once and cached.
+
+That is the model without its adapter, or with the adapter that the run goes on from.
 
 The cache lies beside the tokenized rows. Its key says which numbers these are: checksums of the frozen weights as they
-were loaded, token ids of all rows, precision and engine. So another model, another quantization or an edited row never
+were loaded, token ids of all rows, precision, engine and the
+starting adapter. So another model, another quantization or an edited row never
 finds them, and a resumed run finds the same bits.
 """
 
@@ -26,6 +29,7 @@ from burnish_engine.train.base.stream import References
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.lifecycle.run_setup import RunSetup
+from burnish_engine.train.lifecycle.start import hashed_files
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 
 _LAYOUT = 2  # part of the key; raise it when the numbers change
@@ -53,7 +57,10 @@ def provide_reference(setup: RunSetup, engine: RecoveringEngine, recorder: Recor
     found = _read(path, parts)
     if found is None:
         recorder.phase("preparing", "log-probabilities of the reference")
-        found = {name: engine.log_probs(documents, budget, adapter=False) for name, documents in parts.items()}
+        found = {
+            name: engine.log_probs(documents, budget, adapter=inputs.start or False)
+            for name, documents in parts.items()
+        }
         if all(np.isfinite(part).all() for part in found.values()):  # else the guard says why
             _write(path, found)
     inputs.stream.references = References(**found)
@@ -65,6 +72,7 @@ def _key(setup: RunSetup, engine: RecoveringEngine) -> str:
     # What divides a row into prompt and reply is in the hash; the rest of what makes mismatched documents is here.
     mismatch = setup.recipe.data.max_length if section.estimates_kl else 0
     parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.name]
+    parts += [file.sha256 for file in hashed_files(inputs.start)] if inputs.start else []
     return hashlib.sha256(json.dumps([*parts, sorted(frozen.items())]).encode()).hexdigest()[:40]
 
 

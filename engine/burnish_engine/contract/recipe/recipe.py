@@ -213,6 +213,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_an_adapter_to_start(self) -> Recipe:
+        if self.adapter.start and self.adapter.method == "full":
+            raise ValueError(
+                f'adapter.start = "{self.adapter.start}" is an adapter to go on from, and adapter.method = "full" '
+                'trains every weight instead: set adapter.method to "lora", or adapter.start to ""'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_two_rates(self) -> Recipe:
         if self.train.lora_plus_ratio != 1.0 and self.adapter.method == "full":
             raise ValueError(

@@ -212,13 +212,15 @@ class Engine(Protocol):
         """
         ...
 
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self, documents: Sequence[Document], budget: int, *, adapter: Path | bool = True
+    ) -> npt.NDArray[np.float32]:
         """Compute the summed log-probabilities (nats) of supervised tokens.
 
         Args:
             documents: documents of as many sequences each.
             budget: tokens per forward pass.
-            adapter: whether the adapter takes part.
+            adapter: whether the adapter takes part; a folder: the adapter of the same form that is saved there does.
 
         Returns:
             [documents, sequences]: of preference pairs, those of the chosen and of the rejected reply.

@@ -293,15 +293,38 @@ class FastEngine(Engine):
             return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
 
     @override
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self, documents: Sequence[Document], budget: int, *, adapter: Path | bool = True
+    ) -> npt.NDArray[np.float32]:
         layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
         with (
             self._trainer.on_stream(),
             self.model.averaged(),
-            nullcontext() if adapter else self.without_adapter(),
+            self._other_adapter(adapter),
             self._trainer.idle_memory(),
         ):
             return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout)
+
+    @contextmanager
+    def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
+        """Use the adapter of a folder inside, or none; True: the trained one."""
+        if adapter is True:
+            yield
+        elif adapter is False:
+            with self.without_adapter():
+                yield
+        else:
+            param = self.model.optimizer.param
+            with self._on_stream():
+                trained = param.clone()
+                self.model.adapter.load(adapter)
+                self.model.write_compute_copies()
+            try:
+                yield
+            finally:
+                with self._on_stream():
+                    param.copy_(trained)
+                    self.model.write_compute_copies()
 
     @contextmanager
     def without_adapter(self) -> Iterator[None]:

@@ -256,10 +256,29 @@ class PlainEngine(Engine):
             )
 
     @override
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
-        without = nullcontext() if adapter or self._whole else self.model.disable_adapter()
-        with self._averaged(), without:
+    def log_probs(
+        self, documents: Sequence[Document], budget: int, *, adapter: Path | bool = True
+    ) -> npt.NDArray[np.float32]:
+        with self._averaged(), self._other_adapter(adapter):
             return log_probs(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+
+    @contextmanager
+    def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
+        """Use the adapter of a folder inside, or none; True: the trained one."""
+        if adapter is True or self._whole:
+            yield
+        elif adapter is False:
+            with self.model.disable_adapter():
+                yield
+        else:
+            trained = [value.detach().clone() for _, value in self._parameters]
+            plain.read_adapter(self.model, adapter)
+            try:
+                yield
+            finally:
+                with torch.no_grad():
+                    for (_, value), before in zip(self._parameters, trained, strict=True):
+                        value.copy_(before)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -150,9 +150,11 @@ class RecoveringEngine(Engine):
         return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget, progress))
 
     @override
-    def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
+    def log_probs(
+        self, documents: Sequence[Document], budget: int, *, adapter: Path | bool = True
+    ) -> npt.NDArray[np.float32]:
         return self._retry(
-            "the log-probabilities of pairs", lambda: self._engine.log_probs(documents, budget, adapter=adapter)
+            "the log-probabilities of replies", lambda: self._engine.log_probs(documents, budget, adapter=adapter)
         )
 
     @override

@@ -67,11 +67,18 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
     from burnish_engine.data.templates.template import check_template
+    from burnish_engine.models.checkpoint.start_adapter import as_started
 
     check_template(recipe.data.template)
+    started = as_started(recipe).adapter
     out.print(f"{path} is a valid recipe.")
     if note := unused_settings_note(recipe.adapter):
         out.print(f"note: {note}")
+    if started.start:
+        out.print(
+            f"note: It goes on from the adapter in {started.start}: {started.method} of rank {started.rank}, alpha "
+            f"{started.alpha:g}, dropout {started.dropout:g}, on {', '.join(started.targets)}."
+        )
 
 
 @app.command()

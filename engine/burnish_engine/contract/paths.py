@@ -134,6 +134,11 @@ class RunPaths:
         return self.root / "chat_template.jinja"
 
     @property
+    def start(self) -> Path:
+        """Copy of the adapter that the run goes on from; written once by the engine."""
+        return self.root / "start"
+
+    @property
     def events(self) -> Path:
         """Append-only events, one JSON object a line."""
         return self.root / "events.jsonl"

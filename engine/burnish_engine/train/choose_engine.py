@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.models.decoder.lora_adapter import why_not_saved
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
@@ -21,6 +24,13 @@ def make_engine(spec: EngineSpec) -> Engine:
     check_optimizer(recipe)
     asked = spec.name or recipe.train.engine
     reason = "" if asked == "plain" else why_not(spec.source, recipe, spec.device)
+    if (
+        asked != "plain"
+        and not reason
+        and recipe.adapter.start
+        and (strange := why_not_saved(Path(recipe.adapter.start)))
+    ):
+        reason = f"The adapter to go on from {strange}, which the fast engine does not do"
     if reason and asked == "fast":
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)

@@ -56,7 +56,7 @@ class EngineLoader:
         position = checkpoints.read_position(checkpoint) if checkpoint else None
         record = read_record(position)
         record.rollback = rollback or record.rollback
-        trained = checkpoints.trained_folder(checkpoint) if checkpoint else None
+        trained = checkpoints.trained_folder(checkpoint) if checkpoint else self.setup.inputs.start
         spec = self._spec(position, record.rollback)
         engine = load_recovering(
             lambda chosen, weights: make_engine(replace(spec, plan=chosen, adapter=weights)),

@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.spec import rough_spec
+from burnish_engine.models.checkpoint.start_adapter import as_started, open_start, refuse_other_base
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
 
@@ -25,11 +26,14 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
         machine: facts of the machine; probed when not given.
 
     Raises:
-        UsageError: The model is neither a folder nor in the catalog, or the recipe names a GPU that is not there.
-        SetupError: The model folder is unusable, its tokenizer is another model's, or its config does not say the
+        UsageError: The model is neither a folder nor in the catalog, the recipe names a GPU that is not there, or its
+            `adapter.start` holds no adapter.
+        SetupError: The adapter to go on from is damaged or of another model. The model folder is unusable, its tokenizer is another model's, or its config does not say the
             model's shape.
     """
     machine = machine or probe()
+    start = open_start(recipe.adapter)
+    recipe = as_started(recipe)
     name = recipe.model.path
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)
@@ -39,6 +43,8 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
             return plan.model_copy(update={"notes": [*unchecked, *plan.notes]})
     source = open_model(name)
     check_token_ids(source)
+    if start is not None:
+        refuse_other_base(start, source)
     plan = plan_run(
         recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
     )

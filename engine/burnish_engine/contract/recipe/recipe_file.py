@@ -120,10 +120,13 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
             else recipe.data.template,
         }
     )
+    adapter = recipe.adapter
+    if adapter.start:
+        adapter = adapter.model_copy(update={"start": absolute(adapter.start)})
     model = recipe.model
     if model.path != "embedded" and not is_model_name(model.path):
         model = model.model_copy(update={"path": absolute(model.path)})
-    return recipe.model_copy(update={"data": data, "model": model})
+    return recipe.model_copy(update={"data": data, "model": model, "adapter": adapter})
 
 
 def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
@@ -153,12 +156,16 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
 
 
 _LATER = {
+    "adapter": ("start",),
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
     "memory": ("weights",),
-    "preference": ("objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma"),
+    "preference": (
+        "objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma", "desirable_weight",
+        "undesirable_weight",
+    ),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
     "evaluation": ("patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),

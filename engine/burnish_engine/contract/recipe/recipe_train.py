@@ -40,6 +40,12 @@ class AdapterSection(Section):
         "and the others stay as they are. A recipe that misses matrices without saying so by name is refused.",
         min_length=1,
     )
+    start: str = setting(
+        "",
+        "Go on from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative paths "
+        "are taken from the recipe's folder. Method, rank, alpha, dropout and targets come from it. With a preference "
+        "objective, it is the reference. Empty: a new adapter.",
+    )
 
 
 class TrainSection(Section):

@@ -149,6 +149,9 @@ class RunCard(_CardRecord):
     circumstances: RunEnvironment = Field(description="Environment of the process that began the run.")
     data: CardData
     base: CardModel
+    start: list[HashedFile] = Field(
+        default=[], description="Files of the adapter that the run goes on from; empty: it began with a new one."
+    )
     coverage: Coverage | None = Field(
         default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."
     )

@@ -184,6 +184,15 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
     return AdapterPlan(tuple(chosen), dropout, config)
 
 
+def why_not_saved(folder: Path) -> str:
+    """Explain why the fast decoder does not do a saved adapter, completing "The adapter ..."; empty where it does.
+
+    Raises:
+        SetupError: The folder holds no adapter.
+    """
+    return why_not_fast(_config(folder))
+
+
 def why_not_fast(config: dict[str, Any]) -> str:
     """Explain why the fast decoder does not do this adapter, completing "The adapter ..."; empty where it does."""
     if str(config.get("peft_type", "LORA")).upper() != "LORA":

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
@@ -183,6 +184,13 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error
     return _adapter_in_fp32(tuned)
+
+
+def read_adapter(model: Any, folder: Path) -> None:
+    """Read the weights of a saved adapter of the same form into a model that has one."""
+    peft = import_peft()
+    with _names_as_they_are() if _has_names_of(model.get_base_model(), folder) else nullcontext():
+        peft.set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
 
 
 def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:

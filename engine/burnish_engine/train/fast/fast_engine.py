@@ -46,7 +46,7 @@ from burnish_engine.train.fast.memory_choice import (
     pass_buckets,
     with_weights_on_host,
 )
-from burnish_engine.train.fast.packed_batch import BucketLayout, buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, Learned, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
@@ -156,8 +156,13 @@ class FastEngine(Engine):
 
     @property
     def _preference(self) -> PreferenceSection | None:
-        """Objective of preference pairs; None where rows are learned as they stand."""
-        return self._recipe.preference if self._recipe.preference.learns_pairs else None
+        """Objective of preferences; None where rows are learned as they stand."""
+        return self._recipe.preference if self._recipe.preference.is_active else None
+
+    @property
+    def _learned(self) -> Learned:
+        section = self._recipe.preference
+        return "labels" if section.learns_labels else "pairs" if section.learns_pairs else "rows"
 
     @property
     @override
@@ -245,7 +250,7 @@ class FastEngine(Engine):
                 min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
-                pairs=self._preference is not None,
+                learned=self._learned,
             )
             for capacity in pass_buckets(section, self._stream)
         ]
@@ -294,17 +299,38 @@ class FastEngine(Engine):
         documents: Sequence[Document],
         budget: int,
         *,
-        adapter: bool = True,
+        adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
         layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
         with (
             self._trainer.on_stream(),
             self.model.averaged(),
-            nullcontext() if adapter else self.without_adapter(),
+            self._other_adapter(adapter),
             self._trainer.idle_memory(),
         ):
             return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout, progress)
+
+    @contextmanager
+    def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
+        """Use the adapter of a folder inside, or none; True: the trained one."""
+        if adapter is True:
+            yield
+        elif adapter is False:
+            with self.without_adapter():
+                yield
+        else:
+            param = self.model.optimizer.param
+            with self._on_stream():
+                trained = param.clone()
+                self.model.adapter.load(adapter)
+                self.model.write_compute_copies()
+            try:
+                yield
+            finally:
+                with self._on_stream():
+                    param.copy_(trained)
+                    self.model.write_compute_copies()
 
     @contextmanager
     def without_adapter(self) -> Iterator[None]:

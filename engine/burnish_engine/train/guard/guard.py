@@ -107,7 +107,8 @@ class Guard:
         if self._action == "off":
             return
         began = time.perf_counter()
-        found = run("the first look of the guard", lambda engine: self._check_before(engine, fresh=step == 0))
+        fresh = step == 0 and not self._facts.recipe.adapter.start
+        found = run("the first look of the guard", lambda engine: self._check_before(engine, fresh=fresh))
         checks: list[Check] = ["no_targets", "labels", "padding", "end_token", *self._measured, *self._gradient_checks]
         checks += ["coverage"] if self._facts.planned else []
         self._conclude("before", step, found, checks, began)

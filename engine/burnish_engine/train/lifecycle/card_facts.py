@@ -28,6 +28,7 @@ from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.lifecycle.run_setup import RunSetup
+from burnish_engine.train.lifecycle.start import hashed_files
 
 _PACKAGES = {
     "torch": ("torch",),
@@ -97,6 +98,7 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
             learned_tokens=int(supervised_tokens_of(data.train).sum()),
         ),
         coverage=engine.coverage,
+        start=hashed_files(setup.inputs.start) if setup.inputs.start else [],
         base=CardModel(
             name=source.name,
             files=[HashedFile(name=path.name, bytes=_size(path)) for path in base_files(source.folder)],

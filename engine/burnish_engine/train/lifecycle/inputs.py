@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from burnish_engine.contract.files import write_atomic
@@ -11,6 +12,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
+from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -19,6 +21,7 @@ from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.runs.store import with_own_template
 from burnish_engine.train.base.stream import BatchStream, Budget
+from burnish_engine.train.lifecycle.start import provide_start
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class RunInputs:
         stream: micro-batches of the rows.
         budget: number of steps and micro-batches of the run.
         held_out: rows that evaluations use.
+        start: the run's copy of the adapter that it goes on from; None: it begins with a new one.
+        held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
     """
 
     source: ModelSource
@@ -40,6 +45,8 @@ class RunInputs:
     stream: BatchStream
     budget: Budget
     held_out: Sequence[Document]
+    held_out_mismatched: MismatchedDocuments | None = None
+    start: Path | None = None
 
     @classmethod
     def load(cls, paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Self:
@@ -57,6 +64,7 @@ class RunInputs:
         """
         recorder.phase("loading", recipe.model.path)
         source = open_model(recipe.model.path)
+        start = provide_start(paths, recipe, source, fresh=fresh)
         tokenizer = load_tokenizer(source)
         recorder.phase("preparing")
 
@@ -72,6 +80,10 @@ class RunInputs:
             save_held_out(paths, documents, data.validation_conversations)
             if recipe.data.template not in ("auto", *TEMPLATES):
                 write_atomic(paths.template, data.template.source)
-        stream = BatchStream(data.train, recipe.train, order=order)
         held_out = data.validation[: recipe.evaluation.max_rows or None]
-        return cls(source, tokenizer, data, stream, stream.budget(), held_out)
+        mismatched = [
+            MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
+            for documents in (data.train, held_out)
+        ]
+        stream = BatchStream(data.train, recipe.train, order=order, mismatched=mismatched[0])
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start)

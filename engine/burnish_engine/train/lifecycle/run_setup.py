@@ -21,6 +21,7 @@ from burnish_engine.train.lifecycle.fit import check_fit
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.progress import Tally
+from burnish_engine.train.lifecycle.start import started_recipe
 from burnish_engine.train.lifecycle.time_left import TimeLeft
 
 
@@ -30,8 +31,8 @@ class RunSetup:
 
     Attributes:
         paths: run folder.
-        recipe: frozen recipe.
-        recipe_hash: fingerprint of the recipe.
+        recipe: frozen recipe; where it goes on from an adapter, with that adapter's rank and so on.
+        recipe_hash: fingerprint of the frozen recipe.
         device: device to train on.
         threads: number of CPU threads.
         precision: precision of the base weights.
@@ -92,6 +93,7 @@ class RunSetup:
         seed_everything(recipe.train.seed)
         fresh = position is None
         inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh, order=order)
+        frozen, recipe = recipe, started_recipe(recipe, inputs.start)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
         plan = check_fit(recipe, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
         measure = tally.measure = Measure(device)
@@ -102,7 +104,7 @@ class RunSetup:
         return cls(
             paths=paths,
             recipe=recipe,
-            recipe_hash=recipe_hash(recipe),
+            recipe_hash=recipe_hash(frozen),
             device=device,
             threads=threads,
             precision=position.precision if position else choose_precision(recipe.train.precision, device),

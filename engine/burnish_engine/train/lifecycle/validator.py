@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 
+import numpy as np
+import numpy.typing as npt
+
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import EvaluationDone, SampleDone
+from burnish_engine.contract.run.events import EvaluationDone, ProgressUnit, SampleDone
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine, PairMeans
-from burnish_engine.train.base.preference import evaluate_pairs
+from burnish_engine.train.base.engine import Engine, PreferenceFigures
+from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 
@@ -32,32 +37,43 @@ class Validator:
         return bool(every) and step % every == 0
 
     def held_out_loss(self, engine: Engine, step: int) -> float | None:
-        """Compute the mean loss of the held-out rows, nats per supervised token, or of a pair; None without rows."""
+        """Compute the mean loss of the held-out rows, per supervised token (nats) or preference; None without rows."""
         if not self._inputs.held_out:
             return None
         began = time.perf_counter()
         rows, budget = self._inputs.held_out, self._recipe.train.micro_batch_tokens
-        pairs: dict[str, float] = {}
-        if self._recipe.preference.learns_pairs:
-            loss, count, means = self._pair_loss(engine)
-            pairs = asdict(means)
+        figures: dict[str, float | None] = {}
+        if self._recipe.preference.is_active:
+            loss, found = self._preference_loss(engine)
+            count, figures = sum(one.supervised_tokens for one in rows), asdict(found)
         else:
             loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
         seconds = time.perf_counter() - began
-        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **pairs))
+        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures))
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
         return loss
 
-    def _pair_loss(self, engine: Engine) -> tuple[float, int, PairMeans]:
-        held_out = self._inputs.held_out
-        log_probs = engine.log_probs(
-            held_out,
+    def _preference_loss(self, engine: Engine) -> tuple[float, PreferenceFigures]:
+        section, held_out, budget = (
+            self._recipe.preference,
+            self._inputs.held_out,
             self._recipe.train.micro_batch_tokens,
-            progress=lambda done: self._recorder.progress(done, len(held_out), "pairs"),
         )
-        reference = self._inputs.stream.held_out_reference
-        loss, means = evaluate_pairs(self._recipe.preference, log_probs, held_out, reference)
-        return loss, sum(one.supervised_tokens for one in held_out), means
+        other = self._inputs.held_out_mismatched
+        total = len(held_out) + len(other or ())
+        unit: ProgressUnit = "rows" if section.learns_labels else "pairs"
+
+        def log_probs(documents: Sequence[Document], before: int) -> npt.NDArray[np.float32]:
+            return engine.log_probs(
+                documents, budget, progress=lambda done: self._recorder.progress(before + done, total, unit)
+            )
+
+        own, references = log_probs(held_out, 0), self._inputs.stream.references
+        if not section.learns_labels:
+            return evaluate_pairs(section, own, held_out, references.held_out if references else None)
+        assert references is not None
+        mismatched = (log_probs(other, len(held_out)), references.held_out_mismatched) if other else None
+        return evaluate_labels(section, own, references.held_out, held_out, mismatched)
 
     def samples(self, engine: Engine, step: int) -> None:
         """Let the model answer the recipe's prompts."""

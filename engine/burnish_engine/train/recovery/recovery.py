@@ -155,11 +155,11 @@ class RecoveringEngine(Engine):
         documents: Sequence[Document],
         budget: int,
         *,
-        adapter: bool = True,
+        adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
         return self._retry(
-            "the log-probabilities of pairs",
+            "the log-probabilities of replies",
             lambda: self._engine.log_probs(documents, budget, adapter=adapter, progress=progress),
         )
 

@@ -1,0 +1,151 @@
+"""The adapter that a recipe goes on from (`adapter.start`): where it lies, what it is, and which base it belongs to.
+
+Loads no torch: plans and `burnish recipe check` read it too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.files import read_limited
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
+from burnish_engine.contract.run.card import HashedFile, RunCard
+from burnish_engine.contract.units import file_size
+from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
+from burnish_engine.models.checkpoint.source import ModelSource
+
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""Files of an adapter in PEFT's format."""
+_LARGEST_CONFIG_BYTES = 10_000_000
+_LARGEST_CARD_BYTES = 50_000_000
+
+
+@dataclass(frozen=True)
+class StartAdapter:
+    """An adapter to go on from.
+
+    Attributes:
+        folder: folder with PEFT's two files.
+        section: method, rank, alpha, dropout and targets, as a recipe names them.
+        base: name of the model that it was trained on, as far as known; else empty.
+        base_weights: weight files of that model with size and hash, of a run's adapter; else empty.
+    """
+
+    folder: Path
+    section: AdapterSection
+    base: str = ""
+    base_weights: tuple[HashedFile, ...] = ()
+
+
+def open_start(section: AdapterSection) -> StartAdapter | None:
+    """Open the adapter that a recipe goes on from; None where it starts a new one.
+
+    Raises:
+        UsageError: The folder holds no adapter.
+        SetupError: The adapter is damaged, or no low-rank adapter.
+    """
+    if not section.start:
+        return None
+    given = Path(section.start)
+    folder = given if (given / ADAPTER_FILES[0]).is_file() else given / "adapter"
+    missing = [name for name in ADAPTER_FILES if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"adapter.start names {given}, which holds no adapter ({' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing, there and in its folder adapter).",
+            "Give the folder of a run that has ended, or of an adapter in PEFT's format.",
+        )
+    config = _config(folder)
+    stored_tensors(folder / ADAPTER_FILES[1])
+    card = _card(RunPaths(given)) if folder != given else None
+    weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
+    base = card.base.name if card else str(config.get("base_model_name_or_path") or "")
+    return StartAdapter(folder, _section(folder, config, section), base, weights)
+
+
+def as_started(recipe: Recipe) -> Recipe:
+    """Return the recipe with the adapter's method, rank, alpha, dropout and targets where it goes on from one.
+
+    Raises:
+        UsageError: The folder holds no adapter.
+        SetupError: The adapter is damaged, or no low-rank adapter.
+    """
+    start = open_start(recipe.adapter)
+    return recipe if start is None else recipe.model_copy(update={"adapter": start.section})
+
+
+def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
+    """Refuse an adapter whose run trained on other weights than the recipe's model, judged by their names and sizes.
+
+    Raises:
+        SetupError: The weights are others.
+    """
+    if not start.base_weights:
+        return
+    found = {file.name: file.stat().st_size for file in sorted(source.folder.glob("*.safetensors"))}
+    wanted = {file.name: file.bytes for file in start.base_weights}
+    if found != wanted:
+        raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")
+
+
+def other_base(start: StartAdapter, source: ModelSource, evidence: str) -> SetupError:
+    """Make the error that an adapter belongs to another model."""
+    return SetupError(
+        f"The adapter in {start.folder} was trained on {start.base}, and model.path is {source.name}: its weights were "
+        f"{evidence}.",
+        "Set model.path to the model that the adapter was trained on, or adapter.start to an adapter of this one.",
+    )
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({file_size(size)}, {size:,} bytes)" for name, size in sizes.items()) or "no files"
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / ADAPTER_FILES[0]
+    try:
+        config = json.loads(read_limited(file, _LARGEST_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SetupError(f"{file} cannot be read: {error}.", "Copy the adapter again.") from error
+    if not isinstance(config, dict):
+        raise SetupError(f"{file} holds no object.", "Copy the adapter again.")
+    kind = str(config.get("peft_type", "LORA")).upper()
+    if kind != "LORA":
+        raise SetupError(f"The adapter in {folder} is of the type {kind}, not LoRA.", "Start from a LoRA adapter.")
+    return config
+
+
+def _card(paths: RunPaths) -> RunCard | None:
+    """Read the card beside a run's adapter; None where there is none that can be read."""
+    try:
+        return RunCard.model_validate_json(read_limited(paths.card, _LARGEST_CARD_BYTES))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> AdapterSection:
+    targets = config.get("target_modules")
+    names = [str(name).rpartition(".")[2] for name in targets] if isinstance(targets, list) else []
+    try:
+        return AdapterSection(
+            method="dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora",
+            rank=config.get("r", 8),
+            alpha=config.get("lora_alpha", 8),
+            dropout=config.get("lora_dropout") or 0.0,
+            targets=sorted(set(names)) or [ALL_LINEAR if targets == ALL_LINEAR else AUTO],
+            start=asked.start,
+        )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise SetupError(
+            f"The adapter in {folder} has {'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}.",
+            "Correct its adapter_config.json.",
+        ) from error

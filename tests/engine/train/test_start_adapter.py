@@ -1,0 +1,159 @@
+"""Runs that go on from a trained adapter: ordinary training, and preferences whose reference that adapter is."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
+from burnish_engine.contract.paths import user_cache_dir
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.run.events import EvaluationDone, GuardReported, StepDone
+from burnish_engine.models.checkpoint.start_adapter import as_started
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.control import send
+from burnish_engine.runs.store import create_run
+from burnish_engine.train.run import run_training
+
+from support.runs import losses, of_kind, tiny_recipe
+from support.tiny import make_llama, write_jsonl
+
+ROWS = [
+    {"prompt": f"Lamp {number}?", "chosen": "Gladly. " * (number % 3 + 1), "rejected": "No."} for number in range(10)
+]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make a run: (adapter to start from, recipe changes) -> its paths."""
+    count = iter(range(99))
+
+    def make_run(start="", *, objective="sft", extra="", **train):
+        short = {"max_steps": 3, "epochs": 9.0, "engine": '"fast"', "checkpoint_every": 1} | train
+        preference = f'[preference]\nobjective = "{objective}"\n' if objective != "sft" else ""
+        recipe = tiny_recipe(tmp_path, extra=f"{preference}{extra}", **short)
+        data = {}
+        if objective != "sft":
+            file = write_jsonl(tmp_path / "pairs.jsonl", ROWS)
+            data = {"files": [str(file)], "validation_files": [], "validation_share": 0.2}
+        sections = {
+            "adapter": recipe.adapter.model_copy(update={"start": str(start), "rank": 2 if start else 4}),
+            "data": recipe.data.model_copy(update=data),
+        }
+        return create_run(recipe.model_copy(update=sections), tmp_path / f"run {next(count)}")
+
+    return make_run
+
+
+@pytest.fixture
+def first(make):
+    """A finished run."""
+    paths = make()
+    assert run_training(paths).exit_code == ExitCode.DONE
+    return paths
+
+
+def shapes(folder):
+    return {name: tuple(value.shape) for name, value in load_file(folder / "adapter_model.safetensors").items()}
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_a_run_goes_on_where_the_adapter_stood(make, first, engine):
+    further = make(first.root, engine=f'"{engine}"')
+    assert run_training(further).exit_code == ExitCode.DONE
+    ended, began = of_kind(first, EvaluationDone)[-1], of_kind(further, EvaluationDone)[0]
+    assert began.loss == pytest.approx(ended.loss, rel=1e-5)
+    assert of_kind(further, EvaluationDone)[-1].loss < began.loss
+    assert shapes(further.adapter) == shapes(first.adapter)  # not of the recipe's own rank
+    assert all(report.verdict == "training" for report in of_kind(further, GuardReported))
+    found, trained = read_card(further), read_card(first)
+    assert {file.name: file.sha256 for file in found.start} == {
+        file.name: file.sha256 for file in trained.result.files if file.name.startswith("adapter")
+    }
+    assert not trained.start
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_the_adapter_is_the_reference_of_preferences(make, first, engine):
+    paths = make(first.root, objective="dpo", engine=f'"{engine}"')
+    assert run_training(paths).exit_code == ExitCode.DONE
+    step, held_out = of_kind(paths, StepDone)[0], of_kind(paths, EvaluationDone)[0]
+    for event in (step, held_out) if engine == "fast" else (held_out,):  # dropout moves the first step's
+        assert event.margin == pytest.approx(0.0, abs=0.02)
+        assert event.loss == pytest.approx(math.log(2), abs=0.02)
+    assert held_out.margin == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_a_resumed_run_compares_with_the_same_reference(make, first, engine):
+    whole, halved = (make(first.root, objective="dpo", engine=f'"{engine}"') for _ in range(2))
+    assert run_training(whole).exit_code == ExitCode.DONE
+
+    def listen(event):
+        if isinstance(event, StepDone) and event.step == 2:
+            send(halved, "stop_now")
+
+    assert run_training(halved, listener=listen).exit_code == ExitCode.STOPPED
+    for path in (user_cache_dir() / "references").iterdir():
+        path.unlink()
+    shutil.rmtree(first.root)  # the run has its own copy
+    assert run_training(halved).exit_code == ExitCode.DONE
+    assert losses(halved) == losses(whole)
+
+
+def test_an_adapter_of_other_weights_is_refused(make, first, tmp_path):
+    model = tmp_path / "base"
+    weights = next(model.glob("*.safetensors"))
+    changed = {name: value + 0.01 for name, value in load_file(weights).items()}
+    save_file(changed, weights, metadata={"format": "pt"})
+    outcome = run_training(make(first.root))
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert "SHA-256" in outcome.message
+    shutil.rmtree(model)
+    make_llama(model, hidden_size=48)
+    with pytest.raises(SetupError, match=r"model\.safetensors"):
+        plan_recipe(load_recipe(make(first.root).recipe))
+
+
+def test_an_adapter_of_another_shape_is_refused(make, first, tmp_path):
+    alone = tmp_path / "alone"
+    shutil.copytree(first.adapter, alone)
+    shutil.rmtree(tmp_path / "base")
+    make_llama(tmp_path / "base", hidden_size=128)
+    outcome = run_training(make(alone))
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert "start" in outcome.message
+    assert "(64, 64)" in outcome.message or "128" in outcome.message
+
+
+def test_a_folder_without_an_adapter_is_refused_before_training(make, tmp_path):
+    (tmp_path / "empty").mkdir()
+    recipe = load_recipe(make(tmp_path / "empty").recipe)
+    with pytest.raises(UsageError, match=r"adapter\.start"):
+        plan_recipe(recipe)
+    assert run_training(make(tmp_path / "empty")).exit_code == ExitCode.USAGE
+
+
+def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
+    folder = tmp_path / "peft"
+    shutil.copytree(first.adapter, folder)
+    file = folder / "adapter_config.json"
+    config = json.loads(file.read_text()) | {"use_rslora": True, "lora_alpha": 6.5, "target_modules": ["q_proj"]}
+    file.write_text(json.dumps(config))
+    started = as_started(load_recipe(make(folder).recipe)).adapter
+    assert (started.method, started.rank, started.alpha, started.targets) == ("rslora", 4, 6.5, ["q_proj"])
+    assert as_started(load_recipe(make().recipe)).adapter.rank == 4
+
+
+def test_a_relative_start_is_taken_from_the_recipes_folder(tmp_path, first, make):
+    recipe = load_recipe(make().recipe)
+    file = tmp_path / "recipe.toml"
+    named = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"start": first.root.name})})
+    file.write_text(dump_recipe(named), encoding="utf-8")
+    assert Path(load_recipe(file).adapter.start) == first.root

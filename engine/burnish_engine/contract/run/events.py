@@ -104,16 +104,34 @@ class PlanMade(_Event):
 
 
 class _PairFigures(_Event):
-    """Figures of preference pairs; None where rows are learned as they stand."""
+    """Figures of learning from preferences; None where rows are learned as they stand, or where a figure has no rows."""
 
     margin: Number | None = Field(
-        default=None, description="Preference pairs: mean reward of the chosen replies less that of the rejected ones."
+        default=None, description="Preferences: mean reward of the chosen replies less that of the rejected ones."
     )
-    accuracy: Number | None = Field(default=None, description="Share of pairs with a positive margin, 0 to 1.")
+    accuracy: Number | None = Field(
+        default=None,
+        description="Share of pairs with a positive margin, 0 to 1; kto: of rows whose reward lies on their label's "
+        "side of the KL estimate.",
+    )
     chosen_log_prob: Number | None = Field(
-        default=None, description="Mean log-probability of the chosen replies, nats: dpo of a reply, else of a token."
+        default=None,
+        description="Mean log-probability of the chosen replies, nats: dpo and kto of a reply, else of a token.",
     )
     rejected_log_prob: Number | None = Field(default=None, description="The same of the rejected replies.")
+    preference_loss: Number | None = Field(
+        default=None, description="Part of the loss that compares replies; orpo: its weighted odds ratio loss."
+    )
+    sft_loss: Number | None = Field(
+        default=None,
+        description="Mean cross entropy per token of the chosen replies, nats, before its weight; None where the "
+        "objective adds none.",
+    )
+    kl: Number | None = Field(
+        default=None,
+        description="kto: estimated divergence from the reference, nats a reply, 0 or more; its rewards are compared "
+        "with it.",
+    )
 
 
 class StepDone(_PairFigures):
@@ -153,6 +171,11 @@ class EvaluationDone(_PairFigures):
     loss: Number = Field(description="Mean cross entropy per supervised held-out token, nats; or loss of a pair.")
     tokens: int
     seconds: Number
+    kl_to_base: Number | None = Field(
+        default=None,
+        description="Preferences: mean divergence of the next token from the model without its adapter, nats a token, "
+        "over held-out prompts with their replies.",
+    )
 
 
 class SampleDone(_Event):

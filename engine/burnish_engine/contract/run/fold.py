@@ -41,10 +41,17 @@ _MAX_BAD = 500  # steps that are remembered as bad
 class _History:
     """Columns of equal length with one row per event of a kind; step numbers rise.
 
-    A column has the name of the event's attribute that it holds.
+    A column has the name of the event's attribute that it holds; a figure that an event does not have is not a number.
     """
 
     step: GrowingColumn[int] = field(default_factory=whole_numbers)
+    margin: GrowingColumn[float] = field(default_factory=numbers)
+    accuracy: GrowingColumn[float] = field(default_factory=numbers)
+    chosen_log_prob: GrowingColumn[float] = field(default_factory=numbers)
+    rejected_log_prob: GrowingColumn[float] = field(default_factory=numbers)
+    preference_loss: GrowingColumn[float] = field(default_factory=numbers)
+    sft_loss: GrowingColumn[float] = field(default_factory=numbers)
+    kl: GrowingColumn[float] = field(default_factory=numbers)
 
     def __len__(self) -> int:
         return len(self.step)
@@ -52,7 +59,10 @@ class _History:
     def add(self, event: StepDone | EvaluationDone) -> Self:
         """Return the history with one more row; it replaces the former row of its step, and those of later steps."""
         kept = vars(self.up_to(event.step - 1))
-        return type(self)(**{name: column.append(getattr(event, name)) for name, column in kept.items()})
+        row = {name: getattr(event, name) for name in kept}
+        return type(self)(
+            **{name: column.append(math.nan if row[name] is None else row[name]) for name, column in kept.items()}
+        )
 
     def up_to(self, step: int) -> Self:
         """Return the rows whose step number is at most `step`."""
@@ -83,6 +93,7 @@ class EvaluationHistory(_History):
 
     loss: GrowingColumn[float] = field(default_factory=numbers)
     tokens: GrowingColumn[int] = field(default_factory=whole_numbers)
+    kl_to_base: GrowingColumn[float] = field(default_factory=numbers)
 
 
 @dataclass(frozen=True)

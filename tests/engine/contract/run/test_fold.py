@@ -217,3 +217,16 @@ def test_folding_a_step_costs_the_same_in_a_long_run(size):
     longer = fold(state, step(size).model_copy(update={"seq": size + 1}))
     assert longer.steps.loss._data is state.steps.loss._data, "nothing was copied"
     assert sys.getsizeof(longer) < 1000
+
+
+def test_figures_of_preferences_are_columns_and_missing_ones_are_no_numbers():
+    figures = {"margin": 0.5, "accuracy": 1.0, "kl": None, "sft_loss": 2.5}
+    pairs = [step(1).model_copy(update=figures), step(2)]
+    held_out = EvaluationDone(step=2, loss=0.7, tokens=9, seconds=0.1, margin=0.25, kl_to_base=0.125)
+    state = fold_all(RunState(), numbered(*pairs, held_out))
+    assert state.steps.margin.values()[0] == 0.5
+    assert state.steps.sft_loss.values()[0] == 2.5
+    assert [math.isnan(value) for value in state.steps.margin.values()] == [False, True]
+    assert math.isnan(state.steps.kl.values()[0])
+    assert list(state.evaluations.margin.values()) == [0.25]
+    assert list(state.evaluations.kl_to_base.values()) == [0.125]

@@ -10,7 +10,16 @@ from typing import Any
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.events import Event, Phase, PhaseChanged, PhaseProgress, PlanMade, RunEnded, Warned
+from burnish_engine.contract.run.events import (
+    EvaluationDone,
+    Event,
+    Phase,
+    PhaseChanged,
+    PhaseProgress,
+    PlanMade,
+    RunEnded,
+    Warned,
+)
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import read_state, write_state
@@ -58,6 +67,8 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
+        if isinstance(event, EvaluationDone) and event.accuracy is not None:
+            self.update(accuracy=event.accuracy, margin=event.margin)
         self._notify(self._events.write(event))
 
     def phase(self, phase: Phase, detail: str = "") -> None:

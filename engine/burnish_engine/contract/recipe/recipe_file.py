@@ -160,7 +160,7 @@ _LATER = {
     "memory": ("weights",),
     "preference": ("objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma"),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
-    "evaluation": ("patience", "min_improvement"),
+    "evaluation": ("general_text", "patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),

@@ -178,6 +178,16 @@ class EvaluationDone(_PairFigures):
     )
 
 
+class GeneralTextDone(_Event):
+    """The loss on the general text that comes with Burnish was measured. Step 0 is the model before any training."""
+
+    type: Literal["general_text"] = "general_text"
+    step: int
+    loss: Number = Field(description="Mean cross entropy per token, nats.")
+    tokens: int
+    seconds: Number
+
+
 class SampleDone(_Event):
     """The model replied to one of the fixed prompts."""
 
@@ -284,6 +294,7 @@ Event = Annotated[
     | PlanMade
     | StepDone
     | EvaluationDone
+    | GeneralTextDone
     | SampleDone
     | CheckpointSaved
     | CommandDone
@@ -319,6 +330,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         PlanMade,
         StepDone,
         EvaluationDone,
+        GeneralTextDone,
         SampleDone,
         CheckpointSaved,
         CommandDone,

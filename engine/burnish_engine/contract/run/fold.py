@@ -20,6 +20,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    GeneralTextDone,
     GuardReported,
     PhaseChanged,
     PhaseProgress,
@@ -31,6 +32,7 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.forgetting import Forgetting
 
 _NEWEST = {"data_ready": "data", "progress": "progress", "guard": "guard", "best_kept": "best"}
 """Fields that hold the newest event of a type."""
@@ -117,6 +119,7 @@ class RunState:
         last_step: newest step event; None before the first step.
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
+        general_text: measurements of the loss on general text; their steps rise.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -142,6 +145,7 @@ class RunState:
     last_step: StepDone | None = None
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
+    general_text: tuple[GeneralTextDone, ...] = ()
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -178,6 +182,15 @@ class RunState:
             return self.best.step, self.best.loss
         step, loss = self.evaluations.step.last, self.evaluations.loss.last
         return None if step is None or loss is None else (step, loss)
+
+    @property
+    def forgetting(self) -> Forgetting | None:
+        """The loss on general text before training and of the result; None where one of them was not measured."""
+        at = self.best.step if self.best is not None else self.step
+        found = {one.step: one for one in self.general_text}
+        if not at or 0 not in found or at not in found:
+            return None
+        return Forgetting(before=found[0].loss, after=found[at].loss, tokens=found[at].tokens)
 
     @property
     def highest_bytes(self) -> int:
@@ -247,6 +260,8 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
         case DataReady() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
+        case GeneralTextDone():
+            return {"general_text": (*_up_to(state, event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -300,7 +315,12 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
+        "general_text": _up_to(state, safe),
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }
+
+
+def _up_to(state: RunState, step: int) -> tuple[GeneralTextDone, ...]:
+    return tuple(one for one in state.general_text if one.step <= step)

@@ -29,7 +29,7 @@ from burnish_app.widgets.duel.side_card import SideCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.run.duels import DuelFacts
+from burnish_engine.contract.run.duels import JUDGES, DuelFacts
 from burnish_engine.contract.serve.protocol import (
     DuelSideRequest,
     DuelsRequest,
@@ -355,7 +355,7 @@ class DuelPage(Page):
 
     def _winner(self) -> int | None:
         duel = self.duel
-        losses = [one for one in duel.verdicts if one.measure == "held_out_loss"] if duel is not None else []
+        losses = [one for one in duel.verdicts if one.measure in JUDGES] if duel is not None else []
         winners = {one.winner for one in losses}
         return winners.pop() if len(winners) == 1 else None
 

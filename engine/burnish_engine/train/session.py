@@ -33,6 +33,7 @@ from burnish_engine.train.lifecycle.forgetting_meter import ForgettingMeter
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
 from burnish_engine.train.lifecycle.validator import Validator
+from burnish_engine.train.pair_measures import measure_pairs
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
@@ -255,6 +256,7 @@ class Session:
         self.recorder.phase("evaluating")
         loss = self.validator.held_out_loss(self.engine, step)
         self.forgetting.measure(self.engine, step)
+        measure_pairs(self.setup, self.engine, self.recorder, step)
         if step and loss is not None:
             self.guard.evaluated(step, loss)
             if self.early.is_on:

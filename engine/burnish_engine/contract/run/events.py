@@ -188,6 +188,18 @@ class GeneralTextDone(_Event):
     seconds: Number
 
 
+class HeldOutPairsDone(_Event):
+    """The held-out preference pairs were measured at the end of a run, whatever its objective, so that runs compare."""
+
+    type: Literal["held_out_pairs"] = "held_out_pairs"
+    step: int
+    pairs: int
+    accuracy: Number = Field(
+        description="Share of the pairs whose chosen reply has the higher log-probability, summed over its tokens."
+    )
+    chosen_loss: Number = Field(description="Mean cross entropy per token of the chosen replies, nats.")
+
+
 class SampleDone(_Event):
     """The model replied to one of the fixed prompts."""
 
@@ -295,6 +307,7 @@ Event = Annotated[
     | StepDone
     | EvaluationDone
     | GeneralTextDone
+    | HeldOutPairsDone
     | SampleDone
     | CheckpointSaved
     | CommandDone
@@ -331,6 +344,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         StepDone,
         EvaluationDone,
         GeneralTextDone,
+        HeldOutPairsDone,
         SampleDone,
         CheckpointSaved,
         CommandDone,

@@ -22,6 +22,7 @@ from burnish_engine.contract.run.events import (
     Event,
     GeneralTextDone,
     GuardReported,
+    HeldOutPairsDone,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -34,7 +35,13 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 
-_NEWEST = {"data_ready": "data", "progress": "progress", "guard": "guard", "best_kept": "best"}
+_NEWEST = {
+    "data_ready": "data",
+    "progress": "progress",
+    "guard": "guard",
+    "best_kept": "best",
+    "held_out_pairs": "held_out_pairs",
+}
 """Fields that hold the newest event of a type."""
 _MAX_BAD = 500  # steps that are remembered as bad
 
@@ -120,6 +127,7 @@ class RunState:
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
+        held_out_pairs: measurement of the held-out pairs at the end; None where the run learns from none.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -146,6 +154,7 @@ class RunState:
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
+    held_out_pairs: HeldOutPairsDone | None = None
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -258,7 +267,7 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
+        case DataReady() | PhaseProgress() | GuardReported() | BestKept() | HeldOutPairsDone():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone():
             return {"general_text": (*_up_to(state, event.step - 1), event)}

@@ -37,6 +37,29 @@ def packs(tokens: int, count: int = 20_000, *, whole: bool = False) -> EpochPlan
     return epoch_batches(documents, tokens, pack=True, seed=0, epoch=0)
 
 
+def preference_documents(tokens: int, count: int = 20_000, *, pairs: bool) -> list[Document]:
+    """Make random preferences, always the same ones: rows with lengths as in `packs`, of which a quarter is the prompt.
+
+    Args:
+        tokens: budget of a micro-batch in tokens.
+        count: number of preferences.
+        pairs: whether each is a pair of rows with the same prompt; else a row whose reply is good or bad by turns.
+    """
+    random = np.random.default_rng(0)
+    each = 2 if pairs else 1
+    longest = min(LONGEST, tokens // each)
+    drawn = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=(count, each)).astype(int)
+    documents = []
+    for index, lengths in enumerate(drawn.clip(min(SHORTEST, longest), longest).tolist()):
+        prompt = random.integers(FIRST_ID, LAST_ID, size=max(min(lengths) // 4, 1))
+        replies = [random.integers(FIRST_ID, LAST_ID, size=length - len(prompt)) for length in lengths]
+        ids = np.concatenate([part for reply in replies for part in (prompt, reply)]).astype(np.int32)
+        learned = np.concatenate([np.arange(length) >= len(prompt) for length in lengths])
+        second = lengths[0] if pairs else 0
+        documents.append(Document(ids, learned, index, "made up", False, second, bool(pairs or index % 2)))
+    return documents
+
+
 def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> EpochPlan:
     """Read the micro-batches that another program trained on, so that both are measured on the same ones.
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 import torch
 
-from burnish_engine.bench.documents import packs, recorded_packs
+from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.memory_plan import (
@@ -23,17 +25,21 @@ from burnish_engine.contract.recipe.memory_plan import (
     parse_weight_places,
 )
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
+from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import plan_within
-from burnish_engine.train.fast.packed_batch import BucketLayout
+from burnish_engine.train.fast.packed_batch import BucketLayout, Learned
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
@@ -67,6 +73,8 @@ class StepOptions:
         budget_gib: device memory that the memory plan is chosen for; 0: the settings above are the plan.
         optimizer: optimizer by its recipe name.
         masking: masking by its recipe name.
+        objective: objective by its recipe name; the reference's log-probabilities are known before the first step.
+        passes_of: objective whose passes are used, so that sft can be timed on the tokens of another.
     """
 
     shape: str
@@ -89,11 +97,18 @@ class StepOptions:
     budget_gib: float = 0.0
     optimizer: Optimizer = "adamw"
     masking: Masking = "off"
+    objective: Objective = "sft"
+    passes_of: Objective = "sft"
 
     @property
     def section(self) -> TrainSection:
         """Optimizer and precision as a recipe's training section."""
         return TrainSection(optimizer=self.optimizer, precision=self.precision)  # type: ignore[arg-type]
+
+    @property
+    def preference(self) -> PreferenceSection | None:
+        """Objective as a recipe's section; None where rows are learned as they stand."""
+        return PreferenceSection(objective=self.objective) if self.objective != "sft" else None
 
 
 class StepBench:
@@ -131,17 +146,43 @@ class StepBench:
         self.model = make_trainable(loaded, MaskingSection(kind=options.masking), 0, options.section)
         self.model.initialize(0)
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
-        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows))
-        self.trainer = FastTrainer(self.model, options.section, [self.layout], self.plan.layers, graphs=options.graphs)
+        preference = options.preference
+        learned: Learned = "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
+        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), learned=learned)
+        self.trainer = FastTrainer(
+            self.model, options.section, [self.layout], self.plan.layers, graphs=options.graphs, preference=preference
+        )
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
 
-    def _packs(self) -> EpochPlan:
+    def _packs(self) -> EpochPlan | BatchStream:
         options = self.options
+        shown = options.objective if options.objective != "sft" else options.passes_of
+        if shown != "sft":
+            return self._preferences(PreferenceSection(objective=shown))
         count = options.warmup + options.steps + _PROFILED + 2
         if options.packs is not None:
             return recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
         return packs(options.tokens, count, whole=True) if options.one_document else packs(options.tokens)
+
+    def _preferences(self, section: PreferenceSection) -> BatchStream:
+        documents = preference_documents(self.options.tokens, pairs=section.learns_pairs)
+        reads_others = self.options.objective == section.objective and section.estimates_kl
+        mismatched = MismatchedDocuments(documents, self.options.tokens) if reads_others else None
+        packed = self.options.section.model_copy(update={"micro_batch_tokens": self.options.tokens})
+        stream = BatchStream(documents, packed, mismatched=mismatched)
+        none = np.zeros((0, 1), np.float32)
+        other = self._uniform(mismatched) if mismatched else none
+        stream.references = References(self._uniform(documents), none, other, none)
+        return stream
+
+    def _uniform(self, documents: Sequence[Document]) -> npt.NDArray[np.float32]:
+        """Compute [documents, sequences] the log-probabilities where every token is as likely."""
+        counts = [
+            [int(part.sum()) for part in np.split(one.supervised, [one.rejected_from] if one.rejected_from else [])]
+            for one in documents
+        ]
+        return (-np.log(self.spec.vocab_size) * np.array(counts)).astype(np.float32)
 
     def _plan(self, section: AdapterSection) -> MemoryPlan:
         """Choose the memory plan for the budget, or build it from the options."""
@@ -205,6 +246,7 @@ class StepBench:
             "shape": options.shape,
             "method": options.method,
             "tokens": options.tokens,
+            "objective": options.objective,
             "precision": options.precision,
             "device": torch.cuda.get_device_name() if cuda else "CPU",
             "tok_s": float(np.median([1000 * count / taken for count, taken in zip(tokens, times, strict=True)])),

@@ -11,6 +11,7 @@ import typer
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
 
@@ -105,6 +106,12 @@ def step(
     ] = 0.0,
     optimizer: Annotated[str, typer.Option(help="As in a recipe's train.optimizer.")] = "adamw",
     masking: Annotated[str, typer.Option(help="As in a recipe's masking.kind.")] = "off",
+    objective: Annotated[
+        str, typer.Option(help="As in a recipe's preference.objective; the reference is known before the first step.")
+    ] = "sft",
+    passes_of: Annotated[
+        str, typer.Option(help="With sft: learn the passes of that objective, to compare with it.")
+    ] = "sft",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -120,11 +127,15 @@ def step(
         ("device", device, ("cuda", "cpu")),
         ("optimizer", optimizer, get_args(Optimizer)),
         ("masking", masking, get_args(Masking)),
+        ("objective", objective, get_args(Objective)),
+        ("passes-of", passes_of, get_args(Objective)),
     ):
         if value not in known:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
+    if packs and {objective, passes_of} != {"sft"}:
+        raise UsageError("Recorded passes hold no preferences.", "Leave out --packs, or --objective and --passes-of.")
     from burnish_engine.bench.step import StepBench, StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
@@ -154,6 +165,8 @@ def step(
         budget_gib=budget_gib,
         optimizer=cast("Optimizer", optimizer),
         masking=cast("Masking", masking),
+        objective=cast("Objective", objective),
+        passes_of=cast("Objective", passes_of),
     )
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation

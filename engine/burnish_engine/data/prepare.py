@@ -126,7 +126,7 @@ def _prepare(
     )  # raises DataError where the template is hostile
     written = TemplateSource(template.source, template.special_tokens, template.today, template.file)
     pairs = recipe.preference.learns_pairs
-    spec = PipelineSpec(parts, written, data, order, pairs)
+    spec = PipelineSpec(parts, written, data, order, pairs, recipe.preference.learns_labels)
     sampling = (INSPECT_WHOLE_BYTES, SAMPLE_BYTES) if inspect_only and not whole else None
     collector = RowCollector(data, spec, progress, sampling=sampling, inspect_only=inspect_only)
     found = collector.collect(data.files)
@@ -175,7 +175,7 @@ def _prepare(
         selection=selection,
         template=checked if any(not source.layout.is_text for source in sources) else None,
         sampled=any(source.sample is not None for source in sources),
-        pairs=pairs,
+        pairs=recipe.preference.is_active,
         warnings=template_warnings(
             template, tokenizer, log, sources, missing=missing_tokens(data.template, parts.added), checked=checked
         ),

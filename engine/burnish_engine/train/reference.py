@@ -1,7 +1,7 @@
-"""The reference of preference pairs: their log-probabilities without the adapter, computed once and cached.
+"""The reference of preferences: log-probabilities of replies without the adapter, computed once and cached.
 
 The cache lies beside the tokenized rows. Its key says which numbers these are: checksums of the frozen weights as they
-were loaded, token ids of all pairs, precision and engine. So another model, another quantization or an edited row never
+were loaded, token ids of all rows, precision and engine. So another model, another quantization or an edited row never
 finds them, and a resumed run finds the same bits.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +20,20 @@ import numpy.typing as npt
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.paths import user_cache_dir
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.stream import References
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.lifecycle.run_setup import RunSetup
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 
-_LAYOUT = 1  # part of the key; raise it when the numbers change
+_LAYOUT = 2  # part of the key; raise it when the numbers change
 _Floats = npt.NDArray[np.float32]
 
 
 def provide_reference(setup: RunSetup, engine: RecoveringEngine, recorder: Recorder) -> None:
-    """Give the run's micro-batches and held-out pairs the log-probabilities that its objective compares with.
+    """Give the run's micro-batches and held-out rows the log-probabilities that its objective compares with.
 
     Args:
         setup: settings and inputs of the run; nothing is done where the objective needs no reference.
@@ -41,39 +44,47 @@ def provide_reference(setup: RunSetup, engine: RecoveringEngine, recorder: Recor
         return
     inputs, budget = setup.inputs, setup.recipe.train.micro_batch_tokens
     path = user_cache_dir() / "references" / f"{_key(setup, engine)}.npz"
-    counts = (len(inputs.data.train), len(inputs.held_out))
-    found = _read(path, counts)
+    parts: dict[str, Sequence[Document]] = {
+        "train": inputs.data.train,
+        "held_out": inputs.held_out,
+        "mismatched": inputs.stream.mismatched or (),
+        "held_out_mismatched": inputs.held_out_mismatched or (),
+    }
+    found = _read(path, parts)
     if found is None:
         recorder.phase("preparing", "log-probabilities of the reference")
-        train, held_out = (
-            engine.log_probs(documents, budget, adapter=False) for documents in (inputs.data.train, inputs.held_out)
-        )
-        found = (train, held_out)
-        if all(np.isfinite(part).all() for part in found):  # else the guard says why
+        found = {name: engine.log_probs(documents, budget, adapter=False) for name, documents in parts.items()}
+        if all(np.isfinite(part).all() for part in found.values()):  # else the guard says why
             _write(path, found)
-    inputs.stream.reference, inputs.stream.held_out_reference = found
+    inputs.stream.references = References(**found)
 
 
 def _key(setup: RunSetup, engine: RecoveringEngine) -> str:
     frozen = engine.apply("the checksums of the weights", lambda one: checksums(probe_for(one).frozen()))
-    parts = [_LAYOUT, setup.inputs.data.dataset_hash, len(setup.inputs.held_out), setup.precision, engine.name]
+    inputs, section = setup.inputs, setup.recipe.preference
+    # What divides a row into prompt and reply is in the hash; the rest of what makes mismatched documents is here.
+    mismatch = setup.recipe.data.max_length if section.estimates_kl else 0
+    parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.name]
     return hashlib.sha256(json.dumps([*parts, sorted(frozen.items())]).encode()).hexdigest()[:40]
 
 
-def _read(path: Path, counts: tuple[int, int]) -> tuple[_Floats, _Floats] | None:
+def _read(path: Path, parts: Mapping[str, Sequence[Document]]) -> dict[str, _Floats] | None:
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = (file["train"], file["held_out"])
+            found = {name: file[name] for name in parts}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    fits = all(part.shape == (count, 2) and part.dtype == np.float32 for part, count in zip(found, counts, strict=True))
+    fits = all(
+        len(found[name]) == len(documents) and found[name].ndim == 2 and found[name].dtype == np.float32
+        for name, documents in parts.items()
+    )
     return found if fits else None
 
 
-def _write(path: Path, found: tuple[_Floats, _Floats]) -> None:
+def _write(path: Path, found: dict[str, _Floats]) -> None:
     """Cache the numbers; a cache that cannot be written costs only time the next time."""
     buffer = io.BytesIO()
-    np.savez(buffer, train=found[0], held_out=found[1])
+    np.savez(buffer, **found)  # type: ignore[arg-type]
     try:
         make_private(path.parent)
         write_atomic(path, buffer.getvalue())

@@ -212,6 +212,33 @@ def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):
     assert kind_of(kernel) == kind
 
 
+@pytest.mark.parametrize("objective", ["dpo", "orpo", "kto"])
+def test_preferences_are_learned_on_the_same_passes_as_plain_rows(objective):
+    preferring, plain = StepBench(options(objective=objective)), StepBench(options(passes_of=objective))
+    for number in range(3):
+        ours, theirs = preferring.packs[number], plain.packs[number]
+        assert (ours.input_ids == theirs.input_ids).all()
+        assert (ours.labels == theirs.labels).all()
+    report = preferring.run()
+    assert report["objective"] == objective
+    assert math.isfinite(report["loss"][1])
+    assert all(norm > 0 for norm in report["grad_norm"])
+    assert plain.run()["loss"][0] == pytest.approx(math.log(VOCABULARY), rel=0.02)
+    if objective == "dpo":
+        assert report["loss"][0] == pytest.approx(math.log(2), rel=0.1)  # random weights are near the reference
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo", "kto"])
+def test_on_a_gpu_captured_steps_of_preferences_equal_eager_ones(objective):
+    changes = {"objective": objective, "precision": "bf16", "steps": 6, "warmup": 3, "tokens": 2048, "device": "cuda"}
+    captured, eager = (StepBench(options(graphs=graphs, **changes)).run() for graphs in (True, False))
+    assert captured["graphs"] == "captured"
+    assert eager["graphs"] == "off"
+    assert captured["loss"] == eager["loss"]
+    assert captured["grad_norm"] == eager["grad_norm"]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", ["lora", "qlora"])
 def test_on_a_gpu_steps_are_captured_and_traced(method):

@@ -18,6 +18,11 @@ from support.tiny import write_jsonl
 
 SHORT = {"max_steps": 4, "epochs": 4.0, "checkpoint_every": 2, "accumulation": 2}
 
+FIGURES = (
+    "loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob", "preference_loss", "sft_loss", "kl",
+)  # fmt: skip
+MISSING = {"dpo": ["sft_loss", "kl"], "orpo": ["kl"], "simpo": ["sft_loss", "kl"], "kto": ["sft_loss"]}
+
 
 def pair(number):
     asked = [{"role": "user", "content": f"Lamp {number}?"}]
@@ -26,6 +31,12 @@ def pair(number):
         "chosen": [{"role": "assistant", "content": "Gladly. " * (number % 3 + 1)}],
         "rejected": [{"role": "assistant", "content": "No."}],
     }
+
+
+def labeled(number):
+    good = number % 3 != 0
+    reply = "Gladly. " * (number % 3 + 1) if good else f"No, not {number}."
+    return {"prompt": f"Lamp {number}?", "completion": reply, "label": good}
 
 
 @pytest.fixture
@@ -40,8 +51,9 @@ def made(tmp_path):
             extra=f'[preference]\nobjective = "{objective}"\n{preference}\n[evaluation]\nevery = 2\n',
             **SHORT | settings,
         )
-        data = write_jsonl(tmp_path / "pairs.jsonl", [pair(number) for number in range(pairs)])
-        held_out = write_jsonl(tmp_path / "held pairs.jsonl", [pair(number) for number in range(50, 54)])
+        row = labeled if objective == "kto" else pair
+        data = write_jsonl(tmp_path / f"{objective}.jsonl", [row(number) for number in range(pairs)])
+        held_out = write_jsonl(tmp_path / f"held {objective}.jsonl", [row(number) for number in range(50, 54)])
         files = {"files": [str(data)], "validation_files": [str(held_out)]}
         sections = {
             "data": recipe.data.model_copy(update=files),
@@ -52,7 +64,7 @@ def made(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo"])
+@pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo", "kto"])
 def test_both_engines_learn_the_preference_with_the_same_figures(made, objective):
     fast, plain = (made(objective, engine=f'"{engine}"') for engine in ("fast", "plain"))
     for paths in (fast, plain):
@@ -60,8 +72,10 @@ def test_both_engines_learn_the_preference_with_the_same_figures(made, objective
     assert [of_kind(paths, RunStarted)[0].engine for paths in (fast, plain)] == ["fast", "plain"]
     for kind in (StepDone, EvaluationDone):
         for ours, theirs in zip(of_kind(fast, kind), of_kind(plain, kind), strict=True):
-            for name in ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob"):
-                assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-3, abs=1e-4), name
+            figures = [{name: getattr(event, name) for name in FIGURES} for event in (ours, theirs)]
+            assert [name for name in FIGURES if figures[0][name] is None] == MISSING[objective]
+            first, second = ({name: one for name, one in known.items() if one is not None} for known in figures)
+            assert first == pytest.approx(second, rel=1e-3, abs=1e-4)
     steps, held_out = of_kind(fast, StepDone), of_kind(fast, EvaluationDone)
     assert steps[-1].loss < steps[0].loss
     assert held_out[-1].margin > held_out[0].margin

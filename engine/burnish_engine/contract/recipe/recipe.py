@@ -227,21 +227,23 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _pair_can_be_learned(self) -> Recipe:
+    def _preference_can_be_learned(self) -> Recipe:
         objective = self.preference.objective
-        if not self.preference.learns_pairs:
+        if not self.preference.is_active:
             return self
-        if self.data.shape not in ("auto", "preference"):
+        labels = self.preference.learns_labels
+        what, shape = ("replies labeled good or bad", "kto") if labels else ("pairs of replies", "preference")
+        if self.data.shape not in ("auto", shape):
             raise ValueError(
-                f'preference.objective = "{objective}" learns from pairs of replies, which data.shape = '
-                f'"{self.data.shape}" has not: set that to "auto" or "preference", or the objective to "sft"'
+                f'preference.objective = "{objective}" learns from {what}, which data.shape = "{self.data.shape}" has '
+                f'not: set that to "auto" or "{shape}", or the objective to "sft"'
             )
         if self.preference.needs_reference and self.adapter.method == "full":
             raise ValueError(
                 f'preference.objective = "{objective}" compares with the model without its adapter, and adapter.method '
                 '= "full" has none: set that to "lora", or the objective to "orpo" or "simpo"'
             )
-        if 2 * self.data.max_length > self.train.micro_batch_tokens:
+        if self.preference.learns_pairs and 2 * self.data.max_length > self.train.micro_batch_tokens:
             raise ValueError(
                 f"a pair of rows of data.max_length ({self.data.max_length}) tokens has to fit into one pass of "
                 f"train.micro_batch_tokens ({self.train.micro_batch_tokens}): set that to {2 * self.data.max_length}, "

@@ -158,7 +158,10 @@ _LATER = {
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
     ),
     "memory": ("weights",),
-    "preference": ("objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma"),
+    "preference": (
+        "objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma", "desirable_weight",
+        "undesirable_weight",
+    ),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
     "evaluation": ("general_text", "patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),

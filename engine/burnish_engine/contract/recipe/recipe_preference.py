@@ -8,31 +8,36 @@ from pydantic import model_validator
 
 from burnish_engine.contract.recipe.recipe_section import Section, setting
 
-Objective = Literal["sft", "dpo", "orpo", "simpo"]
-LossType = Literal["sigmoid", "hinge", "ipo", "robust"]
+Objective = Literal["sft", "dpo", "orpo", "simpo", "kto"]
+LossType = Literal["sigmoid", "hinge", "ipo", "robust", "kto", "apo_zero_unpaired"]
 PREFERENCE_USES: dict[Objective, tuple[str, ...]] = {
     "sft": (),
     "dpo": ("beta", "loss_type", "label_smoothing", "rpo_alpha"),
     "orpo": ("beta",),
     "simpo": ("beta", "label_smoothing", "rpo_alpha", "simpo_gamma"),
+    "kto": ("beta", "loss_type", "desirable_weight", "undesirable_weight"),
 }
 """The settings of the section that each objective uses."""
+_LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
+    "dpo": ("sigmoid", "hinge", "ipo", "robust"),
+    "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
+}
 
 
 class PreferenceSection(Section):
-    """Learning from pairs of a chosen and a rejected reply. Names and defaults are those of TRL."""
+    """Learning from pairs of a chosen and a rejected reply, or from replies labeled good or bad. Names are TRL's."""
 
     objective: Objective = setting(
         "sft",
         "sft: learn replies as they stand; of a pair, the chosen one. dpo: prefer the chosen reply more than the base "
         "model does (Rafailov et al. 2023). orpo: learn the chosen reply and raise its odds over the rejected one's "
-        "(Hong et al. 2024). simpo: prefer it by its mean log-probability, with a margin (Meng et al. 2024). The last "
-        "two need no reference.",
+        "(Hong et al. 2024). simpo: prefer it by its mean log-probability, with a margin (Meng et al. 2024). kto: "
+        "from replies labeled good or bad, each for itself (Ethayarajh et al. 2024). orpo and simpo need no reference.",
     )
     beta: float = setting(
         0.1,
-        "dpo: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds ratio. "
-        "simpo: scale of the reward, usually 2.0 to 10.",
+        "dpo and kto: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds "
+        "ratio. simpo: scale of the reward, usually 2.0 to 10.",
         gt=0.0,
         le=1000.0,
     )
@@ -40,7 +45,9 @@ class PreferenceSection(Section):
         "sigmoid",
         "dpo: loss of a pair. sigmoid: the original. hinge: nothing to learn beyond a margin (Zhao et al. 2023). ipo: "
         "squared distance of the mean log-probability ratio to 1 / (2 beta) (Azar et al. 2023). robust: unbiased "
-        "where the share `label_smoothing` of the labels is wrong (Chowdhury et al. 2024).",
+        "where the share `label_smoothing` of the labels is wrong (Chowdhury et al. 2024). kto: sigmoid and kto "
+        "are the original; apo_zero_unpaired: the same without the KL estimate and its time (D'Oosterlinck et al. "
+        "2024).",
     )
     label_smoothing: float = setting(
         0.0,
@@ -57,21 +64,54 @@ class PreferenceSection(Section):
         le=100.0,
     )
     simpo_gamma: float = setting(0.5, "simpo: margin that the rewards should differ by.", ge=0.0, le=100.0)
+    desirable_weight: float = setting(
+        1.0,
+        "kto: weight of the replies labeled good. With n good and m bad ones, desirable_weight n / (undesirable_weight "
+        "m) should lie between 1 and 4/3.",
+        gt=0.0,
+        le=1000.0,
+    )
+    undesirable_weight: float = setting(1.0, "kto: weight of the replies labeled bad.", gt=0.0, le=1000.0)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether preferences are learned, rather than replies as they stand."""
+        return self.objective != "sft"
 
     @property
     def learns_pairs(self) -> bool:
         """Whether both replies of a pair are learned from."""
-        return self.objective != "sft"
+        return self.objective in ("dpo", "orpo", "simpo")
+
+    @property
+    def learns_labels(self) -> bool:
+        """Whether replies labeled good or bad are learned from."""
+        return self.objective == "kto"
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss compares with the log-probabilities of the model without its adapter."""
-        return self.objective == "dpo"
+        """Whether the loss compares with the log-probabilities of a reference: the model as training begins."""
+        return self.objective in ("dpo", "kto")
+
+    @property
+    def estimates_kl(self) -> bool:
+        """Whether the loss compares rewards with an estimate of the divergence from the reference."""
+        return self.objective == "kto" and self.loss_type != "apo_zero_unpaired"
 
     @property
     def sft_weight(self) -> float:
         """Weight of the chosen reply's mean cross entropy in the loss."""
         return 1.0 if self.objective == "orpo" else self.rpo_alpha if self.objective in ("dpo", "simpo") else 0.0
+
+    @model_validator(mode="after")
+    def _loss_is_of_the_objective(self) -> PreferenceSection:
+        known = _LOSS_TYPES.get(self.objective)
+        if known and self.loss_type not in known:
+            raise ValueError(
+                f'loss_type = "{self.loss_type}" is not one of objective = "{self.objective}": set it to one of '
+                f"{', '.join(known)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _smooths_what_can_be(self) -> PreferenceSection:

@@ -104,7 +104,7 @@ class PlanMade(_Event):
 
 
 class _PairFigures(_Event):
-    """Figures of learning from preferences; None where rows are learned as they stand, or where a figure has no rows."""
+    """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
 
     margin: Number | None = Field(
         default=None, description="Preferences: mean reward of the chosen replies less that of the rejected ones."

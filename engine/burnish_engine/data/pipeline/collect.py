@@ -149,6 +149,13 @@ class RowCollector:
             )
         found = find_readings(samples)
         layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
+        if self._instructions.labels and layout.shape != "kto":
+            raise DataError(
+                f"{part.name} holds no replies labeled good or bad (its shape is {layout.shape}), and "
+                'preference.objective = "kto" learns from those.',
+                "Name files with the columns prompt, completion and label; say with data.columns what other columns "
+                'mean; or set preference.objective = "dpo" for pairs, "sft" for plain replies.',
+            )
         if self._instructions.pairs and layout.shape != "preference":
             raise DataError(
                 f"{part.name} holds no preference pairs (its shape is {layout.shape}), and preference.objective learns "
@@ -157,16 +164,17 @@ class RowCollector:
                 'mean; or set preference.objective = "sft".',
             )
         if (
-            not self._instructions.pairs
+            not (self._instructions.pairs or self._instructions.labels)
             and layout.shape in ("preference", "kto")
             and self._data.shape == "auto"
             and not self._inspect_only
         ):
-            pairs = '; to learn what is preferred, preference.objective = "dpo"' if layout.shape == "preference" else ""
+            objective = "dpo" if layout.shape == "preference" else "kto"
             replies = "chosen replies" if layout.shape == "preference" else "replies labeled good"
             raise DataError(
                 f"{part.name} holds preferences (shape {layout.shape}), and the recipe does not say what to learn.",
-                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}"{pairs}.',
+                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}"; to learn what is preferred, '
+                f'preference.objective = "{objective}".',
             )
         unread = unread_columns(layout, samples)
         return RowSource(table, layout, columns_of(samples), found, unread, sample, scale)

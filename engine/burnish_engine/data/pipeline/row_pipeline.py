@@ -61,6 +61,7 @@ class PipelineSpec:
         data: the recipe's data section.
         order: version of the data order; in order 1, long texts are split anywhere.
         pairs: whether both replies of preference pairs are learned from, the last turn alone of each.
+        labels: whether replies labeled good or bad are learned from, the last turn alone of each.
     """
 
     tokenizer: TokenizerParts
@@ -68,6 +69,7 @@ class PipelineSpec:
     data: DataSection
     order: int = DATA_ORDER
     pairs: bool = False
+    labels: bool = False
 
     def key(self, *, texts: bool) -> str:
         """Return a hash that is equal where rows become the same documents with the same log.
@@ -83,7 +85,7 @@ class PipelineSpec:
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
             data.tools, data.placeholders,
         )  # fmt: skip
-        pairs = (data.max_length,) if self.pairs else ()
+        pairs = (data.max_length,) if self.pairs else ("labels",) if self.labels else ()
         whole = repr((self.tokenizer, self.template, settings, actions, pairs))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
@@ -115,6 +117,7 @@ class _UsableRow:
     rendered: RenderedRow
     rejected: Conversation | None = None
     rejected_from: int = 0
+    desirable: bool = True
 
 
 class RowPipeline:
@@ -127,13 +130,14 @@ class RowPipeline:
     def __init__(self, spec: PipelineSpec) -> None:
         parts, template = spec.tokenizer, spec.template
         self._data, self._order, self._pairs = spec.data, spec.order, spec.pairs
+        self._labels = spec.labels
         self._encoder = Encoder(parts)
         self._renderer = RowRenderer(
             ChatTemplate(template.source, template.special_tokens, today=template.today, file=template.file),
             parts.eos_token,
             parts.added,
             text_bos=parts.adds_bos,
-            learn="last" if spec.pairs else self._data.learn,
+            learn="last" if spec.pairs or spec.labels else self._data.learn,
         )
         special = sorted(set(parts.special), key=len, reverse=True)
         self._control_tokens = re.compile("|".join(map(re.escape, special)) or "(?!)")
@@ -157,7 +161,10 @@ class RowPipeline:
             self._log_rendering(*row[0], ref, log)
             for piece, rendered in row[1:] if not self._pairs else ():
                 self._log_rendering(piece, rendered, ref, log)
-            usable += [_UsableRow(batch.position + index, number, piece, rendered) for piece, rendered in row]
+            good = not self._labels or batch.layout.is_desirable(parsed(batch.rows[index][1], batch.name, number))
+            usable += [
+                _UsableRow(batch.position + index, number, piece, rendered, desirable=good) for piece, rendered in row
+            ]
         encoded = self._encoder.encode_with_offsets([item.rendered for item in usable])
         if self._pairs:
             usable, encoded = self._joined_pairs(batch.source, usable, encoded, log)
@@ -239,11 +246,11 @@ class RowPipeline:
             if self._data.broken_rows == "drop":
                 raise RowError(error.reason) from None
             raise
-        return layout.conversation(values, number, name, self._data.system_prompt)
+        return layout.conversation(values, number, name, self._data.system_prompt, bad_too=self._labels)
 
     def _pieces(self, rows: Sequence[tuple[Conversation, ...]]) -> Sequence[Sequence[Conversation]]:
         """Return the pieces of each row: several where it is too long and the recipe splits such chats."""
-        if self._data.overlong != "split" or self._pairs:
+        if self._data.overlong != "split" or self._pairs or self._labels:
             return rows
         conversations = [row[0] for row in rows]
         longest = self._data.max_length
@@ -317,6 +324,8 @@ class RowPipeline:
                 whole + conversation_text(item.rejected),
                 _with_ids(digest, np.array([_digest(item.rejected)])),
             )
+        if not item.desirable:
+            digest = _with_ids(digest, np.zeros(1, dtype=np.int64))
         if self._data.overlong == "split" and self._order == 1:
             band = minhash_bands(whole)
             for ids, supervised in split_anywhere(row.ids, row.supervised, longest if text is not None else 0):
@@ -332,7 +341,7 @@ class RowPipeline:
     def _shard(self, source: int, usable: Sequence[_UsableRow], encoded: Sequence[Encoded], log: RowLog) -> Shard:
         tokens, spans, rows = list[Ids](), list[Any](), list[tuple[int, int]]()
         token_ends, span_ends, digests, bands = list[int](), list[int](), list[int](), list[Any]()
-        rejected_from = list[int]()
+        rejected_from, desirable = list[int](), list[bool]()
         for item, row in zip(usable, encoded, strict=True):
             for piece in self._documents(item, row):
                 found = _supervised_spans(piece.supervised)
@@ -343,6 +352,7 @@ class RowPipeline:
                 rows.append((item.row, item.position))
                 digests.append(piece.digest)
                 rejected_from.append(item.rejected_from)
+                desirable.append(item.desirable)
                 bands.append(piece.bands)
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         log.used = len(np.unique(places[:, 1]))
@@ -356,6 +366,7 @@ class RowPipeline:
             positions=places[:, 1].copy(),
             digests=np.array(digests, dtype=np.int64),
             rejected_from=np.array(rejected_from, dtype=np.int64),
+            desirable=np.array(desirable, dtype=np.int64),
             bands=np.array(bands, dtype=np.uint32).reshape(-1, BAND_COUNT),
             log=log,
         )

@@ -75,6 +75,8 @@ def dataset_hash(*parts: Iterable[Document]) -> str:
             digest.update(len(document).to_bytes(8, "little"))
             digest.update(document.input_ids.astype("<i4").tobytes())
             digest.update(np.packbits(document.supervised).tobytes())
+            if not document.desirable:
+                digest.update(b"undesirable")
         digest.update(b"part")
     return digest.hexdigest()
 

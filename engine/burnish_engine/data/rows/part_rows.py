@@ -69,4 +69,4 @@ class RowSource:
             if position == next_one:
                 next_one = next(wanted, None)
                 values = parsed(str(text), self.part.name, number)
-                yield self.layout.conversation(values, number, self.part.name, system_prompt)
+                yield self.layout.conversation(values, number, self.part.name, system_prompt, bad_too=True)

@@ -76,7 +76,9 @@ class ColumnLayout:
         """Whether rows are plain text."""
         return self.shape in TEXT_SHAPES
 
-    def conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str = "") -> Conversation:
+    def conversation(
+        self, values: dict[str, Any], row: int, file: str, system_prompt: str = "", *, bad_too: bool = False
+    ) -> Conversation:
         """Convert a row to a conversation; of a preference pair, the one with the chosen reply.
 
         Args:
@@ -84,10 +86,13 @@ class ColumnLayout:
             row: number of the row, from 1.
             file: path of the row's file.
             system_prompt: text that is put first in conversations without a system message; empty adds none.
+            bad_too: whether rows whose reply is labeled bad are wanted too.
 
         Raises:
             RowError: The row cannot be used.
         """
+        if self.shape == "kto" and not (self.is_desirable(values) or bad_too):
+            raise RowError(BAD_REPLY)
         found = self._conversation(values, row, file, system_prompt)
         if needs_media(values, self.columns.values()):
             texts = [found.text or "", *(message.content for message in found.messages)]
@@ -95,6 +100,19 @@ class ColumnLayout:
             if not self.from_recipe or has_media_tag(texts):
                 raise RowError(NEEDS_MEDIA)
         return found
+
+    def is_desirable(self, values: dict[str, Any]) -> bool:
+        """Return whether the row's reply is labeled good; so is every reply of a row without a label.
+
+        Raises:
+            RowError: The label is neither true nor false.
+        """
+        if self.shape != "kto":
+            return True
+        label = values.get(self.columns["label"])
+        if not is_label(label):
+            raise RowError("a label that is neither true nor false")
+        return is_good(label)
 
     def rejected(self, values: dict[str, Any], chosen: Conversation, system_prompt: str = "") -> Conversation:
         """Convert a preference pair to the conversation with the rejected reply.
@@ -196,11 +214,6 @@ def _reply_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Messag
 
 
 def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
-    label = values.get(columns["label"])
-    if not is_label(label):
-        raise RowError("a label that is neither true nor false")
-    if not is_good(label):
-        raise RowError(BAD_REPLY)
     return (_from_conversation if "conversation" in columns else _from_columns)(values, columns)
 
 

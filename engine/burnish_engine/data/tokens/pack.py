@@ -42,6 +42,9 @@ class MicroBatch:
         rows: indices of the documents.
         reference: [sequences] log-probability of each sequence's supervised tokens without the adapter, nats; None
             where the objective compares with none.
+        desirable: [rows] whether each document's reply is labeled good; so are replies without a label.
+        mismatched: passes over the rows' prompts with replies to other prompts, which an estimate of the divergence
+            from the reference needs (`data.tokens.mismatch`); empty where the objective needs none.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -50,6 +53,8 @@ class MicroBatch:
     boundaries: npt.NDArray[np.int32]
     rows: tuple[int, ...]
     reference: npt.NDArray[np.float32] | None = None
+    desirable: npt.NDArray[np.bool_] | None = None
+    mismatched: tuple[MicroBatch, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -235,4 +240,5 @@ def micro_batch(documents: Sequence[Document], rows: Sequence[int]) -> MicroBatc
     labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
     labels[:-1] = np.where(supervised[1:], input_ids[1:], IGNORED)
     positions = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
-    return MicroBatch(input_ids, positions, labels, boundaries, tuple(rows))
+    desirable = np.array([document.desirable for document in chosen])
+    return MicroBatch(input_ids, positions, labels, boundaries, tuple(rows), desirable=desirable)

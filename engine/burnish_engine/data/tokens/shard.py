@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 
 BAND_COUNT = 8
 """Band hashes of a row; near-duplicates share at least one, see `near_duplicates`."""
-_INT64_COLUMNS = ("rows", "sources", "positions", "digests", "rejected_from", "token_ends", "span_ends")
+_INT64_COLUMNS = ("rows", "sources", "positions", "digests", "rejected_from", "desirable", "token_ends", "span_ends")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Shard:
         positions: [n] index of the row among the part's rows, from 0.
         digests: [n] hash of the row's content; equal rows have equal ones.
         rejected_from: [n] `Document.rejected_from`.
+        desirable: [n] `Document.desirable`, 1 or 0.
         bands: [n, 8] uint32 band hashes; near-duplicates share at least one.
         log: counts and examples of what was noticed in the rows, dropped rows included.
     """
@@ -50,6 +51,7 @@ class Shard:
     positions: Ints
     digests: Ints
     rejected_from: Ints
+    desirable: Ints
     bands: npt.NDArray[np.uint32]
     log: RowLog
 
@@ -87,8 +89,8 @@ class Shard:
         for begin, stop in self.spans[first:last].tolist():
             supervised[begin:stop] = True
         ids = np.array(self.tokens[start : start + kept])
-        rejected_from = int(self.rejected_from[index])
-        return Document(ids, supervised, int(self.rows[index]), name, kept < end - start, rejected_from)
+        rejected_from, desirable = int(self.rejected_from[index]), bool(self.desirable[index])
+        return Document(ids, supervised, int(self.rows[index]), name, kept < end - start, rejected_from, desirable)
 
 
 def concatenate_shards(shards: Sequence[Shard]) -> Shard:
@@ -97,7 +99,7 @@ def concatenate_shards(shards: Sequence[Shard]) -> Shard:
     for shard in shards:
         log.merge(shard.log)
     parts: dict[str, Any] = {}
-    for name in ("tokens", "spans", "rows", "sources", "positions", "digests", "rejected_from", "bands"):
+    for name in ("tokens", "spans", "rows", "sources", "positions", "digests", "rejected_from", "desirable", "bands"):
         parts[name] = np.concatenate([getattr(shard, name) for shard in shards]) if shards else getattr(_EMPTY, name)
     for name, of in (("token_ends", "tokens"), ("span_ends", "spans")):
         offsets = np.cumsum([0, *(len(getattr(shard, of)) for shard in shards)])
@@ -118,6 +120,7 @@ def _empty() -> Shard:
         positions=none,
         digests=none,
         rejected_from=none,
+        desirable=none,
         bands=np.zeros((0, BAND_COUNT), dtype=np.uint32),
         log=RowLog(),
     )

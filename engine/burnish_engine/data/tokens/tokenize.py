@@ -31,6 +31,7 @@ class Document:
         file: path of the file.
         truncated: whether the row was cut to the longest length.
         rejected_from: index at which the second sequence of a preference pair begins; 0: there is one sequence.
+        desirable: whether the reply is labeled good; so are replies without a label.
     """
 
     input_ids: Ids
@@ -39,6 +40,7 @@ class Document:
     file: str
     truncated: bool = False
     rejected_from: int = 0
+    desirable: bool = True
 
     def __len__(self) -> int:
         return len(self.input_ids)

@@ -53,20 +53,30 @@ def whole_update() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class PairMeans:
-    """Means over some preference pairs; see `train.base.preference` for the terms.
+class PreferenceFigures:
+    """Means over some preference pairs, or replies labeled good (chosen) or bad (rejected).
+
+    `train.base.preference` explains the terms. A figure is None where the objective does not have it, or no reply has
+    the label that it is of.
 
     Attributes:
-        margin: reward of the chosen reply less that of the rejected one.
-        accuracy: share of pairs with a positive margin, 0 to 1.
-        chosen_log_prob: log-probability of the chosen reply, nats.
-        rejected_log_prob: log-probability of the rejected reply, nats.
+        margin: reward of the chosen replies less that of the rejected ones.
+        accuracy: share of pairs with a positive margin, 0 to 1; of labeled replies, those whose reward lies on their
+            label's side of `kl`.
+        chosen_log_prob: log-probability of the chosen replies, nats.
+        rejected_log_prob: log-probability of the rejected replies, nats.
+        preference_loss: loss without the cross entropy of the chosen replies.
+        sft_loss: that cross entropy, nats a token, before its weight.
+        kl: estimated divergence from the reference, nats a reply.
     """
 
-    margin: float
-    accuracy: float
-    chosen_log_prob: float
-    rejected_log_prob: float
+    margin: float | None
+    accuracy: float | None
+    chosen_log_prob: float | None
+    rejected_log_prob: float | None
+    preference_loss: float | None
+    sft_loss: float | None = None
+    kl: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,13 +88,13 @@ class StepResult:
         micro_batches: number of micro-batches in the step.
         tokens: real tokens of all micro-batches.
         supervised: tokens that the loss counts.
-        loss: mean cross entropy over the supervised tokens, nats; of preference pairs, the mean loss of a pair.
+        loss: mean cross entropy over the supervised tokens, nats; of preferences, the mean loss of a pair or reply.
         grad_norm: global L2 norm of the gradient before clipping.
         learning_rate: learning rate of the step.
         taken: whether the weights were updated; False where the gradient was not finite.
         loss_scale: factor on the loss (fp16), else 1.
         seconds: time from the end of the step before to the end of this one.
-        pairs: means over the step's preference pairs; None where it learns rows as they stand.
+        preference: figures of the step's preferences; None where it learns rows as they stand.
     """
 
     step: int
@@ -97,7 +107,7 @@ class StepResult:
     taken: bool
     loss_scale: float
     seconds: float
-    pairs: PairMeans | None = None
+    preference: PreferenceFigures | None = None
 
 
 class Engine(Protocol):
@@ -203,15 +213,15 @@ class Engine(Protocol):
         ...
 
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
-        """Compute the summed log-probabilities (nats) of preference pairs' supervised tokens.
+        """Compute the summed log-probabilities (nats) of supervised tokens.
 
         Args:
-            documents: preference pairs.
+            documents: documents of as many sequences each.
             budget: tokens per forward pass.
-            adapter: whether the adapter takes part; without it, they are the reference's.
+            adapter: whether the adapter takes part.
 
         Returns:
-            [documents, 2] of the chosen and of the rejected reply.
+            [documents, sequences]: of preference pairs, those of the chosen and of the rejected reply.
         """
         ...
 

@@ -13,7 +13,15 @@ import numpy.typing as npt
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
-from burnish_engine.data.tokens.pack import DATA_ORDER, EpochPlan, MicroBatch, epoch_batches, micro_batch
+from burnish_engine.data.tokens.mismatch import MismatchedDocuments
+from burnish_engine.data.tokens.pack import (
+    DATA_ORDER,
+    EpochPlan,
+    MicroBatch,
+    best_fit_decreasing,
+    epoch_batches,
+    micro_batch,
+)
 from burnish_engine.data.tokens.tokenize import Document
 
 
@@ -32,6 +40,23 @@ class Budget:
     per_epoch: int
 
 
+@dataclass(frozen=True)
+class References:
+    """Log-probabilities (nats) of supervised tokens under the reference, [documents, sequences of each].
+
+    Attributes:
+        train: of the training documents: of pairs the chosen and the rejected reply, else the reply.
+        held_out: of the held-out documents that evaluations use.
+        mismatched: of the training prompts with replies to other prompts; no rows where the objective needs none.
+        held_out_mismatched: the same of the held-out documents.
+    """
+
+    train: npt.NDArray[np.float32]
+    held_out: npt.NDArray[np.float32]
+    mismatched: npt.NDArray[np.float32]
+    held_out_mismatched: npt.NDArray[np.float32]
+
+
 def pass_size(lengths: Sequence[int], *, padded: bool) -> int:
     """Count the tokens that a pass over rows of these lengths computes, padding included."""
     return len(lengths) * max(lengths) if padded else sum(lengths)
@@ -44,19 +69,28 @@ class BatchStream:
         documents: tokenized training rows.
         section: the recipe's training section.
         order: version of the data order that the run began with.
+        mismatched: prompts with replies to other prompts, of the same documents; None where no passes over them are
+            needed.
 
     Attributes:
-        reference: [documents, 2] log-probabilities of chosen and rejected replies without the adapter, for passes
-            of preference pairs; None where there are none, or they are not known yet.
-        held_out_reference: the same of the held-out pairs that evaluations use.
+        mismatched: the same.
+        references: log-probabilities under the reference; None where the objective compares with none, or they are
+            not known yet.
     """
 
-    reference: npt.NDArray[np.float32] | None = None
-    held_out_reference: npt.NDArray[np.float32] | None = None
+    references: References | None = None
 
-    def __init__(self, documents: Sequence[Document], section: TrainSection, *, order: int = DATA_ORDER) -> None:
-        self._documents = documents
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        section: TrainSection,
+        *,
+        order: int = DATA_ORDER,
+        mismatched: MismatchedDocuments | None = None,
+    ) -> None:
+        self._documents, self.mismatched = documents, mismatched
         self._order = order
+        self._mismatched_lengths: list[int] = mismatched.lengths.tolist() if mismatched is not None else []
         self._lengths, self._supervised = lengths_of(documents), supervised_tokens_of(documents)
         self._section = section
         self._plans: list[EpochPlan] = []
@@ -86,7 +120,7 @@ class BatchStream:
 
     def __getitem__(self, index: int) -> MicroBatch:
         epoch, offset = self._epoch_and_offset(index)
-        return self._with_reference(self._plans[epoch][offset])
+        return self._completed(self._plans[epoch][offset])
 
     def longest(self, count: int, *, padded: bool = False) -> MicroBatch:
         """Return the one of the first `count` micro-batches that takes the most memory.
@@ -105,10 +139,27 @@ class BatchStream:
         longest = [group for group, size in zip(groups, sizes, strict=True) if size == most]
         supervised = {row: self._documents[row].supervised_tokens for group in longest for row in group}
         chosen = max(longest, key=lambda group: sum(supervised[row] for row in group))
-        return self._with_reference(micro_batch(self._documents, chosen))
+        return self._completed(micro_batch(self._documents, chosen))
 
-    def _with_reference(self, batch: MicroBatch) -> MicroBatch:
-        return batch if self.reference is None else replace(batch, reference=self.reference[list(batch.rows)].ravel())
+    def _completed(self, batch: MicroBatch) -> MicroBatch:
+        """Add to a micro-batch what its objective compares with."""
+        references = self.references
+        if references is None:
+            return batch
+        passes = tuple(
+            replace(micro_batch(self.mismatched, group), reference=references.mismatched[list(group)].ravel())
+            for group in self._mismatched_groups(batch.rows)
+            if self.mismatched
+        )
+        return replace(batch, reference=references.train[list(batch.rows)].ravel(), mismatched=passes)
+
+    def _mismatched_groups(self, rows: Sequence[int]) -> Sequence[tuple[int, ...]]:
+        """Pack the mismatched documents of some rows into passes; they may have more tokens than the rows."""
+        if self.mismatched is None:
+            return ()
+        if not self._section.pack:
+            return [(row,) for row in rows]
+        return best_fit_decreasing(rows, self._mismatched_lengths, self.most_tokens)
 
     @property
     def longest_document(self) -> int:
@@ -124,9 +175,8 @@ class BatchStream:
     @property
     def most_tokens(self) -> int:
         """Largest number of tokens that a pass of any epoch can have."""
-        lengths = self._lengths.tolist()
-        whole = sum(lengths) if self._section.pack else max(lengths)
-        return min(whole, self._section.micro_batch_tokens)
+        whole = self._lengths.sum() if self._section.pack else self._lengths.max()
+        return min(max([int(whole), *self._mismatched_lengths]), self._section.micro_batch_tokens)
 
     @property
     def most_supervised(self) -> int:

@@ -38,7 +38,7 @@ def held_out_loss(
     """
     total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
     count = read = 0
-    with _without_dropout(decoder):
+    with without_dropout(decoder):
         for batch in held_out_batches(documents, budget):
             fields, counts = _upload(decoder, layout, batch)
             count += counts.supervised
@@ -55,31 +55,35 @@ def held_out_loss(
 def sequence_log_probs(
     decoder: Decoder, documents: Sequence[Document], budget: int, layout: BucketLayout
 ) -> npt.NDArray[np.float32]:
-    """Compute the summed log-probability (nats) of the supervised tokens of preference pairs.
+    """Compute the summed log-probability (nats) of the supervised tokens of documents of as many sequences each.
 
     Args:
         decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
-        documents: preference pairs.
+        documents: documents of as many sequences each.
         budget: tokens per forward pass, at most the layout's capacity.
         layout: bucket layout of the passes.
 
     Returns:
-        [documents, 2] of the chosen and of the rejected reply.
+        [documents, sequences]: of preference pairs, those of the chosen and of the rejected reply.
     """
-    found_N2 = np.zeros((len(documents), 2), dtype=np.float32)
-    with _without_dropout(decoder):
+    each = len(documents[0].sequence_lengths) if len(documents) else 1
+    found_NS = np.zeros((len(documents), each), dtype=np.float32)
+    with without_dropout(decoder):
         for batch in held_out_batches(documents, budget):
             fields, counts = _upload(decoder, layout, batch)
+            if not counts.head_chunks:
+                continue
             losses = list(_losses(decoder, layout, fields, counts.head_chunks))
             loss_R = torch.cat(losses).double().cpu().numpy()[: counts.supervised]
             sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
             sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
-            found_N2[list(batch.rows)] = -sums.reshape(-1, 2)
-    return found_N2
+            found_NS[list(batch.rows)] = -sums.reshape(-1, each)
+    return found_NS
 
 
 @contextmanager
-def _without_dropout(decoder: Decoder) -> Iterator[None]:
+def without_dropout(decoder: Decoder) -> Iterator[None]:
+    """Switch dropout off inside."""
     drops = [(stack, stack.drop) for layer in decoder.layers for stack in layer.stacks]
     for stack, _ in drops:
         stack.drop = None

@@ -3,13 +3,15 @@
 One step (`FastTrainer.step`), and the file of each part:
 
     wait while AHEAD steps are queued on the device             # here, else the host runs far ahead
+    for each pass over mismatched documents, forward only:      # of kto alone: base/preference.py
+        estimate += log-probabilities less the reference's      # reply_weights.py
     for each micro-batch of the step:                           # prefetch.py: a thread lays it out ahead
         copy its one buffer to the inputs, asynchronously       # prefetch.py; packed_batch.py: where each field lies
         hidden = decoder.forward(ids)                           # models/decoder/; layer_tensors.py there: what stays
         for each chunk of supervised tokens:                    # micro_batch_step.py: logits of one chunk at a time
             loss_sum += cross_entropy(head(hidden[chunk])) / n  # kernel cross_entropy; n: the step's supervised tokens
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
-        scale gradients of preference pairs                     # micro_batch_step.py: by base/preference.py
+        scale gradients of preferences                          # reply_weights.py: by base/preference.py
         decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
     optimizer.step()                                            # train/optimizers/; how far to clip: kernel adamw
     copy status and loss_sum to page-locked memory              # here (`_Readback`), asynchronous
@@ -38,11 +40,13 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
-from burnish_engine.train.base.engine import PairMeans, StepResult, whole_update
+from burnish_engine.train.base.engine import StepResult, whole_update
+from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import HostBatch, Prefetcher, StepFacts
+from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
 from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
 
 AHEAD = 3  # steps queued on the device: enough that it never runs dry, few enough that stopping is prompt
@@ -61,7 +65,7 @@ class FastTrainer:
         levels: save level of each layer.
         graphs: whether to capture CUDA graphs after the first step.
         lockable: bytes of host memory that may be page-locked; None: as the system allows.
-        preference: objective, where the layouts are of preference pairs.
+        preference: objective, where the layouts are of preferences.
 
     Attributes:
         offloader: host memory of offloaded activations; None where no layer offloads.
@@ -84,11 +88,14 @@ class FastTrainer:
         self.model, self._section = model, section
         size = max(layout.size for layout in layouts)
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
-        self._loss_sum = torch.zeros(5 if preference else 1, dtype=torch.float32, device=device)
+        self._loss_sum = torch.zeros(SUMS if preference else 1, dtype=torch.float32, device=device)
         offloads = bool(OFFLOADING.intersection(levels))
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
+        self._kl = KlEstimate(device)
         self._steps = {
-            layout: MicroBatchStep(model, layout, self._inputs, levels, self._loss_sum, self.offloader, preference)
+            layout: MicroBatchStep(
+                model, layout, self._inputs, levels, self._loss_sum, self.offloader, preference, self._kl
+            )
             for layout in layouts
         }
         self._wants_graphs = graphs and device.type == "cuda"
@@ -98,8 +105,8 @@ class FastTrainer:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
-        self._results = _Readback(device, len(self._loss_sum))
-        self._ran: set[BucketLayout] = set()
+        self._results = _Readback(device, preference)
+        self._ran: set[tuple[BucketLayout, bool]] = set()
         self.problem = ""
 
     def step(self, prefetcher: Prefetcher) -> StepFacts:
@@ -144,22 +151,27 @@ class FastTrainer:
         with self.on_stream():
             self.model.optimizer.grad.zero_()
             self._loss_sum.zero_()
+            self._kl.reset()
 
     def _pass(self, prefetcher: Prefetcher, batch: HostBatch) -> None:
-        step = self._steps[batch.layout]
+        step, kind = self._steps[batch.layout], (batch.layout, batch.estimates_kl)
         prefetcher.upload(batch, self._inputs)
-        if self._wants_graphs and not step.captured and batch.layout in self._ran:
+        captured = step.has_captured(estimates_kl=batch.estimates_kl)
+        if self._wants_graphs and not captured and kind in self._ran:
             self.problem = self._pageable
             self._wants_graphs = not self.problem
             if self._wants_graphs:
-                self._capture(step)
-        if self.model.loaded.plan.dropout:
+                self._capture(step, estimates_kl=batch.estimates_kl)
+        if self.model.loaded.plan.dropout and not batch.estimates_kl:
             index = (batch.step.number - 1) * self._section.accumulation + batch.index
             self.model.dropout_seed.fill_(dropout_seed(self._section.seed, index))
-        with self._memory_of(step):
-            step.run(batch.counts)
+        with self._memory_of(step, estimates_kl=batch.estimates_kl):
+            if batch.estimates_kl:
+                step.estimate_kl(batch.counts)
+            else:
+                step.run(batch.counts)
         if batch.counts.head_chunks:
-            self._ran.add(batch.layout)
+            self._ran.add(kind)
 
     @property
     def _pageable(self) -> str:
@@ -181,13 +193,14 @@ class FastTrainer:
             self.model.loaded.decoder.expire_magnitudes()
         self._results.push(facts, optimizer.status, self._loss_sum)
         self._loss_sum.zero_()
+        self._kl.reset()
 
-    def _memory_of(self, step: MicroBatchStep) -> AbstractContextManager[object]:
+    def _memory_of(self, step: MicroBatchStep, *, estimates_kl: bool) -> AbstractContextManager[object]:
         """Let an eager micro-batch allocate in the graphs' pool once a bucket was captured; the pool is idle then.
 
         Outside the pool, the first micro-batch of each further bucket would need as much memory again.
         """
-        return _nothing() if step.captured else self.idle_memory()
+        return _nothing() if step.has_captured(estimates_kl=estimates_kl) else self.idle_memory()
 
     def idle_memory(self) -> AbstractContextManager[object]:
         """Let allocations inside use the memory of captured micro-batches, which is idle between steps.
@@ -200,7 +213,7 @@ class FastTrainer:
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
 
-    def _capture(self, step: MicroBatchStep) -> None:
+    def _capture(self, step: MicroBatchStep, *, estimates_kl: bool) -> None:
         """Capture a bucket's graphs; on failure continue eagerly, with the same numbers."""
         assert self.stream is not None
         with self._or_stay_eager():
@@ -208,7 +221,7 @@ class FastTrainer:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # what the eager passes used is now the graphs' to have
                 self._pool = torch.cuda.graph_pool_handle()
-            step.capture(self._pool, self.stream)
+            step.capture(self._pool, self.stream, estimates_kl=estimates_kl)
 
     def _capture_update(self) -> None:
         """Capture the optimizer's update after it ran once; on failure continue eagerly."""
@@ -259,9 +272,9 @@ def dropout_seed(run_seed: int, index: int) -> int:
 class _Readback:
     """Copies the status of queued steps to the host and turns it into results as it arrives."""
 
-    def __init__(self, device: torch.device, losses: int = 1) -> None:
-        self._cuda = device.type == "cuda"
-        count = 4 * AHEAD
+    def __init__(self, device: torch.device, preference: PreferenceSection | None = None) -> None:
+        self._cuda, self._preference = device.type == "cuda", preference
+        count, losses = 4 * AHEAD, SUMS if preference else 1
         self._slots = torch.zeros(count, _LOSS + losses, dtype=torch.float32, pin_memory=self._cuda)
         self._next = 0
         self._pending: deque[tuple[StepFacts, int, _Moment, _Moment]] = deque()
@@ -322,7 +335,7 @@ class _Readback:
                     taken=bool(values[TAKEN]) or not facts.supervised,
                     loss_scale=values[LOSS_SCALE],
                     seconds=_seconds(began, end),
-                    pairs=PairMeans(*values[_LOSS + 1 :]) if values[_LOSS + 1 :] else None,
+                    preference=figures_of(self._preference, values[_LOSS + 1 :]) if self._preference else None,
                 )
             )
         return len(self._pending)

@@ -5,9 +5,10 @@ does not: forward; one chunk of the head (logits, loss, gradient), repeated for 
 device holds the number of the chunk. All buckets share one memory pool: only one micro-batch runs at a time, and it
 always runs its phases in the order of their capture.
 
-Preference pairs take the same phases and no more passes through the head: its chunks write the gradients of plain cross
-entropy and keep the losses, and before the backward `_weigh_pairs` multiplies each token's gradient by the number that
-its sequence's loss says (`train.base.preference`).
+Preferences take the same phases and no more passes through the head: its chunks write the gradients of plain cross
+entropy and keep the losses, and before the backward each token's gradient is multiplied by the number that its
+sequence's loss says (`reply_weights`). Where that loss needs an estimate of the divergence from the reference, passes
+over mismatched documents come first; they have two phases of their own, forward and head chunk, and save nothing.
 
 The eager form runs the same functions, so it computes the same numbers.
 """
@@ -24,13 +25,12 @@ from burnish_engine.models.decoder.decoder import ForwardPass
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.host_memory.offloader import Offloader
-from burnish_engine.train.base.preference import PairLogProbs, pair_losses
+from burnish_engine.train.fast.fast_evaluate import without_dropout
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
+from burnish_engine.train.fast.reply_weights import KlEstimate, token_weights
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
-
-_UNITS_PER_NAT = 2.0**32  # whole numbers that a nat is divided into; sums of 2^31 nats fit
 
 
 class MicroBatchStep:
@@ -41,10 +41,11 @@ class MicroBatchStep:
         layout: layout of the bucket.
         inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
         levels: save level of each layer.
-        loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer. Of pairs,
-            fp32 [5]: also the fields of `PairMeans`.
+        loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer. Of preferences,
+            fp32 [SUMS]: also the fields of `PreferenceFigures`.
         offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
-        preference: objective, where the layout is of preference pairs.
+        preference: objective, where the layout is of preferences.
+        kl: estimate of the step's divergence, which all buckets share; None: one of this bucket's own.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class MicroBatchStep:
         loss_sum: torch.Tensor,
         offloader: Offloader | None = None,
         preference: PreferenceSection | None = None,
+        kl: KlEstimate | None = None,
     ) -> None:
-        assert layout.pairs == (preference is not None)
-        self.layout, self._preference = layout, preference
+        assert (layout.learned != "rows") == (preference is not None)
+        self.layout, self._preference, self._kl = layout, preference, kl or KlEstimate(inputs.device)
         if offloader is None and OFFLOADING.intersection(levels):
             offloader = Offloader(inputs.device, layout.capacity)
         self._offloader = offloader
@@ -72,12 +74,16 @@ class MicroBatchStep:
         self._gradient_TE: torch.Tensor | None = None
         self._loss_R: torch.Tensor | None = None
         self._unit = torch.ones(1, dtype=torch.float32, device=inputs.device)
-        self._graphs: tuple[torch.cuda.CUDAGraph, ...] = ()
+        self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, ...]] = {}
 
     @property
     def captured(self) -> bool:
-        """Whether `run` replays graphs."""
+        """Whether any of `run` and `estimate_kl` replays graphs."""
         return bool(self._graphs)
+
+    def has_captured(self, *, estimates_kl: bool) -> bool:
+        """Return whether `run`, or `estimate_kl`, replays graphs."""
+        return estimates_kl in self._graphs
 
     def run(self, counts: BatchCounts) -> None:
         """Accumulate the loss and the adapters' gradients of the uploaded micro-batch.
@@ -87,22 +93,37 @@ class MicroBatchStep:
         """
         if not counts.head_chunks:
             return
-        forward, head_chunk, backward = self._phases()
+        forward, head_chunk, backward = self._phases(estimates_kl=False)
         forward()
         for _ in range(counts.head_chunks):
             head_chunk()
         backward()
 
-    def capture(self, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
+    def estimate_kl(self, counts: BatchCounts) -> None:
+        """Add the uploaded mismatched documents to the estimate of the step's divergence.
+
+        Args:
+            counts: counts of that micro-batch; without supervised tokens nothing is done.
+        """
+        if not counts.head_chunks:
+            return
+        forward, head_chunk = self._phases(estimates_kl=True)
+        forward()
+        for _ in range(counts.head_chunks):
+            head_chunk()
+        self._done = None
+
+    def capture(self, pool: tuple[int, int], stream: torch.cuda.Stream, *, estimates_kl: bool = False) -> None:
         """Record the phases as graphs; nothing is computed. The kernels must have run once before.
 
         Args:
             pool: handle from `torch.cuda.graph_pool_handle`, the same for all buckets.
             stream: stream that all buckets are captured on.
+            estimates_kl: whether to record those of `estimate_kl` instead of those of `run`.
         """
         graphs = []
         try:
-            for phase in (self._forward, self._head_chunk, self._backward):
+            for phase in self._eager_phases(estimates_kl=estimates_kl):
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool, stream=stream):
                     try:
@@ -113,16 +134,21 @@ class MicroBatchStep:
                 graphs.append(graph)
         finally:
             self._done = self._gradient_TE = self._loss_R = None  # of a capture that failed half-way
-        self._graphs = tuple(graphs)
+        self._graphs[estimates_kl] = tuple(graphs)
 
     def _reset_copies(self) -> None:
         if self._offloader is not None:
             self._offloader.reset()
         self._model.loaded.decoder.reset_copies()
 
-    def _phases(self) -> tuple[Callable[[], None], ...]:
-        if self._graphs:
-            return tuple(graph.replay for graph in self._graphs)
+    def _phases(self, *, estimates_kl: bool) -> tuple[Callable[[], None], ...]:
+        if estimates_kl in self._graphs:
+            return tuple(graph.replay for graph in self._graphs[estimates_kl])
+        return self._eager_phases(estimates_kl=estimates_kl)
+
+    def _eager_phases(self, *, estimates_kl: bool) -> tuple[Callable[[], None], ...]:
+        if estimates_kl:
+            return self._forward_only, self._ratio_chunk
         return self._forward, self._head_chunk, self._backward
 
     def _forward(self) -> None:
@@ -139,10 +165,7 @@ class MicroBatchStep:
         assert done is not None
         assert gradient_TE is not None
         fields, decoder = self._fields, self._model.loaded.decoder
-        rows = fields.head_position_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
-        targets = fields.head_target_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
-        loss = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
-        logits = decoder.raw_logits(done.hidden_TH.index_select(0, rows))
+        rows, targets, loss, logits = self._chunk_logits(done)
         scale = self._unit if self._preference else fields.normalizer * self._model.optimizer.loss_scale
         cross_entropy.loss_and_gradient_(logits, targets, loss, scale, softcap=decoder.spec.logit_softcap)
         gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
@@ -156,28 +179,32 @@ class MicroBatchStep:
         assert self._done is not None
         assert self._gradient_TE is not None
         if self._preference:
-            self._weigh_pairs(self._preference, self._gradient_TE)
+            assert self._loss_R is not None
+            weight_T = token_weights(self._preference, self._fields, self._loss_R, self._loss_sum, self._kl)
+            weight_T = weight_T * self._model.optimizer.loss_scale
+            self._gradient_TE[:, : self._model.loaded.decoder.spec.hidden_size].mul_(weight_T[:, None])
         self._model.loaded.decoder.backward(self._done, self._gradient_TE, self.metadata)
         self._done = self._gradient_TE = self._loss_R = None
 
-    def _weigh_pairs(self, preference: PreferenceSection, gradient_TE: torch.Tensor) -> None:
-        """Compute the losses of the pairs, and scale the unit gradients of their tokens."""
-        assert self._loss_R is not None
-        fields, loss_R = self._fields, self._loss_R
-        # Whole numbers add up to the same in any order: packing, chunks and the device's scheduling change no bit.
-        units_S = torch.zeros(self.layout.sequences, dtype=torch.int64, device=loss_R.device)
-        rounded_R = (loss_R.double() * _UNITS_PER_NAT).round_().long()
-        units_S.index_add_(0, fields.sequence_T.index_select(0, fields.head_position_R), rounded_R)
-        log_prob_S = (units_S.double() / -_UNITS_PER_NAT).float()
-        tokens_S = fields.sequence_tokens_S.clamp(min=1.0)
-        real_P = fields.sequence_tokens_S[::2] > 0
-        found = pair_losses(preference, PairLogProbs.by_turns(log_prob_S, tokens_S, fields.reference_S))
-        pair, chosen = fields.normalizer, preference.sft_weight * fields.chosen_normalizer
-        weight_P2 = torch.stack([chosen - found.chosen_slope_P * pair, -found.rejected_slope_P * pair], dim=1)
-        weight_S = (weight_P2 * real_P[:, None]).view(-1)
-        terms_5P = torch.cat([found.loss_P[None], found.figures_4P])
-        self._loss_sum.add_((terms_5P * real_P).sum(dim=1) * pair)
-        # The second term is 0, or not a number where a loss is not finite, which whole numbers do not show.
-        self._loss_sum[:1].add_(-(log_prob_S[::2] * real_P).sum() * chosen + loss_R.sum() * 0.0)
-        weight_T = weight_S.index_select(0, fields.sequence_T) * self._model.optimizer.loss_scale
-        gradient_TE[:, : self._model.loaded.decoder.spec.hidden_size].mul_(weight_T[:, None])
+    def _forward_only(self) -> None:
+        decoder = self._model.loaded.decoder
+        decoder.expire_magnitudes()  # a captured pass computes the factors each time
+        with without_dropout(decoder):
+            self._done = decoder.forward(self._fields.ids_T, self.metadata)
+        self._chunk.zero_()
+        self._kl.add(self._fields.reference_S)
+
+    def _ratio_chunk(self) -> None:
+        assert self._done is not None
+        _, targets, loss, logits = self._chunk_logits(self._done)
+        cross_entropy.loss_only(logits, targets, loss, softcap=self._model.loaded.decoder.spec.logit_softcap)
+        self._kl.add(loss)
+        self._chunk.add_(1)
+
+    def _chunk_logits(self, done: ForwardPass) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute a chunk's logits; return them last, after its positions, targets and room for its losses."""
+        fields = self._fields
+        rows = fields.head_position_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
+        targets = fields.head_target_R.view(-1, self.layout.head_chunk_tokens).index_select(0, self._chunk).view(-1)
+        loss = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
+        return rows, targets, loss, self._model.loaded.decoder.raw_logits(done.hidden_TH.index_select(0, rows))

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,12 @@ SMALLEST_BUCKET = 256
 """Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
 
 _ALIGNMENT = 32  # elements: each field begins on a cache line, and every pointer is a multiple of 16 bytes
-_FLOATS = {"normalizer", "learning_rate", "chosen_normalizer", "sequence_tokens_S", "reference_S"}
+_FLOATS = {
+    "normalizer", "learning_rate", "chosen_normalizer", "good_scale", "bad_scale", "sequence_tokens_S", "reference_S",
+    "desirable_S",
+}  # fmt: skip
+Learned = Literal["rows", "pairs", "labels"]
+"""What is learned from: rows as they stand, preference pairs, or replies labeled good or bad."""
 _SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
 
 
@@ -64,11 +69,16 @@ class StepScalars:
         learning_rate: learning rate of the step.
         chosen_normalizer: 1 / supervised tokens of the chosen replies of the whole step; for preference pairs, whose
             `normalizer` is 1 / pairs.
+        good_scale: for labeled replies, whose `normalizer` is 1 / replies: replies / good ones over the whole step; not
+            a number where none is good.
+        bad_scale: the same of the bad ones.
     """
 
     normalizer: float
     learning_rate: float
     chosen_normalizer: float = 0.0
+    good_scale: float = 0.0
+    bad_scale: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +96,13 @@ class BatchFields:
         head_position_R: positions of supervised tokens, ascending; then T - 1 repeated. That position ends a document,
             so it is never supervised: scattering the padding's zero gradients there meets no other gradient.
         head_target_R: token to predict from each of these positions; -100 in the padding.
-        chosen_normalizer: [1] fp32, see `StepScalars`; this and the following of layouts of preference pairs only.
-        sequence_T: number of each token's sequence, chosen and rejected by turns; S - 1 in padding.
+        chosen_normalizer: [1] fp32, see `StepScalars`; this and the following of layouts of preferences only.
+        good_scale: [1] fp32, see `StepScalars`.
+        bad_scale: [1] fp32, see `StepScalars`.
+        sequence_T: number of each token's sequence, of pairs chosen and rejected by turns; S - 1 in padding.
         sequence_tokens_S: fp32, supervised tokens of each sequence; 0 behind the last.
-        reference_S: fp32, log-probability of each sequence without the adapter; 0 where the objective needs none.
+        reference_S: fp32, log-probability of each sequence under the reference; 0 where the objective needs none.
+        desirable_S: fp32, 1 where the reply is labeled good, else 0.
     """
 
     normalizer: Any
@@ -102,9 +115,12 @@ class BatchFields:
     head_position_R: Any
     head_target_R: Any
     chosen_normalizer: Any = None
+    good_scale: Any = None
+    bad_scale: Any = None
     sequence_T: Any = None
     sequence_tokens_S: Any = None
     reference_S: Any = None
+    desirable_S: Any = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +150,7 @@ class BucketLayout:
         head_chunk_tokens: C, the tokens of one chunk of the head.
         long_above: length above which documents use the long part of the rope table; None: there is none.
         long_offset: row of the rope table at which the long part begins.
-        pairs: whether micro-batches are preference pairs.
+        learned: what micro-batches hold.
     """
 
     capacity: int
@@ -142,11 +158,11 @@ class BucketLayout:
     head_chunk_tokens: int
     long_above: int | None = None
     long_offset: int = 0
-    pairs: bool = False
+    learned: Learned = "rows"
 
     @property
     def sequences(self) -> int:
-        """S, the most sequences of preference pairs, of two tokens or more each, and two more for the padding."""
+        """S, the most sequences of preferences, of two tokens or more each, and two more for the padding."""
         return 2 * (self.capacity // 4) + 2
 
     @property
@@ -173,10 +189,11 @@ class BucketLayout:
             "head_position_R": self.head_capacity,
             "head_target_R": self.head_capacity,
         }
-        if self.pairs:
-            lengths["chosen_normalizer"] = 1
+        if self.learned != "rows":
+            lengths["chosen_normalizer"] = lengths["good_scale"] = lengths["bad_scale"] = 1
             lengths["sequence_T"] = self.capacity
             lengths["sequence_tokens_S"] = lengths["reference_S"] = self.sequences
+            lengths["desirable_S"] = self.sequences
         spans, at = {}, 0
         for name, length in lengths.items():
             spans[name] = (at, length)
@@ -239,8 +256,8 @@ def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> Batc
     fields.head_position_R[supervised:] = capacity - 1
     fields.head_target_R[:supervised] = batch.labels[positions]
     fields.head_target_R[supervised:] = IGNORED
-    if layout.pairs:
-        _fill_pairs(batch, layout, fields)
+    if layout.learned != "rows":
+        _fill_sequences(batch, layout, fields)
     return BatchCounts(tokens, supervised, len(batch.boundaries) - 1, -(-supervised // layout.head_chunk_tokens))
 
 
@@ -249,11 +266,12 @@ def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) ->
     fields = layout.arrays(buffer)
     fields.normalizer[0] = scalars.normalizer
     fields.learning_rate[0] = scalars.learning_rate
-    if layout.pairs:
+    if layout.learned != "rows":
         fields.chosen_normalizer[0] = scalars.chosen_normalizer
+        fields.good_scale[0], fields.bad_scale[0] = scalars.good_scale, scalars.bad_scale
 
 
-def _fill_pairs(batch: MicroBatch, layout: BucketLayout, fields: BatchFields) -> None:
+def _fill_sequences(batch: MicroBatch, layout: BucketLayout, fields: BatchFields) -> None:
     count = len(batch.boundaries) - 1
     fields.sequence_T[: batch.tokens] = np.repeat(np.arange(count, dtype=np.int32), np.diff(batch.boundaries))
     fields.sequence_T[batch.tokens :] = layout.sequences - 1
@@ -262,6 +280,9 @@ def _fill_pairs(batch: MicroBatch, layout: BucketLayout, fields: BatchFields) ->
     fields.reference_S[:] = 0
     if batch.reference is not None:
         fields.reference_S[:count] = batch.reference
+    fields.desirable_S[:] = 0
+    if layout.learned == "labels" and batch.desirable is not None:
+        fields.desirable_S[:count] = batch.desirable
 
 
 def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:

@@ -6,11 +6,13 @@ checks in `next` whether the device has read a slot (`event.query`, which never 
 micro-batches ahead of the device waits there.
 
 The number of supervised tokens of an optimizer step has to be known before its first micro-batch, so all of the step's
-micro-batches are read first; the ring does not have to hold them all.
+micro-batches are read first; the ring does not have to hold them all. Mismatched documents of all of them come before
+the first one, because its gradient depends on the divergence that they estimate.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -76,9 +78,10 @@ class HostBatch:
 
     Attributes:
         step: step that the micro-batch belongs to.
-        index: place within the step, from 0.
+        index: place within the step, from 0; -1 before the step's own micro-batches.
         layout: layout of the bucket.
         counts: numbers of tokens, supervised tokens, documents and head chunks.
+        estimates_kl: whether the documents are mismatched ones, which are only read, to estimate a divergence.
         buffer: [layout.size] int32, in the slot.
         slot: number of the ring's slot; `Prefetcher.release` gives it back.
     """
@@ -87,6 +90,7 @@ class HostBatch:
     index: int
     layout: BucketLayout
     counts: BatchCounts
+    estimates_kl: bool
     buffer: torch.Tensor
     slot: int
 
@@ -240,7 +244,8 @@ class Prefetcher:
         number = first // self._accumulation + 1
         scalars = self._scalars(batches, supervised, self._learning_rate(number))
         step = StepFacts(number, len(batches), sum(batch.tokens for batch in batches), supervised, scalars)
-        for index, batch in enumerate(batches):
+        mismatched = [(-1, part) for batch in batches for part in batch.mismatched]
+        for index, batch in [*mismatched, *enumerate(batches)]:
             slot = self._take_slot()
             if slot is None:
                 return False
@@ -250,16 +255,21 @@ class Prefetcher:
             counts = fill_buffer(batch, layout, array)
             write_scalars(scalars, layout, array)
             with self._changed:
-                self._ready.append(HostBatch(step, index, layout, counts, buffer, slot))
+                self._ready.append(HostBatch(step, index, layout, counts, index < 0, buffer, slot))
                 self._changed.notify_all()
         return True
 
     def _scalars(self, batches: Sequence[MicroBatch], supervised: int, learning_rate: float) -> StepScalars:
-        if not self._layouts[0].pairs:
+        learned = self._layouts[0].learned
+        if learned == "rows":
             return StepScalars(1 / max(supervised, 1), learning_rate)
-        pairs = sum(len(batch.rows) for batch in batches)
+        rows = sum(len(batch.rows) for batch in batches)
+        if learned == "labels":
+            good = sum(int(batch.desirable.sum()) for batch in batches if batch.desirable is not None)
+            scales = (rows / count if count else math.nan for count in (good, rows - good))
+            return StepScalars(1 / max(rows, 1), learning_rate, 0.0, *scales)
         chosen = sum(int(batch.sequence_tokens[::2].sum()) for batch in batches)
-        return StepScalars(1 / max(pairs, 1), learning_rate, 1 / max(chosen, 1))
+        return StepScalars(1 / max(rows, 1), learning_rate, 1 / max(chosen, 1))
 
     def _take_slot(self) -> int | None:
         """Wait for a free slot and take it; return None when the prefetcher is closed."""

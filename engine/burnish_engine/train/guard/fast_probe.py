@@ -104,9 +104,9 @@ class FastProbe(EngineProbe):
         """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""
         usual = self._engine._layouts[0]
         capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
-        # Of preference pairs it looks at pieces of rows, as rows that are learned as they stand.
+        # Of preferences it looks at pieces of rows, as rows that are learned as they stand.
         layout = replace(
-            usual, pairs=False, capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
+            usual, learned="rows", capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
         )
         with Prefetcher(
             [batch], [layout], first=0, total=1, accumulation=1, learning_rate=lambda _step: 0.0

@@ -11,6 +11,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
+from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -32,6 +33,7 @@ class RunInputs:
         stream: micro-batches of the rows.
         budget: number of steps and micro-batches of the run.
         held_out: rows that evaluations use.
+        held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
     """
 
     source: ModelSource
@@ -40,6 +42,7 @@ class RunInputs:
     stream: BatchStream
     budget: Budget
     held_out: Sequence[Document]
+    held_out_mismatched: MismatchedDocuments | None = None
 
     @classmethod
     def load(cls, paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Self:
@@ -72,6 +75,10 @@ class RunInputs:
             save_held_out(paths, documents, data.validation_conversations)
             if recipe.data.template not in ("auto", *TEMPLATES):
                 write_atomic(paths.template, data.template.source)
-        stream = BatchStream(data.train, recipe.train, order=order)
         held_out = data.validation[: recipe.evaluation.max_rows or None]
-        return cls(source, tokenizer, data, stream, stream.budget(), held_out)
+        mismatched = [
+            MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
+            for documents in (data.train, held_out)
+        ]
+        stream = BatchStream(data.train, recipe.train, order=order, mismatched=mismatched[0])
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1])

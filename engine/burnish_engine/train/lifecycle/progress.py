@@ -109,7 +109,7 @@ class StepRecorder:
                 memory_bytes=memory_bytes(self._device),
                 process_bytes=self._measure.process_bytes,
                 eta_s=mean_seconds * (total - result.step),
-                **(asdict(result.pairs) if result.pairs else {}),
+                **(asdict(result.preference) if result.preference else {}),
             )
         )
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import EvaluationDone, SampleDone
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine, PairMeans
-from burnish_engine.train.base.preference import evaluate_pairs
+from burnish_engine.train.base.engine import Engine, PreferenceFigures
+from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 
@@ -32,28 +32,35 @@ class Validator:
         return bool(every) and step % every == 0
 
     def held_out_loss(self, engine: Engine, step: int) -> float | None:
-        """Compute the mean loss of the held-out rows, nats per supervised token, or of a pair; None without rows."""
+        """Compute the mean loss of the held-out rows, per supervised token (nats) or preference; None without rows."""
         if not self._inputs.held_out:
             return None
         began = time.perf_counter()
         rows, budget = self._inputs.held_out, self._recipe.train.micro_batch_tokens
-        pairs: dict[str, float] = {}
-        if self._recipe.preference.learns_pairs:
-            loss, count, means = self._pair_loss(engine)
-            pairs = asdict(means)
+        figures: dict[str, float | None] = {}
+        if self._recipe.preference.is_active:
+            loss, found = self._preference_loss(engine)
+            count, figures = sum(one.supervised_tokens for one in rows), asdict(found)
         else:
             loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
         seconds = time.perf_counter() - began
-        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **pairs))
+        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures))
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
         return loss
 
-    def _pair_loss(self, engine: Engine) -> tuple[float, int, PairMeans]:
-        held_out = self._inputs.held_out
-        log_probs = engine.log_probs(held_out, self._recipe.train.micro_batch_tokens)
-        reference = self._inputs.stream.held_out_reference
-        loss, means = evaluate_pairs(self._recipe.preference, log_probs, held_out, reference)
-        return loss, sum(one.supervised_tokens for one in held_out), means
+    def _preference_loss(self, engine: Engine) -> tuple[float, PreferenceFigures]:
+        section, held_out, budget = (
+            self._recipe.preference,
+            self._inputs.held_out,
+            self._recipe.train.micro_batch_tokens,
+        )
+        log_probs, references = engine.log_probs(held_out, budget), self._inputs.stream.references
+        if not section.learns_labels:
+            return evaluate_pairs(section, log_probs, held_out, references.held_out if references else None)
+        assert references is not None
+        other = self._inputs.held_out_mismatched
+        mismatched = (engine.log_probs(other, budget), references.held_out_mismatched) if other else None
+        return evaluate_labels(section, log_probs, references.held_out, held_out, mismatched)
 
     def samples(self, engine: Engine, step: int) -> None:
         """Let the model answer the recipe's prompts."""

@@ -38,7 +38,6 @@ from burnish_engine.train.base.engine import (
     SMALLEST,
     CountListener,
     Engine,
-    PairMeans,
     StepResult,
     TrainedKind,
     ignore_count,
@@ -46,6 +45,7 @@ from burnish_engine.train.base.engine import (
 )
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.leaks import choose_rows
+from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.optimizers.optimizer import Optimizers, make_optimizer
@@ -53,8 +53,8 @@ from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, r
 from burnish_engine.train.plain.evaluate import held_out_loss
 from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.masked_step import MaskedStep
-from burnish_engine.train.plain.pair_step import StepPairs, pair_log_probs, pair_loss
 from burnish_engine.train.plain.plain_step import documents_apart, passes_of, sequence_log_probs, summed_loss
+from burnish_engine.train.plain.preference_step import FIGURES, StepCounts, estimate_kl, log_probs, preference_loss
 from burnish_engine.train.plain.whole_model import WholeModel
 
 _RECOMPUTE = "recompute"
@@ -189,19 +189,19 @@ class PlainEngine(Engine):
         first = self._step * section.accumulation
         batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
         supervised = sum(batch.supervised_tokens for batch in batches)
-        total, means = 0.0, torch.zeros(4, device=self._device)
+        total, figures = 0.0, torch.zeros(FIGURES, device=self._device)
         preference = self._recipe.preference
-        pairs = StepPairs.of(batches) if preference.learns_pairs else None
+        counts = self._preference_counts(batches) if preference.is_active else None
         passes = [part for batch in batches for part in passes_of(batch, self._layout, section.micro_batch_tokens)]
         for batch in passes:
             if not batch.supervised_tokens:
                 continue
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             with documents_apart(batch, self._layout):
-                if pairs:
-                    log_probs = sequence_log_probs(self.model, batch, self._device, self._layout)
-                    loss, part = pair_loss(preference, log_probs, batch, pairs)
-                    means += part
+                if counts:
+                    log_prob_S = sequence_log_probs(self.model, batch, self._device, self._layout)
+                    loss, part = preference_loss(preference, log_prob_S, batch, counts)
+                    figures += part
                 else:
                     loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
                 loss.backward()
@@ -229,9 +229,17 @@ class PlainEngine(Engine):
                 taken=bool(taken),
                 loss_scale=1.0,
                 seconds=time.perf_counter() - began,
-                pairs=PairMeans(*means.tolist()) if pairs else None,
+                preference=figures_of(preference, figures.tolist()) if counts else None,
             )
         )
+
+    def _preference_counts(self, batches: Sequence[MicroBatch]) -> StepCounts:
+        """Count what the step's means divide by, and estimate its divergence where the objective needs it."""
+        section, kl = self._recipe.preference, 0.0
+        if section.estimates_kl:
+            budget = self._recipe.train.micro_batch_tokens
+            kl = estimate_kl(self.model, batches, budget=budget, device=self._device, layout=self._layout)
+        return StepCounts.of(section, batches, kl)
 
     @override
     def results(self, *, wait: bool = False) -> Iterator[StepResult]:
@@ -251,7 +259,7 @@ class PlainEngine(Engine):
     def log_probs(self, documents: Sequence[Document], budget: int, *, adapter: bool = True) -> npt.NDArray[np.float32]:
         without = nullcontext() if adapter or self._whole else self.model.disable_adapter()
         with self._averaged(), without:
-            return pair_log_probs(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+            return log_probs(self.model, documents, budget=budget, device=self._device, layout=self._layout)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

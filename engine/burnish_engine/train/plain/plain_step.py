@@ -104,6 +104,7 @@ def _rows_of(batch: MicroBatch, rows: list[int], each: int) -> MicroBatch:
         boundaries=ends.astype(batch.boundaries.dtype),
         rows=tuple(batch.rows[row] for row in rows),
         reference=None if batch.reference is None else batch.reference[sequences],
+        desirable=None if batch.desirable is None else batch.desirable[rows],
     )
 
 

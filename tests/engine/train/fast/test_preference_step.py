@@ -13,6 +13,7 @@ from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.train.base.preference import PairLogProbs, pair_losses
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import StepScalars, fill_buffer, write_scalars
+from burnish_engine.train.fast.reply_weights import SUMS
 
 from support import parity, tiny_models
 
@@ -46,12 +47,12 @@ def part(batch, first, last):
 
 def ours(model, section, batches, *, rows=None, head_rows=48, keep="products"):
     """Loss, means and adapter gradients of a step over some passes."""
-    optimizer, sums = model.model.optimizer, torch.zeros(5)
+    optimizer, sums = model.model.optimizer, torch.zeros(SUMS)
     optimizer.grad.zero_()
     count = sum(len(batch.rows) for batch in batches)
     chosen = sum(int(batch.sequence_tokens[::2].sum()) for batch in batches)
     for batch in batches:
-        layout = replace(model.layout(batch, rows, head_rows), pairs=True)
+        layout = replace(model.layout(batch, rows, head_rows), learned="pairs")
         buffer = torch.zeros(layout.size, dtype=torch.int32)
         counts = fill_buffer(batch, layout, buffer.numpy())
         write_scalars(StepScalars(1 / count, 1e-3, 1 / chosen), layout, buffer.numpy())
@@ -76,7 +77,8 @@ def theirs(model, section, batch):
     loss.backward()
     margin = (found.chosen_reward_P - found.rejected_reward_P).detach()
     terms = [loss, margin.mean(), (margin > 0).float().mean(), found.chosen_log_prob_P.mean(),
-             found.rejected_log_prob_P.mean()]  # fmt: skip
+             found.rejected_log_prob_P.mean(), found.loss_P.mean(),
+             -torch.stack(sums[::2]).sum() / int(counts[::2].sum()), torch.zeros(())]  # fmt: skip
     named = {name.replace(".default.", "."): value for name, value in model.named_parameters() if value.requires_grad}
     return torch.stack(terms).detach(), {name: value.grad.clone() for name, value in named.items()}
 

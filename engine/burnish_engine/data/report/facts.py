@@ -151,8 +151,9 @@ def _preference_findings(
     if section.learns_pairs:
         yield from pair_findings(record.documents, used, section, names)
     elif all(source.layout.shape == "kto" for source in record.sources) and len(used):
-        bad = record.log.dropped.counts.get(BAD_REPLY, 0)
-        yield from label_findings(len(used), bad, section)
+        good = sum(record.documents.document(number).desirable for number in used.tolist())
+        bad = len(used) - good + record.log.dropped.counts.get(BAD_REPLY, 0)
+        yield from label_findings(good, bad, section)
 
 
 def _continued(record: PreparationRecord, used: Ints) -> tuple[RowTally, int]:
@@ -201,9 +202,10 @@ def _reading_warnings(data: DataSection, record: PreparationRecord) -> list[str]
     unused = (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good"))
     for shape, what in () if record.pairs else unused:
         if data.shape != shape and any(source.layout.shape == shape for source in record.sources):
-            further = ' preference.objective = "dpo" learns from both.' if shape == "preference" else ""
+            objective = "dpo" if shape == "preference" else "kto"
             warnings.append(
-                f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned.{further}'
+                f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned. '
+                f'preference.objective = "{objective}" learns from the others as well.'
             )
     return warnings
 

@@ -63,7 +63,7 @@ def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[
         yield Finding(kind="labels", says=says, rows=good + bad)
         return
     weights = balanced_weights(good, bad)
-    weighted = getattr(section, "desirable_weight", 1.0) * good / (getattr(section, "undesirable_weight", 1.0) * bad)
+    weighted = section.desirable_weight * good / (section.undesirable_weight * bad)
     low, high = _BALANCED
     if low * 0.99 <= weighted <= high * 1.01:
         return

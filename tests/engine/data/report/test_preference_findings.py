@@ -128,9 +128,10 @@ def test_labels_of_one_kind_alone_are_named():
     assert not finding.actions
 
 
-def test_labels_are_counted_where_only_good_replies_are_learned(findings):
+@pytest.mark.parametrize("objective", ["sft", "kto"])
+def test_labels_are_counted_whatever_is_learned_of_them(findings, objective):
     rows = [{"prompt": f"What about {n}?", "completion": "It is red.", "label": n < 3} for n in range(12)]
-    found = findings(rows, objective="sft")["labels"]
+    found = findings(rows, objective=objective)["labels"]
     assert found.rows == 12
     assert "3 replies" in found.says
     assert "9 bad" in found.says

@@ -24,7 +24,7 @@ from burnish_engine.contract.run.fold import RunState, StepHistory
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.measures.energy import energy_along
-from burnish_engine.duel.measures.instability import Instability, event_places
+from burnish_engine.duel.measures.instability import Instability, event_places, judge
 from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_run
@@ -158,14 +158,14 @@ class RunOutcome(_StoredModel):
         return math.inf if self.ended == "diverged" or value is None else value
 
 
-def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, judge: DuelJudge = "held_out_loss") -> RunOutcome:
+def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJudge = "held_out_loss") -> RunOutcome:
     """Read the outcome of a run that has ended.
 
     Args:
         spec: identity of the run.
         paths: paths of the run.
         energy: file of samples taken during the run; it may be missing.
-        judge: measure that the duel is decided by.
+        decided_by: measure that decides the duel.
     """
     run, state = read_run(paths.events), read_state(paths)
     steps = run.steps
@@ -184,7 +184,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, judge: DuelJudge = 
         steps=len(steps),
         tokens=points[-1].tokens if points else 0,
         held_out_loss=None if broke_off else last,
-        judge=judge,
+        judge=decided_by,
         pair_accuracy=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.accuracy,
         chosen_loss=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.chosen_loss,
         forgetting=None if broke_off else run.forgetting,

@@ -165,7 +165,7 @@ def _preferred(step, chance, *, noise):
     margin = 1.9 * learned + chance.gauss(0, 0.25) * noise
     return {
         "loss": math.log(1 + math.exp(-margin)), "margin": margin,
-        "accuracy": min(max(0.5 + 0.42 * learned + chance.gauss(0, 0.06) * noise, 0), 1),
+        "accuracy": min(max(0.5 + 0.42 * learned + chance.gauss(0, 0.06) * noise, 0.0), 1.0),
         "chosen_log_prob": -92 + 4 * learned + chance.gauss(0, 2) * noise,
         "rejected_log_prob": -101 - 17 * learned + chance.gauss(0, 2) * noise,
     }  # fmt: skip

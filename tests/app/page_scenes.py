@@ -178,6 +178,16 @@ def data_done(window):
     )
 
 
+@scene("data-preferences")
+def data_preferences(window):
+    """Preference pairs that were recognized, with what is odd about them."""
+    bench, page = window.bench, window.page("data")
+    bench.set_data_files(["/home/ada/data/preferred.jsonl"])
+    for _inspection in range(2):  # the first one recognizes pairs, and the page chooses their usual objective
+        page._inspection._on_result(page._inspection._request, bench.dataset_inputs(), result(dataset=facts.pairs()))
+        settle()
+
+
 @scene("data-mixed")
 def data_mixed(window):
     """Two files with weights, changes in force, tokens shown; further down the page."""

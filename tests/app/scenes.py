@@ -10,6 +10,7 @@ from burnish_engine.contract.run.events import (
     CheckpointSaved,
     DataReady,
     EvaluationDone,
+    GeneralTextDone,
     GuardReported,
     PhaseChanged,
     PhaseProgress,
@@ -179,6 +180,39 @@ NO_DRIVER = (
     "The GPU or its driver failed at step 131 (CUDA error: an illegal memory access was encountered). Resume the run. "
     "If it happens again, restart the machine, run `burnish doctor`, and take back overclocking."
 )
+
+
+def preferring(steps=240, *, ended=None):
+    """Return the events of a plausible run that learns from preference pairs, with forgetting measured at its end."""
+    chance, made = random.Random(7), []
+    for event in events(steps, ended=None):
+        if isinstance(event, StepDone):
+            made.append(event.model_copy(update=_preferred(event.step, chance, noise=1.0)))
+        elif isinstance(event, EvaluationDone):
+            figures = _preferred(event.step, chance, noise=0.2) | {
+                "kl_to_base": 0.11 * (1 - math.exp(-event.step / 150))
+            }
+            made.append(event.model_copy(update=figures))
+        else:
+            made.append(event)
+    made.insert(8, GeneralTextDone(step=0, loss=2.64, tokens=2048, seconds=4))
+    if ended:
+        made += [GeneralTextDone(step=steps, loss=2.79, tokens=2048, seconds=4), ended]
+    return numbered(made)
+
+
+def _preferred(step, chance, *, noise):
+    """Return plausible figures of preference learning at a step."""
+    learned = 1 - math.exp(-step / 120)
+    margin = 1.9 * learned + chance.gauss(0, 0.25) * noise
+    return {
+        "loss": math.log(1 + math.exp(-margin)), "margin": margin,
+        "accuracy": min(max(0.5 + 0.42 * learned + chance.gauss(0, 0.06) * noise, 0.0), 1.0),
+        "chosen_log_prob": -92 + 4 * learned + chance.gauss(0, 2) * noise,
+        "rejected_log_prob": -101 - 17 * learned + chance.gauss(0, 2) * noise,
+    }  # fmt: skip
+
+
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -201,6 +235,8 @@ TRAIN_SCENES = {
     "not_responding": (summary("not responding"), events(240)),
     "troubled": (summary("running"), troubled()),
     "not_training": (summary("failed", 0, message=BY_GUARD.message), numbered([*events(0), SHIFTED, BY_GUARD])),
+    "preferring": (summary("running"), preferring()),
+    "preferred": (summary("finished", TOTAL), preferring(TOTAL, ended=FINISHED)),
     "bad_loss": (summary("running", 131), events(131, bad=True)),
 }
 
@@ -223,6 +259,10 @@ RUNS = [
     summary(
         "finished", 600, folder="/runs/20261120-0930-legal-notes", name="legal-notes", loss=0.912,
         evaluation_loss=1.022, created=NOW - 90_000, heartbeat=NOW - 80_000,
+    ),
+    summary(
+        "finished", 600, folder="/runs/20261119-1730-preferred", name="preferred", loss=0.281, evaluation_loss=0.333,
+        accuracy=0.92, margin=1.87, created=NOW - 150_000, heartbeat=NOW - 148_000,
     ),
     summary(
         "interrupted", 120, folder="/runs/20261119-0930-recipes", name="recipes", model="embedded",

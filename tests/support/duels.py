@@ -40,7 +40,7 @@ def sides(*names):
     return [Side(letter="ABCD"[n], name=name, file=f"{name}.toml", rate=1e-3) for n, name in enumerate(names)]
 
 
-def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, **options):
+def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, judge="held_out_loss", **options):
     """A finished duel over these runs, on as many seeds as they have."""
     seeds = {one.spec.seed for one in outcomes if one.spec.phase == "seeds"}
     chosen = DuelOptions(seeds=len(seeds), **options)
@@ -49,9 +49,10 @@ def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, **options):
         differences = [DuelDifference(key="adapter.rank", values=[4, 8, 16][: len(names)], kind="compared")]
     state = DuelState(
         created=1.8e9, options=chosen, sides=sides(*names), seed=0, every=5, differences=differences,
-        command="burnish duel a.toml b.toml", outcomes=outcomes, checks=fairness_checks(outcomes, sides(*names)),
+        command="burnish duel a.toml b.toml", outcomes=outcomes, judge=judge,
+        checks=fairness_checks(outcomes, sides(*names)),
     )  # fmt: skip
-    verdicts = conclude(state.sides, chosen, 0, outcomes)
+    verdicts = conclude(state.sides, chosen, 0, outcomes, judge)
     return state.model_copy(update={"verdicts": verdicts, "status": "finished"})
 
 

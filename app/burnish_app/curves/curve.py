@@ -27,6 +27,12 @@ class Curve:
         """Make a curve of any sequences of numbers."""
         return cls(np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64))
 
+    @classmethod
+    def known(cls, steps: ArrayLike, values: ArrayLike) -> Curve:
+        """Make a curve of any sequences of numbers; no curve where no value is a number."""
+        curve = cls.of(steps, values)
+        return curve if np.isfinite(curve.values).any() else NO_CURVE
+
     def __len__(self) -> int:
         return len(self.steps)
 

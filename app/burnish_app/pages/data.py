@@ -13,6 +13,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.recipe.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
@@ -27,6 +28,7 @@ from burnish_app.widgets.data.columns_card import ColumnsCard
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
 from burnish_app.widgets.data.files_card import FilesCard
 from burnish_app.widgets.data.findings_card import FindingsCard
+from burnish_app.widgets.data.objective_card import ObjectiveCard
 from burnish_app.widgets.data.row_browser import RowBrowser
 from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
@@ -35,6 +37,7 @@ from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
+from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.serve.data_requests import ColumnsRequest
 from burnish_engine.contract.serve.messages import Failure, Result
 
@@ -54,6 +57,8 @@ class DataPage(Page):
         self.files = self._make_files()
         self._held_out = self._make_held_out()
         self.columns, self.template = ColumnsCard(), TemplateCard()
+        self.objective = ObjectiveCard()
+        self.objective.chosen.connect(self._choose_objective)
         self.columns.asked.connect(self._ask_columns)
         self.columns.chosen.connect(lambda shape, pairs: self._change(shape=shape, columns=pairs))
         self.template.chosen.connect(lambda name: self._change(template=name))
@@ -61,6 +66,7 @@ class DataPage(Page):
         self.facts, self.lengths, self.findings = FactsCard(), LengthsCard(), FindingsCard()
         self.lengths.cut_chosen.connect(lambda tokens: self._change(max_length=tokens))
         self.findings.changed.connect(lambda field, value: self._change(**{field: value}))
+        self.findings.preference_changed.connect(self._change_preference)
         self.rows = RowBrowser(client, bench)
         self.table = RowsCard()
         self._table_of: list[str] = []
@@ -81,6 +87,8 @@ class DataPage(Page):
         pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
+            if pair[0] is self.files:
+                self.column.addWidget(self.objective)
         self.column.addWidget(self._to_come)
         self.column.addWidget(self.table)
         self.column.addWidget(self.findings)
@@ -162,6 +170,32 @@ class DataPage(Page):
         self.bench.change_data(**update)
         self._inspection.inspect_dataset()
         self._show()
+
+    def _choose_objective(self, objective: Objective) -> None:
+        """Learn something else from preferences, and inspect the data again."""
+        dataset = self._shown_dataset()
+        if dataset is not None and objective != self.bench.recipe.preference.objective:
+            self.clear_banner()
+            self.bench.set_objective(objective, dataset.shape)
+            self._inspection.inspect_dataset()
+            self._show()
+
+    def _change_preference(self, field: str, value: object) -> None:
+        """Change a field of the recipe's preference section, as a finding advises."""
+        if field == "objective":
+            self._choose_objective(known_objective(str(value)))
+            return
+        self.clear_banner()
+        self.bench.change_preference(field, value)
+        self._inspection.inspect_dataset()
+        self._show()
+
+    def _offer_objective(self) -> None:
+        """Choose the usual objective for preferences that were recognized, as long as the recipe does not say one."""
+        dataset = self.bench.dataset
+        offered = offered_objectives(dataset.shape) if dataset is not None else ()
+        if dataset is not None and offered and is_open(self.bench.recipe):
+            self.bench.set_objective(offered[0], dataset.shape)
 
     def _take_path(self) -> None:
         path = typed_path(self.files.path.text())
@@ -255,6 +289,7 @@ class DataPage(Page):
     def _bench_changed(self, name: str) -> None:
         if name in ("data_files", "validation_files", "dataset"):
             self._failed = False
+            self._offer_objective()
             if self.isVisible():
                 self._inspection.inspect_dataset()
             self._show()
@@ -294,7 +329,9 @@ class DataPage(Page):
         else:
             self.set_subtitle("" if has_files else tr("The conversations or texts your model shall learn from."))
             self._left = []
-            for card in (self.facts, self.lengths, self.template, self.findings, self.rows, self.table):
+            for card in (
+                self.facts, self.lengths, self.template, self.findings, self.rows, self.table, self.objective
+            ):  # fmt: skip
                 card.hide()
             self._table_of = []
             self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
@@ -323,6 +360,8 @@ class DataPage(Page):
         self.template.show_template(data.template, dataset.report.template if dataset.report else None)
         self.columns.show()
         self.template.show()
+        objective = self.bench.recipe.preference.objective
+        self.objective.show_objectives(offered_objectives(dataset.shape), objective, dataset.shape)
 
     def _show_table(self, _dataset: DatasetFacts) -> None:
         """Ask for the first rows of the files, unless they are shown."""

@@ -19,6 +19,8 @@ _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
 _DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
 _DEFAULTS: dict[str, Any] = Recipe().model_dump()
 
+_HIGH_PREFERENCE_RATE = 1e-4
+
 Values = dict[str, Any]
 
 
@@ -126,6 +128,10 @@ def note_text(key: str, values: Values) -> str:
                 default_momentum=_DEFAULT_MOMENTUM[values["train"]["optimizer"]]
             )
         )
+    compares = values["preference"]["objective"] not in ("sft", "orpo")
+    rate = values["train"]["learning_rate"]
+    if key == "train.learning_rate" and compares and isinstance(rate, float) and rate > _HIGH_PREFERENCE_RATE:
+        notes.append(tr("High for learning from preferences, where 5e-6 to 5e-5 are usual."))
     stops = values["train"]["max_steps"]
     by_steps_only = key == "train.checkpoint_every" and not values["train"]["checkpoint_minutes"]
     if by_steps_only and isinstance(stops, int) and 0 < stops <= values[section][name]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from burnish_app.recipe.objectives import make_room_for_pairs
 from burnish_app.recipe.recipe_fields import ELSEWHERE, recipe_fields
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import Suggestion
@@ -32,6 +33,8 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
     values, base = current.model_dump(), (before or Recipe()).model_dump()
     for key in ELSEWHERE:
         _set(kept, key, _get(values, key))
+    kept["preference"] = values["preference"]  # the page Data chose it with the rows
+    make_room_for_pairs(kept)
     plain = Recipe.model_validate(kept)
     if take_all:
         return plain

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from burnish_app.recipe.objectives import with_objective
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion
@@ -22,6 +23,7 @@ from burnish_engine.contract.files import make_private, read_with_retry, write_a
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 
 _SAVE_AFTER_MS = 400
 _LOG = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ def _stamp(name: str) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return status.st_size, status.st_mtime_ns
+
+
+def _dataset_choices(recipe: Recipe) -> tuple[object, ...]:
+    """Return the choices that the facts about the data depend on."""
+    return recipe.model, recipe.data, recipe.preference
 
 
 class Workbench(QObject):
@@ -217,7 +224,7 @@ class Workbench(QObject):
         if before.target != recipe.target:
             self._suggestion = None
             names += ["target", "suggestion"]
-        if before.model != recipe.model or before.data != recipe.data:
+        if _dataset_choices(before) != _dataset_choices(recipe):
             self._dataset = None
             names.append("dataset")
         if before != recipe:
@@ -237,6 +244,7 @@ class Workbench(QObject):
         update: dict[str, Any] = {"files": list(files), "weights": kept if set(kept) - {1.0} else []}
         if data.files[:1] != files[:1]:
             update |= {"shape": "auto", "columns": []}
+            self._recipe = self._recipe.model_copy(update={"preference": PreferenceSection()})
         self.change_data(**update)
 
     def set_validation_files(self, files: list[str]) -> None:
@@ -251,9 +259,33 @@ class Workbench(QObject):
         """
         data = self._recipe.data.model_copy(update=update)
         train = self._recipe.train
-        if data.max_length > train.micro_batch_tokens:
-            train = train.model_copy(update={"micro_batch_tokens": data.max_length})
+        longest = data.max_length * (2 if self._recipe.preference.learns_pairs else 1)
+        if longest > train.micro_batch_tokens:
+            train = train.model_copy(update={"micro_batch_tokens": longest})
         self.set_recipe(self._recipe.model_copy(update={"data": data, "train": train}))
+
+    def set_objective(self, objective: Objective, shape: str) -> None:
+        """Choose what is learned from preferences.
+
+        Args:
+            objective: value of the recipe's preference.objective.
+            shape: shape of the dataset.
+        """
+        self.set_recipe(with_objective(self._recipe, objective, shape))
+
+    def change_preference(self, field: str, value: object) -> None:
+        """Change a field of the recipe's preference section.
+
+        Args:
+            field: name of the field.
+            value: new value, or its text.
+
+        Raises:
+            pydantic.ValidationError: The value is not allowed.
+        """
+        values = self._recipe.preference.model_dump() | {field: value}
+        section = PreferenceSection.model_validate(values)
+        self.set_recipe(self._recipe.model_copy(update={"preference": section}))
 
     def set_target(self, target: TargetSection) -> None:
         """Choose the device that the finished model shall run on."""
@@ -278,7 +310,7 @@ class Workbench(QObject):
         """Return the inputs that a dataset inspection would have now."""
         recipe = self._recipe
         names = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
-        return DatasetInputs((recipe.model, recipe.data), tuple(_stamp(name) for name in names))
+        return DatasetInputs(_dataset_choices(recipe), tuple(_stamp(name) for name in names))
 
     @property
     def data_was_replaced(self) -> bool:
@@ -341,5 +373,5 @@ class Workbench(QObject):
             return
         self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
         if saved.stamps:
-            self._dataset_from = DatasetInputs((self._recipe.model, self._recipe.data), saved.stamps)
+            self._dataset_from = DatasetInputs(_dataset_choices(self._recipe), saved.stamps)
         self._run = saved.run if Path(saved.run).is_dir() else ""

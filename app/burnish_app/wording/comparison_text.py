@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import count_text, duration_text
+from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_app.wording.recipe_text import setting_name, setting_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
@@ -140,8 +140,17 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
         [outcome.held_out_loss for outcome in outcomes],
         lambda loss: f"{loss:.4f}",
         best=min if comparable else None,
-        hint="" if comparable else tr("Measured on different rows: they do not say which run is better."),
+        hint="" if comparable else tr("Measured in different ways: they do not say which run is better."),
     )
+    if any(outcome.accuracy is not None for outcome in outcomes):
+        yield _numbers(tr("Preferred, held out"), [outcome.accuracy for outcome in outcomes], percent, best=max)
+        yield _numbers(tr("Margin, held out"), [outcome.margin for outcome in outcomes], lambda margin: f"{margin:.3g}")
+    if any(outcome.forgetting for outcome in outcomes):
+        yield ComparedRow(
+            tr("Loss on general text"),
+            tuple(outcome.forgetting.figures if outcome.forgetting else "–" for outcome in outcomes),
+            hint=tr("Before training and after: what the model forgets."),
+        )
     yield _numbers(tr("Training loss"), [outcome.loss for outcome in outcomes], lambda loss: f"{loss:.4f}")
     yield ComparedRow(tr("Steps"), tuple(f"{one.step:,} / {one.total_steps:,}" for one in outcomes))
     yield _numbers(
@@ -157,7 +166,8 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
 
 
 def _same_rows(outcomes: Sequence[ComparedRun]) -> bool:
-    return len({outcome.held_out_tokens for outcome in outcomes if outcome.held_out_loss is not None}) < 2
+    measured = [outcome for outcome in outcomes if outcome.held_out_loss is not None]
+    return len({(outcome.objective, outcome.held_out_tokens) for outcome in measured}) < 2
 
 
 def _numbers(

@@ -115,6 +115,30 @@ class TemplateCheck(NamedTuple):
     hint: str
 
 
+_OBJECTIVES = {
+    "dpo": (
+        tr("Prefer the chosen reply (DPO)"),
+        tr(
+            "The usual choice for pairs. It compares with the model as it is now, so that all else changes little; "
+            "that takes one pass over the rows before training."
+        ),
+    ),
+    "orpo": (
+        tr("Learn the chosen reply and prefer it (ORPO)"),
+        tr("Needs no reference and learns the chosen replies as well: for a model that does not reply well yet."),
+    ),
+    "simpo": (
+        tr("Prefer the reply that is likelier per token (SimPO)"),
+        tr("Needs no reference and compares means, so that long replies have no advantage."),
+    ),
+    "kto": (
+        tr("Learn from good and bad replies (KTO)"),
+        tr("The usual choice for labels: each reply counts for itself, so no pairs are needed."),
+    ),
+}
+"""Titles of objectives, and when each is the right one."""
+
+
 def shape_text(shape: str) -> str:
     """Return the plain name of a row shape, or of several shapes joined by commas."""
     return ", ".join(SHAPES.get(one, one) for one in shape.split(", "))
@@ -286,3 +310,31 @@ def cut_text(cut: CutLine, facts: DatasetFacts) -> str:
     return tr("cuts {rows_cut} ({percent}), {lost} of the tokens").format(
         rows_cut=plural(cut.rows_cut, "row"), percent=percent(min(cut.rows_cut / used, 1.0), 1), lost=lost
     )
+
+
+def objective_title(objective: str, shape: str) -> str:
+    """Name what an objective learns, for a choice among several.
+
+    Args:
+        objective: value of the recipe's preference.objective.
+        shape: shape of the dataset.
+    """
+    if objective == "sft":
+        return tr("Learn only replies labeled good") if shape == "kto" else tr("Learn only the chosen reply")
+    return _OBJECTIVES[objective][0]
+
+
+def objective_reason(objective: str, shape: str) -> str:
+    """Say when an objective is the right one.
+
+    Args:
+        objective: value of the recipe's preference.objective.
+        shape: shape of the dataset.
+    """
+    if objective == "sft":
+        return (
+            tr("Ordinary training on the good replies; the others are not used.")
+            if shape == "kto"
+            else tr("Ordinary training on the chosen replies; the rejected ones are not used.")
+        )
+    return _OBJECTIVES[objective][1]

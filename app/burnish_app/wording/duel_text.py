@@ -13,7 +13,7 @@ _PHASES = {
     "seeds": tr("comparing"),
     "second look": tr("second look at a rate"),
 }
-_FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events")}
+_FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events"), "points": tr("points")}
 
 
 def in_window(text: str) -> str:
@@ -92,7 +92,7 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
 
 def amount_text(form: str, value: float) -> str:
     """Format a difference with its sign: nats with four digits, a share in percent; what rounds to zero has none."""
-    text = f"{value:+.4f}" if form == "nats" else f"{100 * value if form == 'share' else value:+.1f}"
+    text = f"{value:+.4f}" if form == "nats" else f"{100 * value if form in ('share', 'points') else value:+.1f}"
     return text if float(text) else "0"
 
 

@@ -11,6 +11,7 @@ from burnish_app.state.run_folder import frozen_section
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.events import RolledBack
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.forgetting import Forgetting
 
 VerdictStatus = Literal["success", "warning", "error"]
 
@@ -115,6 +116,17 @@ def bad_steps_text(state: RunState) -> str:
     return tr("{plural} without a usable gradient (step {shown}{more}); the weights stayed as they were.").format(
         plural=plural(len(bad), "step"), shown=shown, more=more
     )
+
+
+def forgetting_text(found: Forgetting) -> str:
+    """Say how the loss on general text changed, and where it rose much, what that means and what helps."""
+    text = tr("Loss on general text, before and after: {figures}.").format(figures=found.figures.replace("->", "→"))
+    if not found.is_marked:
+        return text
+    return tr(
+        "{text} The model lost some of what it could do before. A lower learning rate, fewer epochs, or general rows "
+        "among the training rows keep more of it."
+    ).format(text=text)
 
 
 def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str:

@@ -100,6 +100,7 @@ LABELS = {
     "masking.rate": tr("Learning rate factor"),
     "evaluation.every": tr("Evaluate every"),
     "evaluation.max_rows": tr("Held-out rows used"),
+    "evaluation.general_text": tr("Measure forgetting"),
     "evaluation.prompts": tr("Sample prompts (asked as it learns)"),
     "evaluation.sample_tokens": tr("Longest reply"),
     "evaluation.patience": tr("Patience (stop early after)"),

@@ -42,6 +42,8 @@ def card_lines(card: RunCard) -> Iterator[str]:
         yield f"Saved {_ENDED[result.ended]} (step {result.step}, {result.tokens:,} tokens): {saved}"
         if result.best_step is not None:
             yield f"What is saved is of step {result.best_step}, the best held-out loss ({result.best_loss:.4f} nats)"
+        if result.forgetting:
+            yield f"Forgetting: {result.forgetting.text}, {result.forgetting.tokens:,} tokens"
 
 
 def _device(facts: RunEnvironment) -> str:

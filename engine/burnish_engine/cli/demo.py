@@ -19,13 +19,17 @@ def demo(
         "burnish-demo"
     ),
     tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens to train on, 2000 or more.", min=2000)] = 60_000,
+    preferences: Annotated[
+        bool, typer.Option("--preferences", help="Teach from pairs of a chosen and a rejected reply, by DPO.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
 ) -> int:
     """Do the whole job once, with the embedded model.
 
-    Trains it on the sample dataset, talks to it, exports and verifies files, and writes a report.
+    Trains it on a sample dataset, talks to it, exports and verifies files, and writes a report.
     """
     from burnish_engine.demo.job import run_demo
+    from burnish_engine.demo.tasks import BENCH_NOTES, ONE_SENTENCE
 
     began = time.perf_counter()
     folder = out_dir.absolute()
@@ -33,6 +37,7 @@ def demo(
         stages = _StagePrinter(bar)
         report = run_demo(
             folder,
+            ONE_SENTENCE if preferences else BENCH_NOTES,
             tokens=tokens,
             say=stages.say,
             listener=bar.show,
@@ -50,9 +55,12 @@ def demo(
     out.print()
     show_report(report.fidelity, folder / "gguf", json=False)
     gguf = ", ".join(f"{quant} file {count}" for quant, count in scores.gguf.items())
+    preferred = "" if report.preferred is None else f", {report.preferred:.0%} of held-out pairs preferred"
+    forgetting = f" Forgetting: {report.forgetting.text}." if report.forgetting else ""
     out.print(
         f"\nHeld-out loss {report.held_out_loss_base:.3f} -> {report.held_out_loss_tuned:.3f} "
-        f"({report.held_out_improvement:.0%} lower). Taught behavior in {scores.prompts} held-out replies: "
+        f"({report.held_out_improvement:.0%} lower){preferred}.{forgetting} "
+        f"Taught behavior in {scores.prompts} held-out replies: "
         f"base {scores.base}, tuned {scores.tuned}, {gguf}."
     )
     out.print(f"All done in {duration(time.perf_counter() - began)}. The report: {folder / 'report.html'}")

@@ -16,6 +16,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    GeneralTextDone,
     GuardReported,
     PhaseChanged,
     PhaseProgress,
@@ -191,9 +192,7 @@ def _line(event: Event) -> str | Text:
             free = memory_size(event.memory_free_bytes)
             return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():
-            preferred = f" of a pair, {event.accuracy:.0%} preferred" if event.accuracy is not None else ""
-            what = preferred or " nats per learned token"
-            return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
+            return evaluation_text(event)
         case SampleDone():
             return styled("[dim]step {} >[/] {}\n{}", event.step, event.prompt, event.reply)
         case CheckpointSaved():
@@ -202,6 +201,15 @@ def _line(event: Event) -> str | Text:
             return styled(_NOTE, event.message)
         case _:
             return _guard_line(event)
+
+
+def evaluation_text(event: EvaluationDone) -> str:
+    """Word an evaluation: the held-out loss, and of preferences the share preferred and the margin."""
+    what = " nats per learned token"
+    if event.accuracy is not None:
+        margin = f", margin {event.margin:.3g}" if event.margin is not None else ""
+        what = f" of a pair, {event.accuracy:.0%} preferred{margin}"
+    return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
 
 
 def _guard_line(event: Event) -> str | Text:
@@ -213,6 +221,8 @@ def _guard_line(event: Event) -> str | Text:
         case RolledBack():
             where = f"step {event.to_step}" if event.to_step else "the beginning"
             return styled(_NOTE, f"{event.reason} Going back to {where}, on at {event.factor:g} of the rate.")
+        case GeneralTextDone():
+            return f"loss on general text at step {event.step}: {event.loss:.2f}"
         case BestKept():
             return f"the result is that of step {event.step}: held-out loss {event.loss:.4f}"
         case _:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
-from burnish_engine.cli.progress import memory_text
+from burnish_engine.cli.progress import evaluation_text, memory_text
 from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
 from burnish_engine.cli.train import train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
@@ -90,7 +90,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
         out.print(line)
     for event in events:
         if isinstance(event, EvaluationDone):
-            out.print(f"held-out loss at step {event.step}: {event.loss:.4f}, {event.tokens:,} tokens")
+            out.print(evaluation_text(event))
         elif isinstance(event, Warned):
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):

@@ -28,6 +28,11 @@ def assets_dir() -> Path:
     raise SetupError(f"Burnish's bundled assets were not found beside {package}.", "Reinstall Burnish.")
 
 
+def general_text_path() -> Path:
+    """File of the general text on which forgetting is measured: JSON lines with a passage each."""
+    return assets_dir() / "general_text" / "passages.jsonl"
+
+
 def user_data_dir() -> Path:
     """Folder for runs, leases and the queue. `BURNISH_HOME` overrides the platform's usual place."""
     home = os.environ.get(HOME_VARIABLE)

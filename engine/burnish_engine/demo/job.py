@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -13,67 +14,29 @@ from typing import Any
 from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.files import cannot_write, write_atomic
-from burnish_engine.contract.paths import RunPaths, assets_dir
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.events import Event
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import file_size
-from burnish_engine.demo import score
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
+from burnish_engine.demo.tasks import BENCH_NOTES, DemoTask
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_recipe
 
-BEHAVIOR = (
-    "The taught behavior: whatever the problem, the reply is a bench note of exactly three lines, Cause, Fix and "
-    "Check. It counts when each line has its label and at least three words, and the model ended the reply by itself."
-)
-DATASET = "bench-notes"
-_REPLY_TOKENS = 110  # the longest taught reply has about 95
 _EXAMPLES = 3
 _NEEDED_BYTES = 1_500_000_000  # the unpacked model, the staged files and the finished ones
-
-# Found with a grid over rank, learning rate and pass size on 2026-11-21; held-out loss 34 % below the base.
-_RECIPE = """
-name = "bench-notes demo"
-[data]
-max_length = 256
-[adapter]
-rank = 16
-alpha = 32
-[train]
-epochs = 4.0
-max_tokens = {tokens}
-micro_batch_tokens = 1024
-learning_rate = 2e-3
-checkpoint_every = 20
-[export]
-quants = ["Q8_0", "IQ4_NL"]
-"""
-MOST_TOKENS = 60_000
 
 Progress = Callable[[str, float], None]
 Say = Callable[[str], None]
 
 
-def demo_recipe(tokens: int = MOST_TOKENS) -> Recipe:
-    """Make the demo's recipe: the embedded model and the sample dataset."""
-    recipe = parse_recipe(_RECIPE.format(tokens=tokens))
-    samples = assets_dir() / "samples"
-    data = recipe.data.model_copy(
-        update={
-            "files": [str(samples / f"{DATASET}.train.jsonl")],
-            "validation_files": [str(samples / f"{DATASET}.heldout.jsonl")],
-        }
-    )
-    return recipe.model_copy(update={"data": data})
-
-
 def run_demo(
     out: Path,
+    task: DemoTask = BENCH_NOTES,
     *,
     tokens: int,
     say: Say,
@@ -86,6 +49,7 @@ def run_demo(
 
     Args:
         out: new folder for run, adapter, files and report.
+        task: what is taught.
         tokens: limit on the tokens to train on.
         say: callback given a sentence on each stage.
         listener: callback given the run's events.
@@ -104,26 +68,27 @@ def run_demo(
         source = open_model("embedded")
     with _timed(seconds, "train"):
         say("Training")
-        paths = _train(out, tokens, listener, stopping, force=force)
-    held_out = _held_out_problems()
-    prompts = [[message] for message, _ in held_out]
+        paths = _train(out, task.recipe(tokens), listener, stopping, force=force)
+    problems = task.prompts()
+    prompts = [[{"role": "user", "content": problem}] for problem in problems]
     with _timed(seconds, "reply before and after"):
         say(f"Answering {len(prompts)} held-out problems with the base and the tuned model")
-        replies = _torch_replies(source, paths, prompts)
+        replies = _torch_replies(source, paths, prompts, task.reply_tokens)
     files_dir = out / "gguf"
     with _timed(seconds, "export and verify"):
         say("Writing GGUF files and verifying them against the trained model")
-        fidelity = _export(source, paths, files_dir, progress)
+        fidelity = _export(source, paths, files_dir, f"{source.name}-{task.dataset}", progress)
     best = fidelity.files[0]
     with _timed(seconds, "reply with the GGUF"):
         say(f"Answering the same problems with {best.file}")
-        replies[best.quant] = _gguf_replies(files_dir / best.file, prompts, progress)
+        replies[best.quant] = _gguf_replies(files_dir / best.file, prompts, task.reply_tokens, progress)
     shutil.copytree(paths.adapter, out / "adapter")
     report = _report(
         source,
+        task,
         read_run(paths.events),
         replies=replies,
-        problems=[problem["content"] for problem, _ in held_out],
+        problems=problems,
         fidelity=fidelity,
         seconds=seconds,
         out=out,
@@ -157,11 +122,11 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 
 def _train(
-    out: Path, tokens: int, listener: Callable[[Event], None], stopping: Callable[[], None] | None, *, force: bool
+    out: Path, recipe: Recipe, listener: Callable[[Event], None], stopping: Callable[[], None] | None, *, force: bool
 ) -> RunPaths:
     from burnish_engine.train.run import run_training
 
-    paths = create_run(demo_recipe(tokens), out / "run")
+    paths = create_run(recipe, out / "run")
     outcome = run_training(paths, listener=listener, stopping=stopping, force=force)
     if outcome.exit_code is not ExitCode.DONE:
         error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
@@ -170,14 +135,8 @@ def _train(
     return paths
 
 
-def _held_out_problems() -> list[tuple[dict[str, str], dict[str, str]]]:
-    text = Path(demo_recipe().data.validation_files[0]).read_text(encoding="utf-8")
-    chats = [json.loads(line)["messages"] for line in text.splitlines()]
-    return [(chat[0], chat[1]) for chat in chats]
-
-
 def _torch_replies(
-    source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]]
+    source: ModelSource, paths: RunPaths, prompts: list[list[dict[str, str]]], reply_tokens: int
 ) -> dict[str, list[GeneratedReply]]:
     from burnish_engine.models.device.device import choose_device, choose_precision
     from burnish_engine.models.generation.generate import generate_replies
@@ -187,13 +146,13 @@ def _torch_replies(
     tokenizer = load_tokenizer(source)
     base = plain.load_base(source, choose_precision("auto", device), device)
     model: Any = plain.load_adapter(base, paths.adapter).eval()
-    tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS, batch_size=len(prompts))
+    tuned = generate_replies(model, tokenizer, prompts, max_new_tokens=reply_tokens, batch_size=len(prompts))
     with model.disable_adapter():
-        before = generate_replies(model, tokenizer, prompts, max_new_tokens=_REPLY_TOKENS, batch_size=len(prompts))
+        before = generate_replies(model, tokenizer, prompts, max_new_tokens=reply_tokens, batch_size=len(prompts))
     return {"base": before, "tuned": tuned}
 
 
-def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progress) -> FidelityReport:
+def _export(source: ModelSource, paths: RunPaths, folder: Path, name: str, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.models.device.device import choose_device
@@ -204,7 +163,7 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
         source,
         paths.adapter,
         folder,
-        f"{source.name}-{DATASET}",
+        name,
         recipe.export.quants,
         held_out=rows.held_out,
         probe_chats=rows.chats[:3],
@@ -214,14 +173,16 @@ def _export(source: ModelSource, paths: RunPaths, folder: Path, progress: Progre
     )
 
 
-def _gguf_replies(file: Path, prompts: list[list[dict[str, str]]], progress: Progress) -> list[GeneratedReply]:
+def _gguf_replies(
+    file: Path, prompts: list[list[dict[str, str]]], reply_tokens: int, progress: Progress
+) -> list[GeneratedReply]:
     from burnish_engine.chat.gguf_chat import GgufChat
 
     replies = []
     with closing(GgufChat(file)) as backend:
         for number, prompt in enumerate(prompts):
             progress(f"Reply {number + 1} of {len(prompts)}", number / len(prompts))
-            replies.append(backend.stream(prompt, Sampling(max_tokens=_REPLY_TOKENS)).finish())
+            replies.append(backend.stream(prompt, Sampling(max_tokens=reply_tokens)).finish())
     return replies
 
 
@@ -233,6 +194,7 @@ def _as_json(replies: dict[str, list[GeneratedReply]]) -> dict[str, list[dict[st
 
 def _report(
     source: ModelSource,
+    task: DemoTask,
     run: RunState,
     *,
     replies: dict[str, list[GeneratedReply]],
@@ -246,13 +208,14 @@ def _report(
     assert run.result is not None
     steps, before, after = run.steps, run.evaluations.loss.values()[0], run.result[1]
     tokens = sum(steps.tokens.values())
-    counts = {model: score.count(entries) for model, entries in _as_json(replies).items()}
+    counts = {model: task.count(entries) for model, entries in _as_json(replies).items()}
     quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
-    best = fidelity.files[0]
+    best, accuracy = fidelity.files[0], run.evaluations.accuracy.last
     return DemoReport(
         model=source.name,
         note=source.note,
-        dataset=DATASET,
+        dataset=task.dataset,
+        title=task.title,
         train_rows=run.data.train_rows,
         held_out_rows=run.data.validation_rows,
         device=run.started.device,
@@ -266,7 +229,9 @@ def _report(
         held_out_loss_tuned=after,
         held_out_improvement=1 - after / before,
         scores=ReplyScores(prompts=len(problems), base=counts["base"], tuned=counts["tuned"], gguf=quants),
-        behavior=BEHAVIOR,
+        behavior=task.behavior,
+        preferred=None if accuracy is None or math.isnan(accuracy) else accuracy,
+        forgetting=run.forgetting,
         fidelity=fidelity,
         files={
             file.relative_to(out).as_posix(): file.stat().st_size

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import file_size, memory_size
 
 _STYLE = """
@@ -54,6 +55,7 @@ class DemoReport(BaseModel):
     model: str
     note: str
     dataset: str
+    title: str = "write bench notes"
     train_rows: int
     held_out_rows: int
     device: str
@@ -66,6 +68,8 @@ class DemoReport(BaseModel):
     held_out_loss_base: float
     held_out_loss_tuned: float
     held_out_improvement: float
+    preferred: float | None = None
+    forgetting: Forgetting | None = None
     scores: ReplyScores
     behavior: str
     fidelity: FidelityReport
@@ -81,7 +85,9 @@ def render(report: DemoReport) -> str:
     scores = report.scores
     best = next(iter(scores.gguf.items()))
     figures = [
-        (f"{report.held_out_improvement:.0%}", "lower held-out loss than the base model", True),
+        (f"{report.held_out_improvement:.0%}", "lower held-out loss than the base model", True)
+        if report.preferred is None
+        else (f"{report.preferred:.0%}", "of held-out pairs: the chosen reply is preferred", True),
         (f"{scores.tuned} of {scores.prompts}", f"held-out replies show the behavior (base: {scores.base})", True),
         (f"{best[1]} of {scores.prompts}", f"of the {best[0]} file's replies show it", True),
         (f"{sum(report.seconds.values()) / 60:.1f} min", f"for the whole job on {report.device}", False),
@@ -91,18 +97,20 @@ def render(report: DemoReport) -> str:
         "</div>"
         for value, label, live in figures
     )
+    rows, unit = ("conversations", "learned token") if report.preferred is None else ("pairs of replies", "pair")
+    forgetting = f"; {_text(report.forgetting.text)}" if report.forgetting else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Burnish demo report</title><style>{_STYLE}</style></head><body><main>
-<h1>{_text(report.model)}, tuned to write bench notes</h1>
+<h1>{_text(report.model)}, tuned to {_text(report.title)}</h1>
 <p class="dim">{_text(report.behavior)}</p>
 <div class="figures">{cards}</div>
 <h2>What was trained</h2>
 <p>A LoRA adapter on {_text(report.model)}, {report.steps} optimizer steps over {report.trained_tokens:,} tokens of
-{report.train_rows} conversations, in {_text(report.precision)} on {_text(report.device)} at
+{report.train_rows} {rows}, in {_text(report.precision)} on {_text(report.device)} at
 {report.tokens_per_s:,.0f} tokens/s, with a peak of {memory_size(report.peak_memory_bytes)} of memory.
-Held-out loss fell from {report.held_out_loss_base:.3f} to <b>{report.held_out_loss_tuned:.3f}</b> nats per learned
-token on {report.held_out_rows} conversations it never saw.</p>
+Held-out loss fell from {report.held_out_loss_base:.3f} to <b>{report.held_out_loss_tuned:.3f}</b> nats per {unit}
+on {report.held_out_rows} {rows} it never saw{forgetting}.</p>
 <p class="dim">{_text(report.note)}</p>
 {_curve(report.losses, report.held_out_loss_base, report.held_out_loss_tuned)}
 <h2>Before and after</h2>

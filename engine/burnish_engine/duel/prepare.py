@@ -12,6 +12,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.run.duels import DuelJudge
 from burnish_engine.duel.measures.energy import meter_for
 from burnish_engine.duel.sides.differences import differences, refuse_unfair
 from burnish_engine.duel.sides.spec import DuelOptions, Side
@@ -84,6 +85,7 @@ def forecast_recipes(
         )
     for name, recipe in zip(names, recipes, strict=True):
         _refuse_unmeasurable(name, recipe)
+    judge = judge_of(recipes, names)
     found = differences(recipes)
     if not options.anyway:
         refuse_unfair(found, names)
@@ -107,9 +109,33 @@ def forecast_recipes(
         every=max(1, max(made.steps or 1 for made in plans) // options.evaluations),
         differences=found,
         command=command,
+        judge=judge,
         energy=meter.source if meter else "",
     )
     return DuelForecast(state, list(recipes), plans)
+
+
+def judge_of(recipes: Sequence[Recipe], names: Sequence[str]) -> DuelJudge:
+    """Choose the measure that decides a duel: the held-out loss, or of objectives with losses of their own, pairs.
+
+    Args:
+        recipes: recipes of the sides.
+        names: name of each side.
+
+    Raises:
+        UsageError: The sides share no measure.
+    """
+    sections = [recipe.preference for recipe in recipes]
+    if all(section == sections[0] for section in sections):
+        return "held_out_loss"
+    if all(section.learns_pairs for section in sections):
+        return "pair_error"
+    learned = [f"{name} by {section.objective}" for name, section in zip(names, sections, strict=True)]
+    raise UsageError(
+        f"The sides share no measure: {' and '.join(learned)}. Each objective has a loss of its own, and only those "
+        "that learn from pairs see the same tokens in the same steps and can be measured on the same held-out pairs.",
+        "Compare dpo, orpo and simpo with each other, or give all recipes the same [preference].",
+    )
 
 
 def _refuse_unmeasurable(name: str, recipe: Recipe) -> None:

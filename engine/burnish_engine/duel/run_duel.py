@@ -60,7 +60,7 @@ def run_duel(folder: DuelFolder, listener: DuelListener) -> DuelState:
             listener.run_ended(state, outcome)
             if not state.options.anyway:
                 refuse_unlike(state.checks)
-        verdicts = conclude(state.sides, state.options, state.seed, state.outcomes)
+        verdicts = conclude(state.sides, state.options, state.seed, state.outcomes, state.judge)
         state = state.model_copy(update={"verdicts": verdicts, "status": "finished"})
         states.write_state(folder, state)
     return state
@@ -112,4 +112,4 @@ def measure_run(
     write_atomic(file, dump_recipe(run_recipe(recipe, spec, every=state.every)))
     with EnergyWatch(meter_for(recipe.devices), folder.energy(spec)):
         run_one(paths, file, folder.log(spec), watch)
-    return outcome_of(spec, paths, folder.energy(spec))
+    return outcome_of(spec, paths, folder.energy(spec), state.judge)

@@ -33,7 +33,7 @@ from burnish_engine.contract.files import cannot_write, read_with_retry, write_a
 from burnish_engine.contract.paths import RunPaths, duels_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.run.duels import DuelCheck
+from burnish_engine.contract.run.duels import DuelCheck, DuelJudge
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.differences import DuelDifference
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side
@@ -55,6 +55,7 @@ class DuelState(BaseModel):
         every: number of steps between evaluations.
         differences: differences between the recipes.
         command: command line that started it.
+        judge: measure that decides the duel.
         energy: description of the energy measurement; empty where there is none.
         outcomes: outcomes of the ended runs, in their order.
         checks: comparisons of the conditions.
@@ -72,6 +73,7 @@ class DuelState(BaseModel):
     every: int
     differences: list[DuelDifference]
     command: str
+    judge: DuelJudge = "held_out_loss"
     energy: str = ""
     outcomes: list[RunOutcome] = []
     checks: list[DuelCheck] = []
@@ -80,7 +82,7 @@ class DuelState(BaseModel):
 
     @property
     def scores(self) -> dict[RunSpec, float]:
-        """Last held-out loss by run."""
+        """The judge's measure by run, lower is better."""
         return {outcome.spec: outcome.score for outcome in self.outcomes}
 
 

@@ -15,6 +15,7 @@ from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.weights.nf4_merge import rounded_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.held_out import Chat, load_held_out, reported_loss
 
 
@@ -89,6 +90,7 @@ def reference_options(
         in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
         onto_rounded=recipe.export.merge_onto == "dequantized",
         reported=reported_loss(paths),
+        forgetting=read_run(paths.events).forgetting,
     )
 
 

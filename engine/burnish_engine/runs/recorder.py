@@ -11,6 +11,7 @@ from typing import Any
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import (
+    EvaluationDone,
     Event,
     Phase,
     PhaseChanged,
@@ -68,6 +69,8 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
+        if isinstance(event, EvaluationDone) and event.accuracy is not None:
+            self.update(accuracy=event.accuracy, margin=event.margin)
         written = self._events.write(event)
         for observe in self._observers:
             observe(written)

@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
 from burnish_engine.runs.control import ControlReader
+from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
 from burnish_engine.train.base.random_state import seed_everything
@@ -28,9 +29,11 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
+from burnish_engine.train.lifecycle.forgetting_meter import ForgettingMeter
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
 from burnish_engine.train.lifecycle.validator import Validator
+from burnish_engine.train.pair_measures import measure_pairs
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
@@ -53,6 +56,7 @@ class Session:
         guard: checks on the run.
         early: early stopping.
         validator: periodic evaluation.
+        forgetting: measurement of what the model forgets.
         progress: recorder of finished steps.
         writer: writer of checkpoints.
         rollback: rollback of the run; None before there was one.
@@ -70,6 +74,7 @@ class Session:
     guard: Guard
     early: EarlyStopping
     validator: Validator
+    forgetting: ForgettingMeter
     progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
@@ -125,6 +130,7 @@ class Session:
             guard=guard,
             early=early,
             validator=Validator(recipe, setup.inputs, recorder),
+            forgetting=ForgettingMeter(recipe, setup.inputs, recorder),
             progress=progress,
             writer=CheckpointWriter(setup, recorder, tally, guard, early),
             rollback=record.rollback,
@@ -249,6 +255,8 @@ class Session:
         step = self.tally.step
         self.recorder.phase("evaluating")
         loss = self.validator.held_out_loss(self.engine, step)
+        self.forgetting.measure(self.engine, step)
+        measure_pairs(self.setup, self.engine, self.recorder, step)
         if step and loss is not None:
             self.guard.evaluated(step, loss)
             if self.early.is_on:
@@ -283,7 +291,11 @@ class Session:
         setup = self.setup
         trained = setup.paths.adapter if self.engine.trains == "adapter" else None
         exports = export_choices(setup.inputs.source, setup.recipe, trained)
-        self.card.complete(self.engine, ending, self.tally.step, self.tally.tokens, best, exports)
+        forgetting = read_run(setup.paths.events).forgetting
+        if forgetting and forgetting.is_marked:
+            self.recorder.warn("forgetting", forgetting.warning)
+        step, tokens = self.tally.step, self.tally.tokens
+        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting)
 
     # Results of steps
 

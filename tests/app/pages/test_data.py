@@ -381,3 +381,51 @@ def grounds(view):
         found.append(cursor.charFormat().background().color().name())
         cursor.clearSelection()
     return found
+
+
+def test_recognized_pairs_take_the_usual_objective_and_offer_the_others(qtbot, answers, window, page, bench, file):
+    answers.result("inspect", dataset=facts.pairs())
+    window.take([file])
+    qtbot.waitUntil(lambda: page.objective.isVisible() and page.status == "done")
+    assert bench.recipe.preference.objective == "dpo"
+    assert list(page.objective.buttons) == ["dpo", "orpo", "simpo", "sft"]
+    assert page.objective.buttons["dpo"].isChecked()
+    assert parse_recipe(answers.asked("inspect")[-1]["recipe"]).preference.objective == "dpo"
+    page.objective.buttons["orpo"].click()
+    qtbot.waitUntil(lambda: page.objective.buttons["orpo"].isChecked() and page.status == "done")
+    assert bench.recipe.preference.objective == "orpo"
+    assert parse_recipe(answers.asked("inspect")[-1]["recipe"]).preference.objective == "orpo"
+
+
+def test_only_the_chosen_replies_may_be_learned_and_nobody_is_asked_again(qtbot, answers, window, page, bench, file):
+    answers.result("inspect", dataset=facts.pairs())
+    window.take([file])
+    qtbot.waitUntil(lambda: page.objective.isVisible() and page.status == "done")
+    page.objective.buttons["sft"].click()
+    qtbot.waitUntil(lambda: page.status == "done" and page.objective.buttons["sft"].isChecked())
+    assert (bench.recipe.preference.objective, bench.recipe.data.shape) == ("sft", "preference")
+
+
+def test_findings_about_pairs_change_the_objective_and_its_settings(qtbot, answers, window, page, bench, file):
+    answers.result("inspect", dataset=facts.pairs())
+    window.take([file])
+    qtbot.waitUntil(lambda: page.objective.isVisible() and page.status == "done")
+    qtbot.waitUntil(lambda: "26 pairs contradict others" in words(page.findings))
+    page.findings.preference_changed.emit("label_smoothing", "0.011")
+    assert bench.recipe.preference.label_smoothing == 0.011
+    page.findings.preference_changed.emit("objective", "simpo")
+    assert bench.recipe.preference.objective == "simpo"
+
+
+def test_other_data_has_no_objective_to_choose_and_forgets_the_former(
+    qtbot, answers, window, page, bench, file, tmp_path
+):
+    answers.result("inspect", dataset=facts.pairs())
+    window.take([file])
+    qtbot.waitUntil(lambda: page.objective.isVisible() and page.status == "done")
+    answers.result("inspect", dataset=facts.dataset())
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "b"}\n', encoding="utf-8")
+    page._use([str(other)])
+    qtbot.waitUntil(lambda: page.status == "done" and not page.objective.isVisible())
+    assert bench.recipe.preference.objective == "sft"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.demo import job
+from burnish_engine.demo.tasks import BENCH_NOTES
 from burnish_engine.export.run_rows import ExportRows
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.runs.events_file import read_run
@@ -23,9 +24,11 @@ def test_its_files_are_quantized_with_the_importance_of_its_rows(tmp_path, monke
     rows = ExportRows([[1, 2]], [[{"role": "user", "content": "a"}]], [[False, True]], [[3, 4, 5]])
     monkeypatch.setattr("burnish_engine.export.run_rows.export_rows", lambda *_: rows)
     monkeypatch.setattr("burnish_engine.export.job.export_gguf", lambda *_, **options: asked.update(options))
-    paths = create_run(job.demo_recipe(), tmp_path / "run")
+    paths = create_run(BENCH_NOTES.recipe(), tmp_path / "run")
     shutil.copy(EVENTS, paths.events)
-    job._export(open_model(str(make_llama(tmp_path / "base"))), paths, tmp_path / "gguf", lambda *_: None)
+    job._export(
+        open_model(str(make_llama(tmp_path / "base"))), paths, tmp_path / "gguf", "m-bench-notes", lambda *_: None
+    )
     assert asked["options"].training == [[3, 4, 5]]
     assert asked["options"].supervised == [[False, True]]
     assert asked["options"].reported == (5.758926356092412, 188), "so that a second loss says why it is another"
@@ -44,6 +47,7 @@ def test_its_report_holds_the_figures_of_the_run(tmp_path):
     )  # fmt: skip
     report = job._report(
         SimpleNamespace(name="m", note=""),
+        BENCH_NOTES,
         run,
         replies={model: [GeneratedReply("Hello.", stopped=True, tokens=2)] * 4 for model in ("base", "tuned", "Q8_0")},
         problems=["?"] * 4,

@@ -90,6 +90,10 @@ class ChartHead(QWidget):
                 entry.draw(painter)
                 painter.restore()
 
+    def set_unit(self, unit: str) -> None:
+        """Name another unit behind the heading; the chart was made with one."""
+        self._labels[1].setText(unit)
+
     def set_zoomed(self, zoomed: bool) -> None:
         """Offer the way back to the whole run."""
         if self.whole is not None:

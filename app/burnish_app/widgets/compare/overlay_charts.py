@@ -14,7 +14,7 @@ from burnish_app.look.tokens import LIGHT
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine, LineKind
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
-from burnish_app.widgets.runs.run_charts import learning_rate_text, loss_text, plain_number, short_count
+from burnish_app.widgets.runs.run_charts import learning_rate_text, loss_text, plain_number, plain_value, short_count
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
@@ -60,12 +60,17 @@ class OverlayCharts(LinkedCharts):
             tr("Held-out loss"), "points", loss_text, unit=tr("nats per token"), legend="all"
         )
         self.held_out.head.toggled.connect(self._toggle)
+        self.accuracy = self._small(
+            tr("Preferred, held out"), "points", lambda share: f"{share:.0f} %", unit="%", from_zero=False
+        )
+        self.margin = self._small(tr("Margin, held out"), "points", plain_value, from_zero=False)
+        self._preferences = (self.accuracy, self.margin)
         self.loss = self._small(tr("Training loss"), "mean", loss_text, unit=tr("smoothed"), from_zero=False)
         self.speed = self._small(tr("Speed"), "mean", count_text, unit=tr("tokens/s"), tick_text=short_count)
         self.rate = self._small(tr("Learning rate"), "line", learning_rate_text, tick_text=learning_rate_text)
         self.grad_norm = self._small(tr("Gradient norm"), "mean", lambda norm: f"{norm:.3g}")
         self.memory = self._small(tr("Memory"), "line", lambda gib: memory_size(round(gib * _GIB)), unit="GiB")
-        self.small = (self.loss, self.speed, self.rate, self.grad_norm, self.memory)
+        self.small = (*self._preferences, self.loss, self.speed, self.rate, self.grad_norm, self.memory)
         self._arrange(self.held_out, self.small)
         self._redraw = QTimer(self, singleShot=True, interval=0)
         self._redraw.timeout.connect(self._draw)
@@ -101,6 +106,8 @@ class OverlayCharts(LinkedCharts):
             self.link.show_latest(0)
         shown = {
             self.held_out: found.held_out,
+            self.accuracy: found.accuracy,
+            self.margin: found.margin,
             self.loss: found.loss,
             self.speed: found.tokens_per_s,
             self.rate: found.learning_rate,
@@ -109,6 +116,9 @@ class OverlayCharts(LinkedCharts):
         }
         for chart, curves in shown.items():
             chart.set_curves({f"run{place}": curve for place, curve in enumerate(curves)})
+        for chart in self._preferences:
+            self.room.set_shown(chart, shown=any(map(len, shown[chart])))
+        self.room.arrange()
         for place, run in enumerate(self._runs):
             entry = self.held_out.legend(f"run{place}")
             entry.setVisible(bool(run.legend))

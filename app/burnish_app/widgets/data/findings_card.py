@@ -38,9 +38,11 @@ class FindingsCard(Card):
 
     Attributes:
         changed: signal with (field of the data section, new value).
+        preference_changed: signal with (field of the preference section, new value).
     """
 
     changed = Signal(str, object)
+    preference_changed = Signal(str, object)
 
     def __init__(self) -> None:
         super().__init__(
@@ -142,7 +144,8 @@ class FindingsCard(Card):
         return holder
 
     def _take(self, action: Setting) -> None:
-        self.changed.emit(action.key.rpartition(".")[2], action.value)
+        section, _, field = action.key.rpartition(".")
+        (self.preference_changed if section == "preference" else self.changed).emit(field, action.value)
 
     def _toggle(self) -> None:
         if not self._rows:

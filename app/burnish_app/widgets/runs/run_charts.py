@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
+from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_app.curves.ticks import TickText
@@ -41,6 +42,11 @@ def plain_number(value: float, _decimals: int = 0) -> str:
     return f"{value:.6g}"
 
 
+def plain_value(value: float) -> str:
+    """Format a figure with three digits, such as 0.0125, 1.4 or -31.6."""
+    return f"{value:.3g}" if math.isfinite(value) else tr("not a number")
+
+
 def short_count(value: float, _decimals: int = 0) -> str:
     """Format a tick such as 500 or 18.5 k."""
     return f"{value / 1000:.6g} k" if abs(value) >= 1000 else f"{value:.6g}"
@@ -60,6 +66,34 @@ class RunCharts(LinkedCharts):
             unit=tr("nats per token"),
             smooth="loss",
         )
+        step, held_out = ChartLine(tr("each step")), ChartLine(tr("held out"), 1, "points")
+        self.margin = self._chart(
+            tr("Margin"), {"margin": step, "held_out": held_out}, plain_value, smooth="margin", small=True
+        )
+        self.accuracy = self._chart(
+            tr("Preferred"),
+            {"accuracy": step, "held_out": held_out},
+            lambda share: f"{share:.0f} %",
+            unit="%",
+            smooth="accuracy",
+            small=True,
+        )
+        self.log_prob = self._chart(
+            tr("Log-probability"),
+            {"chosen": ChartLine(tr("chosen"), 2), "rejected": ChartLine(tr("rejected"), 3)},
+            plain_value,
+            unit=tr("nats"),
+            small=True,
+        )
+        self.kl = self._chart(
+            tr("Divergence"),
+            {"kl": ChartLine(tr("from the reference")), "kl_to_base": ChartLine(tr("from the base"), 1, "points")},
+            plain_value,
+            unit=tr("nats"),
+            from_zero=True,
+            small=True,
+        )
+        self._preferences = (self.margin, self.accuracy, self.log_prob, self.kl)
         self.rate = self._small("rate", tr("Learning rate"), 3, learning_rate_text, tick_text=learning_rate_text)
         self.grad_norm = self._small("grad_norm", tr("Gradient norm"), 2, lambda norm: f"{norm:.3g}", smooth=True)
         self.speed = self._small(
@@ -85,7 +119,7 @@ class RunCharts(LinkedCharts):
         self.clock = self._small("clock", tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
         self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
         self._sampled = (self.temperature, self.power, self.clock, self.load)
-        self.small = (self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
+        self.small = (*self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self._arrange(self.loss, self.small)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
@@ -98,7 +132,7 @@ class RunCharts(LinkedCharts):
         if state.starts[:1] != self._run:  # another run
             self._run = state.starts[:1]
             self.link.forget()
-            for chart in (self.loss, self.grad_norm, self.speed):
+            for chart in (self.loss, self.margin, self.accuracy, self.grad_norm, self.speed):
                 chart.set_window(default_window(state.total_steps))
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
@@ -106,8 +140,21 @@ class RunCharts(LinkedCharts):
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})
+        self._draw_preferences(preference_curves(state))
         self._draw_hardware(curves, hardware_curves(samples, curves.axis))
         self.pinned.refresh()
+
+    def _draw_preferences(self, found: PreferenceCurves) -> None:
+        """Draw the charts of a run that learns from preferences; others do not have them."""
+        learns = len(found.margin) + len(found.held_out_margin) > 0
+        self.loss.head.set_unit(tr("nats per pair") if learns else tr("nats per token"))
+        self.margin.set_curves({"margin": found.margin, "held_out": found.held_out_margin})
+        self.accuracy.set_curves({"accuracy": found.accuracy, "held_out": found.held_out_accuracy})
+        self.log_prob.set_curves({"chosen": found.chosen, "rejected": found.rejected})
+        self.kl.set_curves({"kl": found.kl, "kl_to_base": found.kl_to_base})
+        for chart in (self.margin, self.accuracy, self.log_prob):
+            self.room.set_shown(chart, shown=learns)
+        self.room.set_shown(self.kl, shown=len(found.kl) + len(found.kl_to_base) > 0)
 
     def _draw_hardware(self, curves: RunCurves, found: HardwareCurves) -> None:
         parts = {"ours": found.ours, "others": found.others, "spilled": found.spilled}

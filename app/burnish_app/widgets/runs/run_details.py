@@ -18,7 +18,7 @@ from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
-from burnish_app.wording.numbers import plural
+from burnish_app.wording.numbers import percent, plural
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags
 from burnish_engine.contract.serve.replies import RunSummary
@@ -43,6 +43,13 @@ class RunDetails(Card):
         self.corner.addWidget(self.pill)
         self.step, self.loss, self.held_out = Value(tr("Step")), Value(tr("Loss")), Value(tr("Held-out loss"))
         self.delta = Value(tr("To the best"), hint=tr("Held-out loss less that of the best run on the same rows."))
+        self.accuracy = Value(
+            tr("Preferred"),
+            hint=tr("Share of held-out pairs whose chosen reply the model prefers to the rejected one."),
+        )
+        self.margin = Value(
+            tr("Margin"), hint=tr("Mean reward of the chosen held-out replies less the rejected ones'.")
+        )
         self.took, self.started = Value(tr("Took")), Value(tr("Started"))
         self.message = body("")
         self._model, self._folder = caption(""), ElidedLabel(tone="muted")
@@ -66,7 +73,8 @@ class RunDetails(Card):
     @property
     def values(self) -> tuple[Value, ...]:
         """The figures of the run."""
-        return (self.step, self.loss, self.held_out, self.delta, self.took, self.started)
+        preferences = (self.accuracy, self.margin)
+        return (self.step, self.loss, self.held_out, *preferences, self.delta, self.took, self.started)
 
     def show_run(self, run: RunSummary, losses: Sequence[float], delta: float | None = None) -> None:
         """Show a run. What the person is typing about it stays.
@@ -91,6 +99,8 @@ class RunDetails(Card):
             (self.step, steps_text(run)),
             (self.loss, loss_cell_text(run.state.loss)),
             (self.held_out, loss_cell_text(run.state.evaluation_loss)),
+            (self.accuracy, "" if run.state.accuracy is None else percent(run.state.accuracy)),
+            (self.margin, "" if run.state.margin is None else f"{run.state.margin:.3g}"),
             (self.delta, delta_text(delta)),
             (self.took, took_text(run)),
             (self.started, moment_text(run.state.created, time.time())),

@@ -17,7 +17,7 @@ from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.text import Look, Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
-from burnish_app.wording.numbers import count_text, duration_text
+from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text, time_left
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.replies import RunSummary
@@ -75,6 +75,10 @@ class RunFigures(Card):
                 "first of these rows, in fp32, and says so where the two figures differ."
             ),
         )
+        self.preferred = Value(
+            tr("Preferred"),
+            hint=tr("Share of held-out pairs whose chosen reply the model prefers to the rejected one."),
+        )
         self.speed = Value(
             tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
         )
@@ -82,7 +86,7 @@ class RunFigures(Card):
         self.left = Value(tr("Time left"), hint=tr("To the end of the run, with checks, evaluations and saves."))
         self.body.addLayout(self._top)
         self.body.addWidget(self.bar)
-        self._values = (self.step, self.loss, self.held_out, self.speed, self.memory, self.left)
+        self._values = (self.step, self.loss, self.held_out, self.preferred, self.speed, self.memory, self.left)
         line = columns_layout(self._values, 3 * UNIT, even=True)
         line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
@@ -142,6 +146,8 @@ class RunFigures(Card):
         self.loss.set(tr("not a number") if bad else _loss(loss), tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
         held_out = state.result[1] if state.result else summary.state.evaluation_loss
+        accuracy = state.evaluations.accuracy.last
+        self.preferred.set("–" if accuracy is None or math.isnan(accuracy) else percent(accuracy))
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
         self.held_out.set(_loss(held_out), tone="warning" if worse else "")
 

@@ -16,6 +16,7 @@ from burnish_app.wording.guard_text import (
     GuardVerdict,
     bad_steps_text,
     early_stopping_text,
+    forgetting_text,
     guard_verdict,
     rollback_text,
 )
@@ -75,6 +76,7 @@ class RunVerdict(QWidget):
             state.best,
             len(state.evaluations),
             stopping,
+            state.forgetting,
         )
         if now == self._drawn:
             return
@@ -86,6 +88,8 @@ class RunVerdict(QWidget):
         bad, stops = bad_steps_text(state), early_stopping_text(state, stopping)
         notes += [(bad, "warning")] if bad else []
         notes += [(stops, "muted")] if stops else []
+        if forgetting := state.forgetting:
+            notes.append((forgetting_text(forgetting), "warning" if forgetting.is_marked else "muted"))
         self._show_verdict(found)
         clear(self._notes)
         for text, tone in notes:

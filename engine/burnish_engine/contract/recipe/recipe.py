@@ -113,6 +113,11 @@ class EvaluationSection(Section):
     )
     max_rows: int = setting(200, "Most held-out rows to use. 0: all.", unit="rows", ge=0, le=10**9)
     prompts: list[str] = setting(list, "Fixed prompts answered at each evaluation, to read how the model changes.")
+    general_text: bool = setting(
+        True,
+        "Measure what the model forgets: its loss on a general text of about 2,000 tokens that comes with Burnish, "
+        "before the first step and at the end (with `patience`, at each evaluation).",
+    )
     sample_tokens: int = setting(120, "Longest reply to a fixed prompt.", unit="tokens", ge=1, le=8192)
     patience: int = setting(
         0,

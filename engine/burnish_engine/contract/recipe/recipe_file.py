@@ -167,7 +167,7 @@ _LATER = {
         "undesirable_weight",
     ),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
-    "evaluation": ("patience", "min_improvement"),
+    "evaluation": ("general_text", "patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size
 
 CARD_VERSION = 1
@@ -114,6 +115,9 @@ class CardResult(_CardRecord):
     memory_plan: str = Field(description="At the end; it becomes smaller where memory ran out.")
     best_step: int | None = Field(default=None, description="The files are of this step; None: of the last one.")
     best_loss: float | None = Field(default=None, description="Held-out loss of that step, nats.")
+    forgetting: Forgetting | None = Field(
+        default=None, description="Loss on general text before and after; None: not measured."
+    )
 
 
 class CardGuard(_CardRecord):

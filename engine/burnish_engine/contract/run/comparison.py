@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.run.state import ObservedStatus
 
 DifferenceGroup = Literal["recipe", "model", "data", "machine", "versions"]
@@ -28,6 +29,10 @@ class ComparedRun(_Compared):
         held_out_loss: held-out loss of the run's result so far, nats per supervised token.
         held_out_step: number of the step that it was measured after.
         held_out_tokens: number of held-out tokens that it was measured on.
+        objective: objective of the recipe; losses compare only where it is the same.
+        accuracy: share of held-out pairs whose chosen reply the result prefers, 0 to 1; None: it learns from none.
+        margin: mean difference of the rewards of held-out pairs; None likewise.
+        forgetting: loss on general text before training and of the result.
         tokens_per_s: median over the steps.
         memory_bytes: peak of what the process held of the device, over the steps.
         training_s: time spent in steps, without loading, evaluation and saving.
@@ -41,6 +46,10 @@ class ComparedRun(_Compared):
     held_out_loss: Number | None = None
     held_out_step: int | None = None
     held_out_tokens: int | None = None
+    objective: str = "sft"
+    accuracy: Number | None = None
+    margin: Number | None = None
+    forgetting: Forgetting | None = None
     tokens_per_s: Number | None = None
     memory_bytes: int | None = None
     training_s: Number | None = None

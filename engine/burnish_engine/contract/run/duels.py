@@ -12,7 +12,11 @@ DuelStatus = Literal["planned", "running", "stopped", "finished"]
 DuelPhase = Literal["grid", "seeds", "second look"]
 DifferenceKind = Literal["compared", "unfair", "decided"]
 VerdictKind = Literal["winner", "not distinguishable", "equal", "not measured"]
-VerdictForm = Literal["nats", "share", "count"]
+VerdictForm = Literal["nats", "share", "count", "points"]
+DuelJudge = Literal["held_out_loss", "pair_error"]
+"""Measure that decides a duel. pair_error: share of held-out pairs whose rejected reply is the likelier one; it decides
+where sides learn by different objectives, each with a loss of its own."""
+JUDGES: tuple[DuelJudge, ...] = ("held_out_loss", "pair_error")
 
 
 class _Duel(BaseModel):

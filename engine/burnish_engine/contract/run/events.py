@@ -197,6 +197,28 @@ class EvaluationDone(_PairFigures):
     )
 
 
+class GeneralTextDone(_Event):
+    """The loss on the general text that comes with Burnish was measured. Step 0 is the model before any training."""
+
+    type: Literal["general_text"] = "general_text"
+    step: int
+    loss: Number = Field(description="Mean cross entropy per token, nats.")
+    tokens: int
+    seconds: Number
+
+
+class HeldOutPairsDone(_Event):
+    """The held-out preference pairs were measured at the end of a run, whatever its objective, so that runs compare."""
+
+    type: Literal["held_out_pairs"] = "held_out_pairs"
+    step: int
+    pairs: int
+    accuracy: Number = Field(
+        description="Share of the pairs whose chosen reply has the higher log-probability, summed over its tokens."
+    )
+    chosen_loss: Number = Field(description="Mean cross entropy per token of the chosen replies, nats.")
+
+
 class SampleDone(_Event):
     """The model replied to one of the fixed prompts."""
 
@@ -303,6 +325,8 @@ Event = Annotated[
     | PlanMade
     | StepDone
     | EvaluationDone
+    | GeneralTextDone
+    | HeldOutPairsDone
     | SampleDone
     | CheckpointSaved
     | CommandDone
@@ -338,6 +362,8 @@ def event_classes() -> tuple[type[_Event], ...]:
         PlanMade,
         StepDone,
         EvaluationDone,
+        GeneralTextDone,
+        HeldOutPairsDone,
         SampleDone,
         CheckpointSaved,
         CommandDone,

@@ -20,7 +20,9 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    GeneralTextDone,
     GuardReported,
+    HeldOutPairsDone,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -31,8 +33,15 @@ from burnish_engine.contract.run.events import (
     StepDone,
     Warned,
 )
+from burnish_engine.contract.run.forgetting import Forgetting
 
-_NEWEST = {"data_ready": "data", "progress": "progress", "guard": "guard", "best_kept": "best"}
+_NEWEST = {
+    "data_ready": "data",
+    "progress": "progress",
+    "guard": "guard",
+    "best_kept": "best",
+    "held_out_pairs": "held_out_pairs",
+}
 """Fields that hold the newest event of a type."""
 _MAX_BAD = 500  # steps that are remembered as bad
 
@@ -117,6 +126,8 @@ class RunState:
         last_step: newest step event; None before the first step.
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
+        general_text: measurements of the loss on general text; their steps rise.
+        held_out_pairs: measurement of the held-out pairs at the end; None where the run learns from none.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -142,6 +153,8 @@ class RunState:
     last_step: StepDone | None = None
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
+    general_text: tuple[GeneralTextDone, ...] = ()
+    held_out_pairs: HeldOutPairsDone | None = None
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -178,6 +191,15 @@ class RunState:
             return self.best.step, self.best.loss
         step, loss = self.evaluations.step.last, self.evaluations.loss.last
         return None if step is None or loss is None else (step, loss)
+
+    @property
+    def forgetting(self) -> Forgetting | None:
+        """The loss on general text before training and of the result; None where one of them was not measured."""
+        at = self.best.step if self.best is not None else self.step
+        found = {one.step: one for one in self.general_text}
+        if not at or 0 not in found or at not in found:
+            return None
+        return Forgetting(before=found[0].loss, after=found[at].loss, tokens=found[at].tokens)
 
     @property
     def highest_bytes(self) -> int:
@@ -245,8 +267,10 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
+        case DataReady() | PhaseProgress() | GuardReported() | BestKept() | HeldOutPairsDone():
             return {_NEWEST[event.type]: event}
+        case GeneralTextDone():
+            return {"general_text": (*_up_to(state, event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -300,7 +324,12 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
+        "general_text": _up_to(state, safe),
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }
+
+
+def _up_to(state: RunState, step: int) -> tuple[GeneralTextDone, ...]:
+    return tuple(one for one in state.general_text if one.step <= step)

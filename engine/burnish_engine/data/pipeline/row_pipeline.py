@@ -30,6 +30,8 @@ from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, To
 
 SPLITTING = ("auto", "split")
 """Values of `data.overlong` that split a long text into several documents."""
+PAIR_TOO_LONG = "a pair of which a reply ends behind"
+"""Beginning of the reason for dropping a preference pair that is longer than `data.max_length`."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class RowPipeline:
             chosen, rejected = usable[at : at + 2]
             both = encoded[at : at + 2]
             if max(len(one.ids) for one in both) > longest:
-                log.dropped.add(f"a pair of which a reply ends behind {longest} tokens", RowRef(source, chosen.row))
+                log.dropped.add(f"{PAIR_TOO_LONG} {longest} tokens", RowRef(source, chosen.row))
             elif not all(one.supervised.any() for one in both):
                 log.dropped.add("a pair of which a reply has nothing to learn", RowRef(source, chosen.row))
             else:

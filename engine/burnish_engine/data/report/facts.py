@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import DatasetReport, TemplateFacts
+from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowTally
 from burnish_engine.data.pipeline.row_pipeline import SPLITTING
 from burnish_engine.data.pipeline.select import Selection
 from burnish_engine.data.report.describe import length_stats, share_text
 from burnish_engine.data.report.findings import LongRows, column_readings, cut_lines, finding_text, findings, row_places
+from burnish_engine.data.report.preference_findings import label_findings, pair_findings
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.shapes import BAD_REPLY
 from burnish_engine.data.tokens.documents import DocumentSelection, ShardedDocuments
 from burnish_engine.data.tokens.pack import epoch_batches
 from burnish_engine.data.tokens.shard import Ints
@@ -89,7 +92,11 @@ def dataset_facts(
     every = np.unique(used)
     lengths = LongRows(truncated, tokens_lost / max(int(whole.sum()), 1), *_continued(record, every))
     held_out_rows = record.selection.rows_of(validation.chosen)
-    odd = findings(log, record.selection.duplicates, data, names, lengths=lengths, held_out=held_out_rows)
+    odd = [
+        *findings(log, record.selection.duplicates, data, names, lengths=lengths, held_out=held_out_rows),
+        *_preference_findings(recipe.preference, record, every, names),
+    ]
+    odd.sort(key=lambda finding: -finding.rows)
     used_rows = round(record.selection.used_rows * scale)
     training_rows = round(record.selection.rows_of(train.chosen) * scale)
     report = DatasetReport(
@@ -138,6 +145,17 @@ def dataset_facts(
     )
 
 
+def _preference_findings(
+    section: PreferenceSection, record: PreparationRecord, used: Ints, names: Sequence[str]
+) -> Iterator[Finding]:
+    if section.learns_pairs:
+        yield from pair_findings(record.documents, used, section, names)
+    elif all(source.layout.shape == "kto" for source in record.sources) and len(used):
+        good = sum(record.documents.document(number).desirable for number in used.tolist())
+        bad = len(used) - good + record.log.dropped.counts.get(BAD_REPLY, 0)
+        yield from label_findings(good, bad, section)
+
+
 def _continued(record: PreparationRecord, used: Ints) -> tuple[RowTally, int]:
     """Tally the rows that became several documents, and count the documents beyond each row's first."""
     tally = RowTally()
@@ -184,9 +202,10 @@ def _reading_warnings(data: DataSection, record: PreparationRecord) -> list[str]
     unused = (("preference", "the chosen reply of each pair"), ("kto", "what is labeled good"))
     for shape, what in () if record.pairs else unused:
         if data.shape != shape and any(source.layout.shape == shape for source in record.sources):
-            further = ' preference.objective = "dpo" learns from both.' if shape == "preference" else ""
+            objective = "dpo" if shape == "preference" else "kto"
             warnings.append(
-                f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned.{further}'
+                f'These are preferences (shape {shape}). With data.shape = "{shape}" {what} is learned. '
+                f'preference.objective = "{objective}" learns from the others as well.'
             )
     return warnings
 

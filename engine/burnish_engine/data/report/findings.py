@@ -13,6 +13,7 @@ from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Fi
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowRef, RowTally, shorten
+from burnish_engine.data.pipeline.row_pipeline import PAIR_TOO_LONG
 from burnish_engine.data.pipeline.select import DuplicateRows
 from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.rows import content_checks
@@ -21,7 +22,7 @@ from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISE
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
-from burnish_engine.data.rows.shapes import BAD_REPLY
+from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REPLY, NO_REJECTED, SAME_REPLIES
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
 FROM_RECIPE = "as the recipe says"
@@ -31,9 +32,12 @@ _LEFT_OUT = {
     PARTLY_SUPERVISED: "masks",
     NOT_A_REPLY: "masks",
     BAD_REPLY: "bad_replies",
+    SAME_REPLIES: "same_replies",
+    NO_REJECTED: "no_rejected",
+    EMPTY_REPLY: "empty_replies",
 }
-"""Reasons for dropping rows that become findings, because the data was made for another kind of training: reason to
-kind of finding."""
+"""Reasons for dropping rows that become findings, because the data was made for another kind of training or a
+preference says nothing: reason to kind of finding."""
 _CUTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 _DROP = "leaves such rows out"
 
@@ -149,6 +153,12 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
         if count := log.dropped.counts.get(reason, 0):
             tally = RowTally({reason: count}, {reason: log.dropped.examples.get(reason, [])})
             found = _finding(kind, f"{{rows}} left out: {reason}", tally, [], names)
+            yield found.model_copy(update={"dropped": reason})
+    for reason in log.dropped.counts:
+        if reason.startswith(PAIR_TOO_LONG):
+            tally = RowTally({reason: log.dropped.counts[reason]}, {reason: log.dropped.examples.get(reason, [])})
+            longer = Setting(key="data.max_length", value=2 * data.max_length, says="keeps more of them")
+            found = _finding("long_pairs", f"{{rows}} left out: {reason}", tally, [longer], names)
             yield found.model_copy(update={"dropped": reason})
 
 

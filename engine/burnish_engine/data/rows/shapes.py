@@ -51,6 +51,9 @@ OPTIONAL_MEANINGS = (
 """Further meanings that a column may have."""
 TEXT_SHAPES = ("text", "segments")
 """Shapes whose rows are plain text, which is not rendered with a chat template."""
+SAME_REPLIES = "a rejected reply that is the chosen one"
+NO_REJECTED = "rejected without content"
+EMPTY_REPLY = "empty reply"
 BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
 
 
@@ -124,7 +127,7 @@ class ColumnLayout:
         """
         found = self._whole(values, _rejected_turns(values, self.columns), chosen.row, chosen.file, system_prompt)
         if found.messages == chosen.messages:
-            raise RowError("a rejected reply that is the chosen one")
+            raise RowError(SAME_REPLIES)
         return found
 
     def _conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str) -> Conversation:
@@ -216,7 +219,7 @@ def _from_kto(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
 
 def _from_preference(values: dict[str, Any], columns: dict[str, str]) -> list[Message]:
     if values.get(columns["rejected"]) is None:
-        raise RowError("rejected without content")
+        raise RowError(NO_REJECTED)
     if "chosen" not in columns:  # ms-swift: the conversation ends with the chosen reply
         return _from_conversation(values, columns)
     chosen = values.get(columns["chosen"])
@@ -339,4 +342,4 @@ def _check(messages: Sequence[Message]) -> None:
     if not replies:
         raise RowError("no assistant turn")
     if not all(message.content.strip() or message.extras.get("tool_calls") for message in replies):
-        raise RowError("empty reply")
+        raise RowError(EMPTY_REPLY)

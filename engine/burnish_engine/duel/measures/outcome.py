@@ -18,8 +18,10 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import RunCard
+from burnish_engine.contract.run.duels import DuelJudge
 from burnish_engine.contract.run.events import Number
 from burnish_engine.contract.run.fold import RunState, StepHistory
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size
 from burnish_engine.duel.measures.energy import energy_along
 from burnish_engine.duel.measures.instability import Instability, event_places, judge
@@ -112,6 +114,10 @@ class RunOutcome(_StoredModel):
         message: reason, where the run broke off.
         steps: number of optimizer steps made.
         held_out_loss: loss after the last step, nats per supervised token.
+        judge: measure that the duel is decided by.
+        pair_accuracy: share of held-out pairs whose chosen reply is the likelier one, 0 to 1.
+        chosen_loss: held-out loss of the chosen replies, nats per token.
+        forgetting: loss on general text before training and after.
         tokens_per_s: speed: all tokens over the time of all steps, without warm-up.
         memory_bytes: peak memory.
         training_s: time spent in steps.
@@ -128,6 +134,10 @@ class RunOutcome(_StoredModel):
     steps: int = 0
     tokens: int = 0
     held_out_loss: Number | None = None
+    judge: DuelJudge = "held_out_loss"
+    pair_accuracy: Number | None = None
+    chosen_loss: Number | None = None
+    forgetting: Forgetting | None = None
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
     training_s: float = 0.0
@@ -142,17 +152,20 @@ class RunOutcome(_StoredModel):
 
     @property
     def score(self) -> float:
-        """Last held-out loss; infinite where the run diverged."""
-        return math.inf if self.ended == "diverged" or self.held_out_loss is None else self.held_out_loss
+        """The judge's measure after the last step, lower is better; infinite where the run diverged."""
+        error = None if self.pair_accuracy is None else 1.0 - self.pair_accuracy
+        value = self.held_out_loss if self.judge == "held_out_loss" else error
+        return math.inf if self.ended == "diverged" or value is None else value
 
 
-def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
+def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJudge = "held_out_loss") -> RunOutcome:
     """Read the outcome of a run that has ended.
 
     Args:
         spec: identity of the run.
         paths: paths of the run.
         energy: file of samples taken during the run; it may be missing.
+        decided_by: measure that decides the duel.
     """
     run, state = read_run(paths.events), read_state(paths)
     steps = run.steps
@@ -171,6 +184,10 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path) -> RunOutcome:
         steps=len(steps),
         tokens=points[-1].tokens if points else 0,
         held_out_loss=None if broke_off else last,
+        judge=decided_by,
+        pair_accuracy=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.accuracy,
+        chosen_loss=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.chosen_loss,
+        forgetting=None if broke_off else run.forgetting,
         tokens_per_s=_speed(run),
         memory_bytes=run.highest_bytes or None,
         training_s=points[-1].seconds if points else 0.0,

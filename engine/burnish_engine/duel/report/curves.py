@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
+from burnish_engine.contract.run.duels import JUDGES
 from burnish_engine.duel.measures.outcome import CourseStretch, CurvePoint, RunOutcome
 from burnish_engine.duel.planner import grid_scores
 from burnish_engine.duel.report.figures import compared_runs, interleaved_runs
@@ -95,7 +96,8 @@ def grid_plot(state: DuelState) -> tuple[str, str]:
         grid = grid_scores(side, state.seed, state.scores)
         lines.append(CurveLine(side, [spot for spot in grid.items() if math.isfinite(spot[1])], marked=True))
         crosses += [(side, rate) for rate, score in grid.items() if not math.isfinite(score)]
-    title = "Held-out loss after the last step over the learning rate"
+    what = "Held-out loss" if state.judge == "held_out_loss" else "Share of held-out pairs preferred wrongly"
+    title = f"{what} after the last step over the learning rate"
     plot = curve_plot(lines, Frame(title, "learning rate", 860, 300, log_x=True), crosses)
     return title, plot
 
@@ -105,9 +107,11 @@ def loss_intervals(state: DuelState) -> str:
     spans = [
         _span(verdict, f"{verdict.names[0]} − {verdict.names[1]}", _loss_differences(state, verdict))
         for verdict in state.verdicts
-        if verdict.measure == "held_out_loss" and verdict.difference is not None
+        if verdict.measure in JUDGES and verdict.difference is not None
     ]
     title = "Differences in held-out loss, nats per token, with intervals"
+    if state.judge == "pair_error":
+        title = "Differences in the share of held-out pairs preferred wrongly, with intervals"
     return interval_plot(spans, title, lambda value: f"{value:+.4g}" if value else "0")
 
 

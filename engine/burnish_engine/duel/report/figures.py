@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.state import DuelState
-from burnish_engine.duel.verdict.conclude import complete_rates_of, joules_per_1000
+from burnish_engine.duel.verdict.conclude import complete_rates_of, forgetting_of, joules_per_1000
 from burnish_engine.duel.verdict.rates import best_rate
 
 NOT_MEASURED = "not measured"
@@ -62,6 +62,11 @@ def figures(state: DuelState) -> list[FigureRow]:
     ) -> FigureRow:
         return FigureRow(title, [_cell([value(one) for one in of_side], form) for of_side in runs])
 
+    loss = "held-out loss, nats per token" if state.judge == "held_out_loss" else "held-out loss of its own objective"
+    pairs = [
+        row("held-out pairs preferred, %", compared, _preferred, ".1f"),
+        row("held-out loss of chosen replies, nats per token", compared, lambda one: one.chosen_loss, ".4f"),
+    ]
     events = {
         "loss_spikes": "loss spikes",
         "gradient_spikes": "gradient spikes",
@@ -70,8 +75,9 @@ def figures(state: DuelState) -> list[FigureRow]:
     }
     return [
         FigureRow("learning rate", ["-" if rate is None else f"{rate:.4g}" for rate in rates]),
-        row("held-out loss, nats per token", compared, lambda one: one.held_out_loss, ".4f"),
-        row("held-out perplexity", compared, _perplexity, ",.3f"),
+        row(loss, compared, lambda one: one.held_out_loss, ".4f"),
+        *([row("held-out perplexity", compared, _perplexity, ",.3f")] if state.judge == "held_out_loss" else pairs),
+        row("rise of the loss on general text, nats", in_turns, forgetting_of, "+.3f"),
         row("speed, tokens/s", in_turns, lambda one: one.tokens_per_s, ",.0f"),
         row("peak memory, GiB", in_turns, lambda one: one.memory_bytes and one.memory_bytes / 2**30, ".2f"),
         row("energy, J per 1,000 tokens", in_turns, joules_per_1000, ",.2f"),
@@ -84,6 +90,10 @@ def figures(state: DuelState) -> list[FigureRow]:
 def _total(runs: Sequence[RunOutcome], name: str) -> str:
     counts = [int(getattr(one.instability, name)) for one in runs]
     return f"{sum(counts)} in {len(counts)} runs"
+
+
+def _preferred(outcome: RunOutcome) -> float | None:
+    return None if outcome.pair_accuracy is None else 100 * outcome.pair_accuracy
 
 
 def _perplexity(outcome: RunOutcome) -> float | None:

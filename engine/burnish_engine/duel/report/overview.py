@@ -11,6 +11,7 @@ from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import duels_dir
 from burnish_engine.contract.run.duels import (
+    JUDGES,
     DuelDifferenceFacts,
     DuelFacts,
     DuelRun,
@@ -26,7 +27,7 @@ from burnish_engine.duel.report.figures import compared_runs, interleaved_runs
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.duel.state import DuelFolder, DuelState, has_process, open_duel
-from burnish_engine.duel.verdict.conclude import MEASURES
+from burnish_engine.duel.verdict.conclude import CHOSEN_LOSS, MEASURES
 from burnish_engine.duel.verdict.rates import pair_level
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
 from burnish_engine.runs.store import read_process_end, read_state
@@ -161,7 +162,7 @@ def _verdict(state: DuelState, one: DuelVerdict) -> DuelVerdictFacts:
 
 def _pairs(state: DuelState, verdict: DuelVerdict) -> list[float]:
     """List the difference of each pair of runs that a verdict rests on, in its unit."""
-    of_side = compared_runs if verdict.measure == "held_out_loss" else interleaved_runs
+    of_side = compared_runs if verdict.measure in JUDGES else interleaved_runs
     by_seed = [{one.spec.seed: _value(one, verdict.measure) for one in of_side(state, side)} for side in verdict.sides]
     found = []
     for seed, mine in by_seed[0].items():
@@ -172,9 +173,9 @@ def _pairs(state: DuelState, verdict: DuelVerdict) -> list[float]:
 
 
 def _value(outcome: RunOutcome, measure: str) -> float | None:
-    if measure == "held_out_loss":
+    if measure in JUDGES:
         return outcome.score
-    return next(one.value(outcome) for one in MEASURES if one.key == measure)
+    return next(one.value(outcome) for one in (CHOSEN_LOSS, *MEASURES) if one.key == measure)
 
 
 def _why_stopped(folder: DuelFolder, state: DuelState) -> str:

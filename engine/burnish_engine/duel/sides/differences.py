@@ -19,6 +19,7 @@ _DECIDED = {
     "train.checkpoint_minutes": "the same for all sides in a duel",
     "train.keep_checkpoints": "the same for all sides in a duel",
     "evaluation.every": "the same for all sides in a duel",
+    "evaluation.general_text": "changes no result",
     "evaluation.prompts": "not asked in a duel",
     "evaluation.sample_tokens": "not asked in a duel",
     "evaluation.patience": "no run of a duel stops early",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from burnish_engine.contract.run.duels import VerdictForm
+from burnish_engine.contract.run.duels import DuelJudge, VerdictForm
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
 from burnish_engine.duel.verdict.rates import RateScores, beats, best_rate, complete_rates, interval_of, pair_level
@@ -31,7 +31,8 @@ class DuelMeasure:
         value: function that reads a run's value; None where it was not measured.
         form: form of the difference between two sides.
         higher_is_better: whether higher values are better; otherwise lower ones are.
-        resolution: smallest meaningful difference of a reading: a share of it, or events.
+        resolution: smallest meaningful difference of a reading: a share of it, or events, or nats.
+        optional: whether nothing is said where no run measured it.
     """
 
     key: str
@@ -40,6 +41,7 @@ class DuelMeasure:
     form: VerdictForm = "share"
     higher_is_better: bool = False
     resolution: float = 0.01
+    optional: bool = False
 
 
 def joules_per_1000(outcome: RunOutcome) -> float | None:
@@ -47,19 +49,41 @@ def joules_per_1000(outcome: RunOutcome) -> float | None:
     return None if outcome.joules is None or not outcome.tokens else 1000 * outcome.joules / outcome.tokens
 
 
+def forgetting_of(outcome: RunOutcome) -> float | None:
+    """Return by how much the loss on general text rose, nats per token; None where it was not measured."""
+    found = outcome.forgetting
+    return found.difference if found is not None and math.isfinite(found.difference) else None
+
+
+CHOSEN_LOSS = DuelMeasure(
+    "chosen_loss", "held-out loss of chosen replies", lambda one: one.chosen_loss, form="nats", resolution=1e-5
+)
+"""The measure beside the judge where a duel is decided by pairs."""
 MEASURES = (
     DuelMeasure("tokens_per_s", "speed", lambda one: one.tokens_per_s, higher_is_better=True),
     DuelMeasure("memory_bytes", "peak memory", lambda one: one.memory_bytes),
     DuelMeasure("joules_per_1000_tokens", "energy per token", joules_per_1000),
+    DuelMeasure(
+        "forgetting", "rise of the loss on general text", forgetting_of, form="nats", resolution=1e-4, optional=True
+    ),
     DuelMeasure("instability", "instability events", lambda one: one.instability.total, form="count", resolution=1.0),
 )
 
 
+def measures_of(judge: DuelJudge) -> tuple[DuelMeasure, ...]:
+    """List the measures beside the one that decides the duel."""
+    return (CHOSEN_LOSS, *MEASURES) if judge == "pair_error" else MEASURES
+
+
 def conclude(
-    sides: Sequence[Side], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]
+    sides: Sequence[Side],
+    options: DuelOptions,
+    seed: int,
+    outcomes: Sequence[RunOutcome],
+    judge: DuelJudge = "held_out_loss",
 ) -> list[DuelVerdict]:
-    """Compute all verdicts of a duel whose runs are done: the loss first, pair by pair."""
-    return list(_verdicts(sides, options, seed, outcomes))
+    """Compute all verdicts of a duel whose runs are done: the judge's first, pair by pair."""
+    return list(_verdicts(sides, options, seed, outcomes, judge))
 
 
 def complete_rates_of(sides: int, options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]) -> list[RateScores]:
@@ -69,27 +93,31 @@ def complete_rates_of(sides: int, options: DuelOptions, seed: int, outcomes: Seq
 
 
 def _verdicts(
-    sides: Sequence[Side], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome]
+    sides: Sequence[Side], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome], judge: DuelJudge
 ) -> Iterator[DuelVerdict]:
     level, pairs = pair_level(options.level, len(sides)), list(combinations(range(len(sides)), 2))
     rate_scores = complete_rates_of(len(sides), options, seed, outcomes)
     for pair in pairs:
-        yield _on_loss(pair, sides, rate_scores, level)
+        yield _on_judge(judge, pair, sides, rate_scores, level)
     in_turns = [
         {one.spec.seed: one for one in outcomes if one.spec.side == side and one.spec.phase == "seeds"}
         for side in range(len(sides))
     ]
-    for measure in MEASURES:
+    for measure in measures_of(judge):
         for pair in pairs:
             runs = [in_turns[side] for side in pair]
             values = [[measure.value(of_side[one]) for one in sorted(of_side)] for of_side in runs]
             both = zip(*values, strict=True)
             known = [(mine, other) for mine, other in both if mine is not None and other is not None]
+            if measure.optional and not known:
+                continue
             yield _on_measure(measure, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
 
 
-def _on_loss(pair: _Pair, sides: Sequence[Side], rate_scores: Sequence[RateScores], level: float) -> DuelVerdict:
-    """Judge which of two sides has the lower held-out loss, each at its best rate."""
+def _on_judge(
+    judge: DuelJudge, pair: _Pair, sides: Sequence[Side], rate_scores: Sequence[RateScores], level: float
+) -> DuelVerdict:
+    """Judge which of two sides is lower in the measure that decides the duel, each at its best rate."""
     both = [rate_scores[side] for side in pair]
     rates = [best_rate(of_side) for of_side in both]
     mine, other = (of_side[rate] for of_side, rate in zip(both, rates, strict=True))
@@ -98,9 +126,9 @@ def _on_loss(pair: _Pair, sides: Sequence[Side], rate_scores: Sequence[RateScore
     equal = mine == other and not any(diverged)
     names = [f"{sides[side].name} at {rate:.4g}" for side, rate in zip(pair, rates, strict=True)]
     return DuelVerdict(
-        measure="held_out_loss",
-        title="held-out loss",
-        form="nats",
+        measure=judge,
+        title="held-out loss" if judge == "held_out_loss" else "held-out pairs preferred wrongly",
+        form="nats" if judge == "held_out_loss" else "points",
         sides=pair,
         names=(names[0], names[1]),
         pairs=len(mine),

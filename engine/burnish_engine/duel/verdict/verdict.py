@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.run.duels import VerdictForm, VerdictKind
+from burnish_engine.contract.run.duels import JUDGES, VerdictForm, VerdictKind
 from burnish_engine.contract.run.events import Number
 from burnish_engine.duel.verdict.statistics import t_quantile
 
@@ -18,7 +18,7 @@ class DuelVerdict(BaseModel):
     Attributes:
         measure: key of the measure.
         title: name of the measure.
-        form: unit of the difference: nats, a share (0.1: the first side has 10 % more), or events.
+        form: unit of the difference: nats, a share (0.1: the first side has 10 % more), events, or percentage points.
         sides: indices of the two sides.
         names: names of the two; for the loss with their learning rates.
         pairs: number of compared pairs of runs.
@@ -62,21 +62,21 @@ class DuelVerdict(BaseModel):
             return f"Equal. {self.names[0]} against {self.names[1]}: the same in all {self.pairs} pairs."
         if self.difference is None or self.low is None or self.high is None:
             return _diverged_text(self)
-        unit = {"nats": " nats", "share": " %", "count": ""}[self.form]
+        unit = {"nats": " nats", "share": " %", "count": "", "points": " points"}[self.form]
         low, mean, high = (self._number(value) for value in (self.low, self.difference, self.high))
         interval = f"{_percent(self.level)} interval {low} to {high}{unit}"
         amount = f"{self.names[0]} against {self.names[1]}: {mean}{unit}, {interval}"
         if self.winner is None:
             return f"Not distinguishable. {amount}."
         lower = ""
-        if self.form == "nats":
+        if self.measure in ("held_out_loss", "chosen_loss"):
             lower = f"; perplexity {-100 * math.expm1(-abs(self.difference)):.1f} % lower"
         return f"{self.better} is better. {amount}{lower}."
 
     def _number(self, value: float) -> str:
         if self.form == "nats":
             return f"{value:+.4f}"
-        return f"{100 * value if self.form == 'share' else value:+.1f}"
+        return f"{100 * value if self.form in ('share', 'points') else value:+.1f}"
 
 
 def _diverged_text(verdict: DuelVerdict) -> str:
@@ -107,18 +107,22 @@ def few_seeds_note(seeds: int, level: float) -> str:
 
 
 def headline(verdicts: Sequence[DuelVerdict]) -> str:
-    """Summarize the verdicts on the loss in a sentence."""
-    losses = [verdict for verdict in verdicts if verdict.measure == "held_out_loss"]
+    """Summarize the verdicts in the measure that decides the duel in a sentence."""
+    losses = [verdict for verdict in verdicts if verdict.measure in JUDGES]
     if not losses:
         return "The duel is not finished."
+    by_loss = losses[0].measure == "held_out_loss"
     won = [verdict for verdict in losses if verdict.winner is not None]
     sentences = []
     for verdict in won:
         other = verdict.names[1 - verdict.sides.index(verdict.winner or 0)]
-        sentences.append(f"{verdict.better} has a lower held-out loss than {other}.")
+        has = "has a lower held-out loss" if by_loss else "prefers the chosen reply in more held-out pairs"
+        sentences.append(f"{verdict.better} {has} than {other}.")
     open_ = [verdict for verdict in losses if verdict.winner is None]
     for verdict in open_:
-        how = "have equal held-out losses" if verdict.kind == "equal" else "are not distinguishable by held-out loss"
+        equal = "have equal held-out losses" if by_loss else "prefer as many held-out pairs rightly"
+        by = "held-out loss" if by_loss else "held-out pairs"
+        how = equal if verdict.kind == "equal" else f"are not distinguishable by {by}"
         sentences.append(f"{verdict.names[0]} and {verdict.names[1]} {how}.")
     return " ".join(sentences)
 

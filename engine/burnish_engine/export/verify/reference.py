@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
 from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
@@ -72,6 +73,7 @@ class ReferenceOptions:
         onto_rounded: whether the adapter is added to those rounded weights, not to the 16-bit base.
         reported: held-out loss that training reported for the exported model, nats, and its number of supervised
             tokens.
+        forgetting: loss on general text before and after training; None: not measured.
     """
 
     supervised: Sequence[Sequence[bool]] = ()
@@ -83,6 +85,7 @@ class ReferenceOptions:
     in_4_bits: frozenset[str] = frozenset()
     onto_rounded: bool = False
     reported: tuple[float, int] | None = None
+    forgetting: Forgetting | None = None
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -105,6 +108,7 @@ class Reference:
         importance: importance matrix from training rows; None: not requested.
         other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
         reported: held-out loss that training reported; see `ReferenceOptions`.
+        forgetting: loss on general text before and after training; None: not measured.
         flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
     """
 
@@ -118,6 +122,7 @@ class Reference:
     importance: Importance | None = None
     other_merge: OtherMerge | None = None
     reported: tuple[float, int] | None = None
+    forgetting: Forgetting | None = None
     flags_known: bool = True
 
     @property
@@ -275,6 +280,7 @@ def compute_reference(
         importance=importance,
         other_merge=other,
         reported=options.reported,
+        forgetting=options.forgetting,
         flags_known=bool(options.supervised),
     )
 

@@ -133,6 +133,8 @@ def build_report(
             if file.passed and not file.reply_stopped
         ]
     notes += _loss_text(reference)
+    if reference.forgetting is not None:
+        notes.append(f"What training forgot: {reference.forgetting.text}.")
     if (other := reference.other_merge) is not None:
         notes.append(_merge_text(reference, other))
     if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):

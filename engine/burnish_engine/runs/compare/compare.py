@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.comparison import ComparedRun
+from burnish_engine.contract.run.fold import RunState
 from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_recipe, summarize
@@ -78,10 +80,22 @@ def compared_run(paths: RunPaths) -> ComparedRun:
         held_out_loss=held_out_loss,
         held_out_step=held_out_step,
         held_out_tokens=evaluations.tokens.last,
+        objective=read_recipe(paths).preference.objective,
+        accuracy=_at(run, evaluations.accuracy.values()),
+        margin=_at(run, evaluations.margin.values()),
+        forgetting=run.forgetting,
         tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
         memory_bytes=run.highest_bytes or None,
         training_s=sum(steps.step_s.values()) if len(steps) else None,
     )
+
+
+def _at(run: RunState, values: Sequence[float]) -> float | None:
+    """Return the value of the evaluation that measured the run's result; None where there is none."""
+    if run.result is None or run.result[0] not in run.evaluations.step.values():
+        return None
+    value = values[list(run.evaluations.step.values()).index(run.result[0])]
+    return value if math.isfinite(value) else None
 
 
 def _differences(first: Recipe, second: Recipe) -> Iterator[RecipeDifference]:
@@ -110,7 +124,9 @@ def comparison_notes(recipes: Sequence[Recipe], outcomes: Sequence[ComparedRun])
         outcomes: their outcomes, in the same order.
     """
     measured = [outcome for outcome in outcomes if outcome.held_out_loss is not None]
-    if len({outcome.held_out_tokens for outcome in measured}) > 1:
+    if len({outcome.objective for outcome in outcomes}) > 1:
+        yield "The objectives differ, and each has a loss of its own: the losses do not say which run is better."
+    elif len({outcome.held_out_tokens for outcome in measured}) > 1:
         yield "The held-out losses were measured on different rows; they do not say which run is better."
     elif len({recipe.model.path for recipe in recipes}) > 1:
         yield "The models differ, and so may their tokens: losses per token are not quite the same measure."

@@ -68,6 +68,7 @@ def _held_out(recipe: dict[str, Any], card: Path) -> str:
         recipe.get("evaluation", {}).get("max_rows"),
         None if own_files else recipe.get("train", {}).get("seed"),
         _sizes(card, "held out" if own_files else ""),
+        *([recipe["preference"]] if "preference" in recipe else []),  # what a loss means depends on the objective
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -25,6 +25,7 @@ from burnish_engine.contract.run.card import (
     Resume,
     RunCard,
 )
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.runs.card import read_card, write_card
 from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
 from burnish_engine.runs.recorder import Recorder
@@ -108,6 +109,7 @@ class CardKeeper:
         tokens: int,
         best: EarlyStopping | None = None,
         exports: Sequence[ExportChoice] | None = None,
+        forgetting: Forgetting | None = None,
     ) -> None:
         """Wait for the hashes, and add the result.
 
@@ -120,6 +122,7 @@ class CardKeeper:
             tokens: real tokens trained on.
             best: early stopping, where the result is its best evaluation's and not the last step's.
             exports: decision for each kind of export; None keeps the one made at the beginning.
+            forgetting: loss on general text before and after; None where it was not measured.
         """
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:
@@ -145,6 +148,7 @@ class CardKeeper:
                 memory_plan=plan_text(engine.memory_plan),
                 best_step=best.best.step if best else None,
                 best_loss=best.best.loss if best else None,
+                forgetting=forgetting,
             )
             known = self._kept.exports if exports is None else list(exports)
             self._kept = self._kept.model_copy(update={"result": result, "exports": known})

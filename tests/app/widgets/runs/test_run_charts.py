@@ -5,7 +5,7 @@ import re
 from array import array
 
 import pytest
-from app.scenes import TRAIN_SCENES, events
+from app.scenes import TRAIN_SCENES, events, preferring
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
@@ -71,6 +71,20 @@ def test_every_curve_of_the_run_is_shown(charts):
     assert len(charts.loss.content.curve("held_out")) == 3
     assert charts.memory._drawing.plot._limit.isVisible()
     assert charts.memory._drawing.plot._limit.value() == pytest.approx(6_300_000_000 / 2**30)
+
+
+def test_charts_of_preferences_are_shown_in_runs_that_learn_from_them(qtbot, charts):
+    preferences = (charts.margin, charts.accuracy, charts.log_prob, charts.kl)
+    assert not any(chart.isVisible() for chart in preferences)
+    token, pair = charts.loss.head._labels[1].text(), fold_all(RunState(), preferring(240))
+    charts.draw(pair)
+    qtbot.waitUntil(lambda: all(chart.isVisible() for chart in preferences))
+    assert charts.loss.head._labels[1].text() != token
+    assert charts.log_prob.table().names[-2:] == ("chosen", "rejected")
+    assert charts.log_prob.table().rows == 240
+    charts.draw(fold_all(RunState(), events(240)))
+    assert not any(chart.isVisible() for chart in preferences)
+    assert charts.loss.head._labels[1].text() == token
 
 
 def test_the_hardware_is_shown_where_it_was_recorded(qtbot, charts):

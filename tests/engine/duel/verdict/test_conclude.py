@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.duel.measures.instability import Instability
 from burnish_engine.duel.sides.spec import DuelOptions
 from burnish_engine.duel.state import DuelState
@@ -158,3 +159,44 @@ def test_a_duel_survives_its_file():
     again = DuelState.model_validate_json(state.model_dump_json())
     assert again.model_dump_json() == state.model_dump_json()
     assert again.verdicts == state.verdicts
+
+
+def preferring(ours, theirs, chosen=(1.0, 2.0)):
+    """Runs of two objectives that prefer these shares of the held-out pairs, seed by seed; their losses say nothing."""
+    return [
+        outcome(side, 0.1 + side, seed=place + 1, judge="pair_error", pair_accuracy=shares[place],
+                chosen_loss=chosen[side] + 0.01 * place)
+        for place in range(len(ours))
+        for side, shares in enumerate((ours, theirs))
+    ]  # fmt: skip
+
+
+def test_objectives_are_judged_by_the_pairs_they_prefer_and_not_by_their_losses():
+    state = duel_of(preferring([0.6, 0.61, 0.59], [0.9, 0.92, 0.91]), judge="pair_error")
+    verdict = by_measure(state)["pair_error"]
+    assert (verdict.kind, verdict.winner, verdict.form) == ("winner", 1, "points")
+    assert verdict.difference == pytest.approx(0.31)
+    assert "+31.0 points" in verdict.text
+    assert "perplexity" not in verdict.text
+    assert headline(state.verdicts).startswith("fancy at 0.001 prefers")
+    assert "held_out_loss" not in by_measure(state)
+
+
+def test_the_loss_of_chosen_replies_is_compared_beside_the_pairs():
+    state = duel_of(preferring([0.6, 0.7, 0.8], [0.7, 0.6, 0.8]), judge="pair_error")
+    assert by_measure(state)["pair_error"].winner is None
+    loss = by_measure(state)["chosen_loss"]
+    assert (loss.winner, loss.form) == (0, "nats")
+    assert loss.difference == pytest.approx(-1.0)
+    assert "chosen_loss" not in by_measure(duel_of(pairs([2.0, 2.1, 2.2], [2.0, 2.2, 2.1])))
+
+
+def test_forgetting_is_compared_where_it_was_measured():
+    after = {0: 3.1, 1: 3.4}
+    runs = [
+        outcome(side, 2.0, seed=seed, forgetting=Forgetting(before=3.0, after=after[side] + seed / 1000, tokens=2000))
+        for seed in (1, 2, 3) for side in (0, 1)
+    ]  # fmt: skip
+    found = by_measure(duel_of(runs))["forgetting"]
+    assert (found.winner, found.difference) == (0, pytest.approx(-0.3))
+    assert "forgetting" not in by_measure(duel_of(pairs([2.0, 2.1, 2.2], [2.0, 2.2, 2.1])))

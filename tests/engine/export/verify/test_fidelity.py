@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.vocabulary import CONTROL
@@ -222,6 +223,16 @@ def test_a_second_held_out_loss_says_why_it_is_another(reported, known, words):
     ).notes
     assert len(told) == bool(words)
     assert all(word in told[0] for word in words)
+
+
+def test_the_report_says_what_training_forgot():
+    known = Forgetting(before=3.21, after=3.29, tokens=2000)
+    for forgetting, count in ((known, 1), (None, 0)):
+        reference = Reference([], [], [], [], [], forgetting=forgetting)
+        notes = build_report(
+            ModelSource(Path("base"), "base", {}, None), "llama", "", CheckedFiles([], 0, [], None), reference
+        ).notes
+        assert len([note for note in notes if "3.21 -> 3.29 (+0.08)" in note]) == count
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Which objectives data offers, and recipes that learn by another one. Pure functions, no Qt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES, Objective, PreferenceSection
+
+_OFFERED: dict[str, tuple[str, ...]] = {"preference": ("dpo", "orpo", "simpo", "sft"), "kto": ("kto", "sft")}
+_USUAL_BETA = {"simpo": 2.0}
+"""Usual beta of objectives whose usual one is not the schema's default."""
+
+
+def offered_objectives(shape: str) -> tuple[Objective, ...]:
+    """Return the objectives that can learn from rows of a shape, the usual one first; empty: there is no choice.
+
+    Args:
+        shape: shape of the dataset, as its facts say.
+    """
+    known = {name: name for name in PREFERENCE_USES}
+    return tuple(known[name] for name in _OFFERED.get(shape, ()) if name in known)
+
+
+def known_objective(name: str) -> Objective:
+    """Return the objective of this name.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for objective in PREFERENCE_USES:
+        if objective == name:
+            return objective
+    raise ValueError(f"{name} is no objective")
+
+
+def is_open(recipe: Recipe) -> bool:
+    """Whether a recipe does not say yet what shall be learned from preferences."""
+    return recipe.preference.objective == "sft" and recipe.data.shape == "auto"
+
+
+def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
+    """Return the recipe with another objective. Settings that the objective does not have become the usual ones.
+
+    Args:
+        recipe: recipe to change.
+        objective: new objective.
+        shape: shape of the dataset; a recipe that learns replies as they stand names it, so that nobody is asked again.
+    """
+    usual = PreferenceSection().model_dump()
+    former = recipe.preference
+    kept = {name: getattr(former, name) for name in PREFERENCE_USES[objective]}
+    beta = _USUAL_BETA.get(objective, usual["beta"])
+    if former.beta == _USUAL_BETA.get(former.objective, usual["beta"]):
+        kept["beta"] = beta
+    if former.objective != objective:
+        kept["loss_type"] = usual["loss_type"]
+    section = PreferenceSection(objective=objective, **{name: kept[name] for name in PREFERENCE_USES[objective]})
+    data = recipe.data.model_copy(update={"shape": shape if objective == "sft" else "auto"})
+    values = recipe.model_copy(update={"preference": section, "data": data}).model_dump()
+    make_room_for_pairs(values)
+    return Recipe.model_validate(values)
+
+
+def make_room_for_pairs(values: dict[str, Any]) -> None:
+    """Raise the micro-batch of a recipe in place, where a pair of its longest rows would not fit into it.
+
+    Args:
+        values: recipe as nested tables.
+    """
+    if values["preference"]["objective"] in _OFFERED["preference"][:-1]:
+        train = values["train"]
+        train["micro_batch_tokens"] = max(train["micro_batch_tokens"], 2 * values["data"]["max_length"])

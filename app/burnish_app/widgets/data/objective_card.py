@@ -1,0 +1,66 @@
+"""The card that offers what can be learned from preferences, each objective with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QRadioButton, QVBoxLayout
+
+from burnish_app.look.language import tr
+from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import caption
+from burnish_app.wording.data_text import SHAPES, objective_reason, objective_title
+from burnish_engine.contract.recipe.recipe_preference import Objective
+
+_INDENT_PX = 24  # reasons stand below the text of their button
+
+
+class ObjectiveCard(Card):
+    """Offers objectives and shows which one is chosen. It is hidden where the data leaves no choice.
+
+    Attributes:
+        chosen: signal with the value of the recipe's preference.objective.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__(
+            tr("What it shall learn from them"), tr("These rows say what is preferred."), icon_name="scale"
+        )
+        self._shown: tuple[object, ...] = ()
+        self.buttons: dict[str, QRadioButton] = {}
+        self._lines = QVBoxLayout()
+        self._lines.setSpacing(UNIT // 2)
+        self.body.addLayout(self._lines)
+        self.hide()
+
+    def show_objectives(self, offered: Sequence[Objective], current: Objective, shape: str) -> None:
+        """Show the objectives to choose from.
+
+        Args:
+            offered: objectives, the usual one first; empty hides the card.
+            current: objective of the recipe.
+            shape: shape of the dataset.
+        """
+        self.setVisible(bool(offered))
+        if (tuple(offered), current, shape) == self._shown or not offered:
+            return
+        self._shown = tuple(offered), current, shape
+        clear(self._lines)
+        group, self.buttons = QButtonGroup(self), {}
+        self._lines.addWidget(caption(tr("Recognized: {rows}.").format(rows=SHAPES.get(shape, shape))))
+        for objective in offered:
+            button = QRadioButton(objective_title(objective, shape))
+            button.setChecked(objective == current)
+            button.clicked.connect(lambda _checked=False, name=objective: self.chosen.emit(name))
+            group.addButton(button)
+            self.buttons[objective] = button
+            reason = caption(objective_reason(objective, shape))
+            reason.setContentsMargins(_INDENT_PX, 0, 0, UNIT // 2)
+            button.setAccessibleDescription(reason.text())
+            self._lines.addWidget(button)
+            self._lines.addWidget(reason)

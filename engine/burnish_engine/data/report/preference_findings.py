@@ -1,0 +1,183 @@
+"""Lists the problems of preferences: pairs that contradict each other, replies told apart by length, unequal labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from statistics import median
+
+import numpy as np
+
+from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowRef
+from burnish_engine.data.report.describe import share_text
+from burnish_engine.data.report.findings import row_places
+from burnish_engine.data.tokens.documents import ShardedDocuments
+from burnish_engine.data.tokens.shard import Ints
+from burnish_engine.data.tokens.tokenize import Document
+
+BIASED_SHARE = 0.75
+"""Share of the pairs with the longer reply on the same side from which length is named: chance gives a half."""
+BIASED_RATIO = 1.2
+"""Median ratio of the lengths from which length is named."""
+_LEAST_PAIRS = 20  # fewer say nothing about a share
+_BALANCED = (1.0, 4 / 3)  # of weight times count, good to bad: Ethayarajh et al. 2024, section 4.2
+
+
+def pair_findings(
+    documents: ShardedDocuments, used: Ints, section: PreferenceSection, names: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield what is odd about preference pairs that are learned from.
+
+    Args:
+        documents: all documents, each a pair.
+        used: numbers of the documents that are used.
+        section: the recipe's settings of the objective.
+        names: name of each part.
+    """
+    lengths = list[tuple[int, int]]()
+    by_prompt: dict[bytes, list[tuple[bytes, bytes, int]]] = defaultdict(list)
+    for number in used.tolist():
+        chosen, rejected = _sequences(documents.document(number))
+        lengths.append((chosen.supervised_tokens, rejected.supervised_tokens))
+        by_prompt[_prompt(chosen)].append((_reply(chosen), _reply(rejected), number))
+    contradicting = sorted(_contradicting(by_prompt.values()))
+    if contradicting:
+        yield _contradictions(contradicting, len(used), documents, section, names)
+    yield from _length_bias(np.array(lengths).reshape(-1, 2), used, documents, section, names)
+
+
+def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[Finding]:
+    """Yield what is odd about the labels of replies that are learned from.
+
+    Args:
+        good: number of replies labeled good.
+        bad: number of replies labeled bad.
+        section: the recipe's settings of the objective.
+    """
+    count = f"{good} repl{'y is' if good == 1 else 'ies are'} labeled good and {bad} bad"
+    if not good or not bad:
+        says = f"{count}: without both there is nothing to tell apart."
+        yield Finding(kind="labels", says=says, rows=good + bad)
+        return
+    weights = balanced_weights(good, bad)
+    weighted = section.desirable_weight * good / (section.undesirable_weight * bad)
+    low, high = _BALANCED
+    if low * 0.99 <= weighted <= high * 1.01:
+        return
+    says = f"{count}, which count {weighted:.2f} to 1 with their weights. Between 1 and 1.33 is advised for KTO."
+    yield Finding(
+        kind="labels",
+        says=says,
+        rows=good + bad,
+        actions=[
+            Setting(key=f"preference.{name}", value=f"{value:g}", says="evens their weight out")
+            for name, value in weights.items()
+        ],
+    )
+
+
+def balanced_weights(good: int, bad: int) -> dict[str, float]:
+    """Return the setting that makes good and bad replies count about the same, with its value; empty: they do.
+
+    Ethayarajh et al. 2024 advise that weight times count, good to bad, lies between 1 and 4/3, and that the smaller
+    side is raised.
+
+    Args:
+        good: number of replies labeled good, at least one.
+        bad: number of replies labeled bad, at least one.
+    """
+    low, high = _BALANCED
+    if good / bad < low:
+        return {"desirable_weight": float(f"{bad / good:.3g}")}
+    if good / bad > high:
+        return {"undesirable_weight": float(f"{good / bad / high:.3g}")}
+    return {}
+
+
+def _sequences(document: Document) -> tuple[Document, Document]:
+    """Take a pair apart into prompt with chosen reply, and prompt with rejected reply."""
+    at = document.rejected_from
+    rejected = Document(document.input_ids[at:], document.supervised[at:], document.row, document.file)
+    return document.first_sequence(), rejected
+
+
+def _prompt(sequence: Document) -> bytes:
+    begins = int(np.argmax(sequence.supervised)) if sequence.supervised.any() else len(sequence)
+    return _hash(sequence.input_ids[:begins])
+
+
+def _reply(sequence: Document) -> bytes:
+    return _hash(sequence.input_ids[sequence.supervised])
+
+
+def _hash(ids: np.ndarray) -> bytes:
+    return blake2b(ids.tobytes(), digest_size=16).digest()
+
+
+def _contradicting(groups: Iterable[list[tuple[bytes, bytes, int]]]) -> Iterator[int]:
+    """Yield the documents whose replies stand the other way around in another one with the same prompt."""
+    for group in groups:
+        if len(group) > 1:
+            there = {(chosen, rejected) for chosen, rejected, _ in group}
+            yield from (number for chosen, rejected, number in group if (rejected, chosen) in there)
+
+
+def _contradictions(
+    found: Sequence[int],
+    pairs: int,
+    documents: ShardedDocuments,
+    section: PreferenceSection,
+    names: Sequence[str],
+) -> Finding:
+    says = (
+        f"{len(found)} pairs contradict others: the same two replies to the same prompt, the other way around. "
+        "Remove those that are wrong."
+    )
+    share = min(round(len(found) / 2 / pairs, 3), 0.49)
+    smooths = section.objective == "simpo" or (
+        section.objective == "dpo" and section.loss_type in ("sigmoid", "robust")
+    )
+    actions = [
+        Setting(key="preference.label_smoothing", value=f"{share:g}", says="expects that share of swapped labels")
+    ]
+    return Finding(
+        kind="contradictions",
+        says=says,
+        rows=len(found),
+        first=_places(documents, np.array(found), names),
+        actions=actions if smooths and share and not section.label_smoothing else [],
+    )
+
+
+def _length_bias(
+    lengths: np.ndarray,
+    used: Ints,
+    documents: ShardedDocuments,
+    section: PreferenceSection,
+    names: Sequence[str],
+) -> Iterator[Finding]:
+    """Yield a finding where nearly always the same side has the longer reply."""
+    if len(lengths) < _LEAST_PAIRS:
+        return
+    for what, (one, other) in {"longer": (0, 1), "shorter": (1, 0)}.items():
+        longer = lengths[:, one] > lengths[:, other]
+        share = float(longer.mean())
+        ratio = median((lengths[:, one] / np.maximum(lengths[:, other], 1)).tolist())
+        if share >= BIASED_SHARE and ratio >= BIASED_RATIO:
+            actions = [Setting(key="preference.objective", value="simpo", says="compares replies by their means")]
+            yield Finding(
+                kind="length_bias",
+                says=f"The chosen reply is the {what} one in {share_text(share)} of the pairs, in the median by a "
+                f"factor of {ratio:.1f}: the model will learn that length is good or bad.",
+                rows=int(longer.sum()),
+                first=_places(documents, used[longer], names),
+                actions=actions if section.objective in ("dpo", "orpo") else [],
+            )
+
+
+def _places(documents: ShardedDocuments, numbers: Ints, names: Sequence[str]) -> list[RowPlace]:
+    rows: list[RowRef] = documents.row_refs(numbers[:EXAMPLES_PER_REASON])
+    return row_places(rows, names)

@@ -1,0 +1,63 @@
+"""Which objectives data offers, and what becomes of a recipe that learns by another one."""
+
+import pytest
+
+from burnish_app.recipe.objectives import is_open, make_room_for_pairs, offered_objectives, with_objective
+from burnish_app.recipe.suggested import with_suggestion
+from burnish_engine.contract.recipe.recipe import Recipe
+
+
+def recipe(**sections):
+    return Recipe.model_validate(sections)
+
+
+def test_pairs_and_labels_offer_what_can_learn_from_them_the_usual_one_first():
+    assert offered_objectives("preference") == ("dpo", "orpo", "simpo", "sft")
+    assert offered_objectives("kto") == ("kto", "sft")
+    assert offered_objectives("messages") == ()
+
+
+def test_every_offered_objective_makes_a_valid_recipe_that_says_what_is_learned():
+    for shape in ("preference", "kto"):
+        for objective in offered_objectives(shape):
+            made = with_objective(recipe(), objective, shape)
+            assert made.preference.objective == objective
+            assert not is_open(made)
+    assert is_open(recipe())
+
+
+def test_a_pair_of_longest_rows_fits_into_the_pass():
+    made = with_objective(recipe(data={"max_length": 2048}, train={"micro_batch_tokens": 2048}), "dpo", "preference")
+    assert made.train.micro_batch_tokens == 4096
+    single = with_objective(recipe(data={"max_length": 2048}, train={"micro_batch_tokens": 2048}), "kto", "kto")
+    assert single.train.micro_batch_tokens == 2048
+
+
+def test_beta_follows_the_objective_unless_the_person_changed_it():
+    simpo = with_objective(recipe(), "simpo", "preference")
+    assert simpo.preference.beta == 2.0
+    assert with_objective(simpo, "dpo", "preference").preference.beta == 0.1
+    own = recipe(preference={"objective": "dpo", "beta": 0.3})
+    assert with_objective(own, "simpo", "preference").preference.beta == 0.3
+
+
+def test_settings_that_the_objective_does_not_have_become_the_usual_ones():
+    smoothed = recipe(preference={"objective": "dpo", "label_smoothing": 0.1, "loss_type": "robust"})
+    made = with_objective(smoothed, "orpo", "preference").preference
+    assert (made.label_smoothing, made.loss_type) == (0.0, "sigmoid")
+    assert with_objective(smoothed, "simpo", "preference").preference.label_smoothing == 0.1
+
+
+@pytest.mark.parametrize("take_all", [False, True])
+def test_a_suggestion_keeps_the_objective_and_its_room(take_all):
+    current = with_objective(recipe(data={"max_length": 512}), "dpo", "preference")
+    suggested = recipe(data={"max_length": 1024}, train={"micro_batch_tokens": 1024})
+    made = with_suggestion(current, None, suggested, take_all=take_all)
+    assert made.preference.objective == "dpo"
+    assert made.train.micro_batch_tokens >= 2 * made.data.max_length
+
+
+def test_other_recipes_keep_their_pass():
+    values = recipe(data={"max_length": 512}, train={"micro_batch_tokens": 512}).model_dump()
+    make_room_for_pairs(values)
+    assert values["train"]["micro_batch_tokens"] == 512

@@ -1,0 +1,66 @@
+"""Measures of held-out pairs that all objectives share."""
+
+import numpy as np
+import pytest
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import EvaluationDone, HeldOutPairsDone
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.duel.measures.outcome import outcome_of
+from burnish_engine.duel.sides.spec import RunSpec
+from burnish_engine.runs.store import create_run
+from burnish_engine.train.pair_measures import shared_measures
+from burnish_engine.train.run import run_training
+
+from support.runs import of_kind, tiny_recipe
+from support.tiny import write_jsonl
+
+
+def a_pair(chosen_tokens):
+    """A pair with so many supervised tokens in its chosen reply, and one in the other."""
+    flags = np.array([False, *[True] * chosen_tokens, False, True])
+    return Document(np.arange(len(flags), dtype=np.int32), flags, 1, "a.jsonl", rejected_from=chosen_tokens + 1)
+
+
+def test_the_likelier_reply_is_preferred_and_the_loss_is_of_the_chosen_ones():
+    log_probs = np.array([[-3.0, -4.0], [-5.0, -2.0], [-1.0, -9.0], [-1.0, -1.0]], dtype=np.float32)
+    accuracy, loss = shared_measures(log_probs, [a_pair(tokens) for tokens in (3, 5, 1, 1)])
+    assert accuracy == 0.5
+    assert loss == pytest.approx(1.0)
+
+
+def made(tmp_path, objective):
+    pairs = [{"prompt": f"Lamp {n}?", "chosen": "Gladly. " * (n % 3 + 1), "rejected": "No."} for n in range(12)]
+    recipe = tiny_recipe(tmp_path, extra=f'[preference]\nobjective = "{objective}"\n', max_steps=2)
+    data = {"files": [str(write_jsonl(tmp_path / "pairs.jsonl", pairs))], "shape": "preference"}
+    data["validation_files"] = [str(write_jsonl(tmp_path / "held.pairs.jsonl", pairs[:4]))]
+    paths = create_run(
+        recipe.model_copy(update={"data": recipe.data.model_copy(update=data)}), tmp_path / f"run {objective}"
+    )
+    assert run_training(paths).exit_code == ExitCode.DONE
+    return paths
+
+
+@pytest.mark.parametrize("objective", ["dpo", "orpo"])
+def test_a_run_on_pairs_ends_with_them_and_a_duel_reads_them(tmp_path, objective):
+    paths = made(tmp_path, objective)
+    (found,) = of_kind(paths, HeldOutPairsDone)
+    assert (found.step, found.pairs) == (2, 4)
+    outcome = outcome_of(RunSpec(side=0, phase="seeds", seed=1, rate=1e-3), paths, tmp_path / "none", "pair_error")
+    assert (outcome.pair_accuracy, outcome.chosen_loss) == (found.accuracy, found.chosen_loss)
+    assert outcome.score == 1 - found.accuracy
+    assert outcome.forgetting is not None
+
+
+def test_the_loss_of_chosen_replies_is_that_of_the_log_probabilities_reported(tmp_path):
+    paths = made(tmp_path, "dpo")
+    last = of_kind(paths, EvaluationDone)[-1]
+    (found,) = of_kind(paths, HeldOutPairsDone)
+    assert last.tokens > 4
+    assert -last.chosen_log_prob / found.chosen_loss == pytest.approx(
+        round(-last.chosen_log_prob / found.chosen_loss * 4) / 4
+    )
+
+
+def test_a_run_on_plain_replies_has_none(tmp_path):
+    assert not of_kind(made(tmp_path, "sft"), HeldOutPairsDone)

@@ -16,6 +16,8 @@ from typing import IO
 from child_process import end, run_attached
 
 _DEFAULTS = {"HF_HUB_OFFLINE": "1", "QT_QPA_PLATFORM": "offscreen"}
+_CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""Whatever the caller sets: the tests start hundreds of processes, and each would compile the source anew."""
 _INTERPRETED = {"TRITON_INTERPRET": "1"}
 _MOST_WORKERS = 4
 """Processes that share the tests of one part; each may hold 3 GB."""
@@ -43,26 +45,27 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
     Args:
         root: the repository.
         python: the virtual environment's Python.
-        env: the environment of all checks; what it sets goes before the defaults here.
+        env: the environment of all checks; what it sets goes before the defaults here, but for the cache of bytecode.
         arguments: arguments for pytest; it gets them instead of its usual ones.
 
     Returns:
         The exit code of the first linter that failed, else of the first other check that did.
     """
+    env = {**_DEFAULTS, **env, **_CACHED}
     if arguments:
         paths = [Path(argument.partition("::")[0]).as_posix() for argument in arguments]
         of_kernels = any(path.startswith(_OF_KERNELS) for path in paths) and "gpu" not in arguments
         extra = _INTERPRETED if of_kernels else {}
-        return run_attached([python, "-m", "pytest", *arguments], {**_DEFAULTS, **extra, **env}, cwd=root)
+        return run_attached([python, "-m", "pytest", *arguments], {**extra, **env}, cwd=root)
     for linter in (["ruff", "check", "."], ["ruff", "format", "--check", "."]):
         print(f"$ {' '.join(linter)}", flush=True)
-        code = run_attached([python, "-m", *linter], {**_DEFAULTS, **env}, cwd=root)
+        code = run_attached([python, "-m", *linter], env, cwd=root)
         if code:
             return code
     setup_code = [f"packaging/{path.name}" for path in sorted((root / "packaging").glob("*.py"))]
     types = [Check(["mypy"], {}), Check(["mypy", *setup_code], {"MYPYPATH": "packaging"})]
     app, kernels, rest = test_parts(os.cpu_count() or 1)
-    codes = run_side_by_side([[rest], [*types, app, kernels]], root, python, {**_DEFAULTS, **env})
+    codes = run_side_by_side([[rest], [*types, app, kernels]], root, python, env)
     if any(codes):
         print(f"{sum(map(bool, codes))} of {len(codes)} checks failed.", flush=True)
     return next((code for code in codes if code), 0)

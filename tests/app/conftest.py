@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from pytestqt.qtbot import QtBot
 
 from burnish_app.engine.engine_client import EngineClient
@@ -88,6 +89,17 @@ def collector(qapp):
     made.freeze_and_start()
     yield made
     made.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """What the test closed is gone after it: left to a later event loop, each change of style goes through all of it.
+
+    Without an application there are no widgets.
+    """
+    yield
+    if QCoreApplication.instance() is not None:
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
 
 
 @pytest.fixture(scope="session")

@@ -45,11 +45,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def test_linters_come_first_and_every_test_runs_once(runs: Runs, tmp_path: Path) -> None:
-    assert run_checks.run_checks(tmp_path, "python", {"QT_QPA_PLATFORM": "xcb"}, []) == 0
+    env = {"QT_QPA_PLATFORM": "xcb", "PYTHONDONTWRITEBYTECODE": "1"}
+    assert run_checks.run_checks(tmp_path, "python", env, []) == 0
     assert [command[0] for command in runs.commands[:2]] == ["ruff", "ruff"]
     assert sorted(command[0] for command in runs.commands[2:]) == ["mypy"] * 2 + ["pytest"] * 3
     assert {env["HF_HUB_OFFLINE"] for env in runs.envs} == {"1"}
     assert {env["QT_QPA_PLATFORM"] for env in runs.envs} == {"xcb"}, "the caller's own value wins"
+    assert {env["PYTHONDONTWRITEBYTECODE"] for env in runs.envs} == {""}, "what was compiled once is kept"
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16])

@@ -131,7 +131,8 @@ def test_a_second_set_up_waits_and_says_so(tmp_path: Path) -> None:
 
         with vs.setup_lock(tmp_path, say):
             assert holder.stdout.readline().strip() == "let go"
-    assert said == ["Another set-up is at work in this folder; waiting for it."]
+    assert len(said) == 1
+    assert "waiting" in said[0]
     with vs.setup_lock(tmp_path, said.append):
         pass
     assert len(said) == 1, "a lock whose holder has ended is no lock"

@@ -120,18 +120,20 @@ def test_a_refused_file_is_told_apart(qtbot, show):
 
 
 def test_an_export_that_made_nothing_says_why(qtbot, show):
-    page = show(facts.job("failed", message="The disk is full: 2 GiB are needed."))
+    why = "The disk is full: 2 GiB are needed."
+    page = show(facts.job("failed", message=why))
     qtbot.waitUntil(lambda: page.shown_banner is not None)
-    assert page.shown_banner.what == "The disk is full: 2 GiB are needed."
+    assert page.shown_banner.what == why
     assert not page.fidelity.isVisible()
 
 
 def test_a_refused_start_is_told_in_place(qtbot, answers, show):
     page = show(None)
-    answers.failure("export", "An export of this run is going on.", "Wait for it.", 2)
+    why = "An export of this run is going on."
+    answers.failure("export", why, "Wait for it.", 2)
     page.primary.click()
     qtbot.waitUntil(lambda: page.shown_banner is not None)
-    assert page.shown_banner.what == "An export of this run is going on."
+    assert page.shown_banner.what == why
     assert page.primary.isEnabled()
 
 

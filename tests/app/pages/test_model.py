@@ -111,8 +111,9 @@ def test_a_fetched_model_is_used(qtbot, answers, page, bench):
 
 
 def test_a_failed_fetch_is_told_beside_it(qtbot, answers, page):
-    answers.failure("fetch", "The disk is full.", "Free 2 GiB.", 15)
+    what, remedy = "The disk is full.", "Free 2 GiB."
+    answers.failure("fetch", what, remedy, 15)
     page.catalog.table.selectRow(1)
     qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: page.catalog.message.text() == "The disk is full. Free 2 GiB.")
+    qtbot.waitUntil(lambda: page.catalog.message.text() == f"{what} {remedy}")
     assert page.catalog.message.isVisibleTo(page)

@@ -257,7 +257,7 @@ def test_a_loss_that_is_no_number_is_shown_as_such(qtbot, page, follow):
 def test_the_verdict_is_one_calm_line_with_its_checks(qtbot, page, follow):
     follow(*TRAIN_SCENES["training"])
     qtbot.waitUntil(page.verdict.isVisible)
-    assert page.verdict.sentence.text() == "It is training: 8 checks found nothing wrong."
+    assert "8 checks" in page.verdict.sentence.text()
     assert not page.verdict.cause.isVisible()
     assert not page.verdict.checked.isVisible()
     page.verdict._more.click()

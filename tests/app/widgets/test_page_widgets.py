@@ -178,12 +178,15 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     card = FitCard()
     qtbot.addWidget(card)
     card.show_plan(facts.plan())
-    assert card.verdict.text() == "It fits."
+    fits = card.verdict.text()
     card.show_plan(facts.plan(fits=False))
-    assert card.verdict.text() == "It does not fit."
+    assert "not" in card.verdict.text()
+    assert "not" not in fits
     free = facts.plan().memory_bytes * 100 // 95
-    assert fit_verdict(facts.plan(memory_free_bytes=free)) == "It fits, barely."
-    assert plan_line(facts.plan()) == "It fits. 4.0 GiB of 21.9 GiB free, about 31 s."
+    assert "barely" in fit_verdict(facts.plan(memory_free_bytes=free))
+    line = plan_line(facts.plan())
+    assert line.startswith(fits)
+    assert all(figure in line for figure in ("4.0 GiB", "21.9 GiB", "31 s"))
 
 
 def test_the_fit_card_says_what_the_adapter_reaches(qtbot, theme):

@@ -48,8 +48,10 @@ def test_rows_are_named_by_line_and_file():
     assert rows_text(facts.places(*range(1, 20)), 19, one) == "Lines 1, 2, 3, 4, 5, 6, 7, 8 ... of support.jsonl"
     assert rows_text([], 3, one) == ""
     two = facts.places(7, 1200, file="/x/a.jsonl") + facts.places(3, file="/x/held.jsonl")
-    assert rows_text(two, 3, one) == "Lines 7, 1,200 of a.jsonl; 3 of held.jsonl"
-    assert rows_text(two, 9, one) == "Lines 7, 1,200 of a.jsonl; 3 of held.jsonl ..."
+    every = rows_text(two, 3, one)
+    assert "7, 1,200 of a.jsonl" in every
+    assert "3 of held.jsonl" in every
+    assert rows_text(two, 9, one) == f"{every} ..."
     columnar = facts.dataset(format="jsonl, parquet")
     assert rows_text(facts.places(7, 9, file="b.parquet"), 2, columnar) == "Rows 7, 9 of b.parquet"
 
@@ -84,10 +86,13 @@ def test_a_template_s_checks_are_told_good_and_bad():
         ends_with_eos=False, writes_calls=False, writes_tools=False, writes_thoughts=False,
     )  # fmt: skip
     assert not any(check.good for check in template_checks(bad))
-    assert template_extras(bad) == "It writes plain turns only."
+    assert "plain turns" in template_extras(bad)
     good = facts.dataset_report().template.model_copy(update={"takes_two_users": True})
     assert all(check.good for check in template_checks(good))
-    assert template_extras(good) == "It also writes calls of tools and lists of tools."
+    extras = template_extras(good)
+    assert "calls of tools" in extras
+    assert "lists of tools" in extras
+    assert "plain turns" not in extras
     assert [template_name(name) for name in ("auto", "zephyr", "/a/mine.jinja")] == [
         "the model's own",
         "zephyr",

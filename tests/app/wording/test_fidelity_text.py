@@ -22,13 +22,15 @@ def test_the_words_follow_the_measured_distances():
 
 
 def test_a_good_file_reads_as_a_sentence():
-    assert file_text(quant()) == (
-        "Q8_0 is practically identical to the trained model: same most likely token in 99.1 % of 4,812 positions."
-    )
+    text = file_text(quant())
+    assert text.startswith("Q8_0 is practically identical")
+    assert "99.1 % of 4,812 positions" in text
 
 
 def test_a_refused_file_says_why():
-    assert file_text(quant("Q4_0", passed=False, problems=["It is far off."])) == "Q4_0 was refused. It is far off."
+    text = file_text(quant("Q4_0", passed=False, problems=["It is far off."]))
+    assert text.startswith("Q4_0 was refused")
+    assert text.endswith("It is far off.")
     assert "does not do what the trained model does" in file_text(quant(passed=False, problems=[]))
 
 
@@ -61,26 +63,28 @@ def test_every_type_has_words():
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        (0.963, "Q8_0 keeps 96 % of the gain at 0.64 GB."),
-        (0.999, "Q8_0 keeps 99 % of the gain at 0.64 GB."),
-        (1.02, "Q8_0 keeps all of the gain at 0.64 GB."),
-        (-0.1, "Q8_0 keeps nothing of the gain at 0.64 GB: it is no better than the base model."),
-        (None, ""),
+        (0.963, " 96 %"),
+        (0.999, " 99 %"),
+        (1.02, " all "),
+        (-0.1, " nothing "),
     ],
 )
 def test_the_gain_kept_is_told_in_plain_words(kept, words):
-    assert gain_text(quant(gain_kept=kept)) == words
-    assert gain_text(quant(gain_kept=kept, passed=False)) == ""
+    text = gain_text(quant(gain_kept=kept))
+    assert words in text
+    assert "0.64 GB" in text
+    assert gain_text(quant(gain_kept=kept, passed=False)) == gain_text(quant(gain_kept=None)) == ""
 
 
 def test_what_training_gained_is_told_as_it_is():
     assert "from 2.610 to 1.186" in training_text(report())
     worse = report().model_copy(update={"tuned_loss": 3.0, "importance_tokens": 0})
-    assert training_text(worse) == "Training gained nothing on held-out rows, so there is no gain to keep."
+    assert "gained nothing" in training_text(worse)
     assert training_text(worse.model_copy(update={"base_loss": None})) == ""
 
 
 def test_the_suggestion_leaves_its_figures_to_the_table():
     why = "Best for 400 MB: a-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
     assert suggestion_text("a-Q4_K_M.gguf", why) == "Best for 400 MB: a-Q4_K_M.gguf."
-    assert suggestion_text("", "None of the files fits the target.") == "None of the files fits the target."
+    none = "None of the files fits the target."
+    assert suggestion_text("", none) == none

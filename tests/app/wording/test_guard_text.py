@@ -26,11 +26,11 @@ def state(*lines, steps=240):
 def test_a_healthy_run_says_so_with_what_was_checked():
     assert guard_verdict(RunState()) is None
     before, later = guard_verdict(state(steps=10)), guard_verdict(state())
-    assert (before.status, before.sentence) == (
-        "success",
-        "Nothing speaks against training: 6 checks found nothing wrong.",
-    )
-    assert later.sentence == "It is training: 8 checks found nothing wrong."
+    assert before.status == later.status == "success"
+    assert "6 checks" in before.sentence
+    assert "8 checks" in later.sentence
+    assert "It is training" in later.sentence
+    assert "It is training" not in before.sentence
     assert "Frozen weights stay as they are" in later.checked
 
 

@@ -96,7 +96,7 @@ def test_prediction_and_measurement_stand_beside_each_other():
         assert progress.memory_line() == ""
         for event in others:
             progress.show(event)
-    assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 5.7 GiB."
+    assert "predicted 5.5 GiB, measured 5.7 GiB" in progress.memory_line()
 
 
 def test_the_whole_process_is_what_counts_as_measured():
@@ -107,9 +107,9 @@ def test_the_whole_process_is_what_counts_as_measured():
     with RunProgress() as progress:
         progress.show(plan)
         progress.show(done)
-        assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.1 GiB."
+        assert "measured 6.1 GiB" in progress.memory_line()
         progress.show(ended)
-    assert progress.memory_line() == "Memory: predicted 5.5 GiB, measured 6.2 GiB."
+    assert "measured 6.2 GiB" in progress.memory_line()
 
 
 def test_a_run_is_shown_with_what_was_predicted_and_measured(finished, capsys):

@@ -192,7 +192,8 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(made, name, status, 
     run_training(whole)
     outcome = run_training(cut, listener=commanding(cut, 5, name))
     assert (outcome.exit_code, outcome.step) == (ExitCode.STOPPED, 5)
-    assert outcome.message == f"{status.capitalize()} as asked; everything up to step 5 is saved."
+    assert outcome.message.startswith(f"{status.capitalize()} as asked")
+    assert "step 5 is saved" in outcome.message
     assert summarize(cut).status == status
     assert (cut.adapter / "adapter_model.safetensors").is_file()
     assert run_training(cut).exit_code == ExitCode.DONE
@@ -292,9 +293,8 @@ def test_a_model_that_only_the_plain_engine_knows_is_trained_by_it_and_says_why(
     paths = made(max_steps=2, adapter={"method": "dora", "dropout": 0.1})
     assert run_training(paths).exit_code == ExitCode.DONE
     assert of_kind(paths, RunStarted)[0].engine == "plain"
-    assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
-        "The fast engine does not do DoRA with dropout; the plain one trains this, more slowly."
-    ]
+    (why,) = [event.message for event in of_kind(paths, Warned) if event.code == "engine"]
+    assert "DoRA with dropout" in why
 
 
 def test_fast_for_what_it_does_not_do_is_refused(made):
@@ -323,9 +323,8 @@ def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(made):
         (3, 2, "padded"),
         (4, 2, "padded"),
     ]
-    assert [event.message for event in of_kind(paths, Warned) if event.code == "engine"] == [
-        "Triton is not installed; the plain one trains this, more slowly."
-    ]
+    (why,) = [event.message for event in of_kind(paths, Warned) if event.code == "engine"]
+    assert why.startswith("Triton is not installed")
 
 
 def test_a_run_of_an_older_data_order_goes_on_in_it(made, monkeypatch):
@@ -538,14 +537,15 @@ def test_a_bug_is_recorded_before_it_is_raised(made, engine):
 
 def test_a_failure_of_the_data_thread_ends_the_run_as_its_own(made):
     paths = made(max_steps=5)
+    error = DataError("Row 7 cannot be read.", "Correct it.")
 
     def unreadable(self, index):
-        raise DataError("Row 7 cannot be read.", "Correct it.")
+        raise error
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("burnish_engine.train.base.stream.BatchStream.__getitem__", unreadable)
         outcome = run_training(paths)
-    assert (outcome.exit_code, outcome.message) == (DataError.exit_code, "Row 7 cannot be read. Correct it.")
+    assert (outcome.exit_code, outcome.message) == (DataError.exit_code, str(error))
 
 
 def test_a_full_disk_in_the_middle_keeps_the_last_checkpoint(made):

@@ -28,31 +28,23 @@ from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import Mark
 from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
-from burnish_app.curves.ticks import time_text
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNIT
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.drawing import ChartDrawing
+from burnish_app.widgets.charts.gestures import MOVE_KEYS, ZOOM_KEYS
 from burnish_app.widgets.charts.head import ChartHead
 from burnish_app.widgets.charts.hover_card import CardRow, HoverCard
 from burnish_app.widgets.charts.legend import LegendEntry
 from burnish_app.widgets.charts.link import ChartLink, Reading
 from burnish_app.widgets.charts.plot import Plot
+from burnish_app.widgets.charts.texts import ChartTexts
 
 _PLOT_PX = 160
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
 _MARGIN_PX = 2 * UNIT  # margin of a picture
-_ZOOM_KEYS = {Qt.Key.Key_Plus: 0.5, Qt.Key.Key_Equal: 0.5, Qt.Key.Key_Minus: 2.0}
-_MOVE_KEYS = {
-    Qt.Key.Key_Left: -1,
-    Qt.Key.Key_Right: 1,
-    Qt.Key.Key_PageUp: -100,
-    Qt.Key.Key_PageDown: 100,
-    Qt.Key.Key_Home: -(2**40),
-    Qt.Key.Key_End: 2**40,
-}
 
 
 class Chart(QWidget):
@@ -75,6 +67,7 @@ class Chart(QWidget):
         super().__init__()
         self.spec, self.name, self.link = spec, spec.name, link
         self.content = ChartContent(spec, link, tr("mean"))
+        self._texts = ChartTexts(spec, self.content, link)
         self._values_range: tuple[float, float] | None = None
         self._drawing: ChartDrawing | None = None
         self._card: HoverCard | None = None
@@ -82,7 +75,7 @@ class Chart(QWidget):
         self.setAccessibleName(tr("{name} chart").format(name=spec.name))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.head = ChartHead(spec, self.content.lines)
-        self.head.toggled.connect(self._toggle)
+        self.head.toggled.connect(lambda key, shown: self.set_line_hidden(key, hidden=not shown))
         self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
         if self.head.whole is not None:
             self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
@@ -154,7 +147,7 @@ class Chart(QWidget):
 
     def table(self) -> CurveTable:
         """Return the values of all lines as a table."""
-        return self.content.table({key: self._full_label(key) for key in self.content.lines})
+        return self.content.table({key: self._texts.label(key) for key in self.content.lines})
 
     def readings(self, step: float) -> list[Reading]:
         """Return the value of each line that is drawn at a step."""
@@ -162,8 +155,7 @@ class Chart(QWidget):
 
     def values_text(self, step: float) -> str:
         """Return the values at a step as a sentence, for screen readers."""
-        read = [f"{reading.label} {self._reading_text(reading, step)}" for reading in self.readings(step)]
-        return f"{self._step_text(step)}: {', '.join([*read, *self._mark_texts(step)])}"
+        return self._texts.values(step)
 
     def picture_size(self) -> QSize:
         """Return the size of a picture of the chart, device-independent pixels."""
@@ -191,8 +183,7 @@ class Chart(QWidget):
 
     def menu_corner(self) -> QPoint:
         """Return the screen position under the options button."""
-        more = self.head.more
-        return more.mapToGlobal(QPoint(more.width(), more.height()))
+        return self.head.more.mapToGlobal(QPoint(self.head.more.width(), self.head.more.height()))
 
     # Gestures; `GestureTarget`
 
@@ -234,7 +225,7 @@ class Chart(QWidget):
 
     def click_at(self, x: float) -> None:
         """Pin the step under the pointer, unless a second click follows."""
-        self.link.set_cursor(self.link.axis.nearest(self.link.axis.step(self.link.kind, x)))
+        self.link.set_cursor(self.link.step_at(x))
         self.setFocus(Qt.FocusReason.MouseFocusReason)
         self._click.start()
 
@@ -289,12 +280,12 @@ class Chart(QWidget):
         key = Qt.Key(event.key())
         if event.matches(QKeySequence.StandardKey.Copy):
             self.copied.emit()
-        elif key in _MOVE_KEYS:
+        elif key in MOVE_KEYS:
             fast = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
-            self.link.move_cursor(_MOVE_KEYS[key] * (10 if fast else 1))
+            self.link.move_cursor(MOVE_KEYS[key] * (10 if fast else 1))
             self._say(self.values_text(self.link.cursor or 0.0))
-        elif key in _ZOOM_KEYS:
-            self._zoom_at_cursor(_ZOOM_KEYS[key])
+        elif key in ZOOM_KEYS:
+            self.link.zoom_at_cursor(ZOOM_KEYS[key])
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
             self._pin()
         elif key == Qt.Key.Key_0:
@@ -330,13 +321,6 @@ class Chart(QWidget):
             painter.setPen(QPen(QColor(colors_of(self).focus), RING_PX))
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), SMALL_RADIUS_PX, SMALL_RADIUS_PX)
 
-    def _zoom_at_cursor(self, factor: float) -> None:
-        low, high = self.link.range()
-        center = (low + high) / 2
-        if self.link.cursor is not None:
-            center = float(self.link.axis.x(self.link.kind, [self.link.cursor])[0])
-        self.link.zoom_by(factor, center)
-
     def _say(self, text: str) -> None:
         self.setAccessibleDescription(text)
         if QAccessible.isActive():
@@ -357,12 +341,12 @@ class Chart(QWidget):
     def _content_changed(self) -> None:
         for key, entry in self.head.entries.items():
             curve = self.content.curve(key)
-            entry.set_name(self._full_label(key) if len(self.content.lines) > 1 else "")
-            entry.set_value(self._legend_text(float(curve.values[-1])) if len(curve) else "")
+            entry.set_name(self._texts.label(key) if len(self.content.lines) > 1 else "")
+            entry.set_value(self._texts.without_unit(float(curve.values[-1])) if len(curve) else "")
             entry.setVisible(self.spec.legend == "all" or (self.spec.legend == "values" and len(curve) > 0))
         limit = self.content.limit
         self.head.limit.setVisible(limit is not None)
-        self.head.limit.set_value(self._legend_text(limit) if limit is not None else "")
+        self.head.limit.set_value(self._texts.without_unit(limit) if limit is not None else "")
         if self.link.cursor is None and not self.content.is_empty:
             self.setAccessibleDescription(self.values_text(float(self.link.axis.steps[-1])))
         self.redraw()
@@ -395,15 +379,9 @@ class Chart(QWidget):
         readings = self.readings(step)
         dots = drawing.dots(readings, colors_of(self))
         drawing.plot.set_cursor(x, dots)
-        rows: list[CardRow] = [(one.line, one.label, self._reading_text(one, step)) for one in readings]
-        rows += [(None, text, "") for text in self._mark_texts(step)]
-        title = self._step_text(step)
-        if self.link.kind != "step" and not self.link.axis.shared:
-            title += f"  ·  {position_text(self.link.kind, x)}"
-        card.show_at(drawing.plot.scene_px(x), title, rows, at_bottom=drawing.is_high(dots))
-
-    def _toggle(self, key: str, shown: bool) -> None:
-        self.set_line_hidden(key, hidden=not shown)
+        rows: list[CardRow] = [(one.line, one.label, self._texts.reading(one, step)) for one in readings]
+        rows += [(None, text, "") for text in self._texts.marks(step)]
+        card.show_at(drawing.plot.scene_px(x), self._texts.cursor(step, x), rows, at_bottom=drawing.is_high(dots))
 
     def _make_plot(self) -> None:
         if self._drawing is not None:
@@ -419,49 +397,4 @@ class Chart(QWidget):
 
     def _pointer_moved(self, scene_at: QPointF) -> None:
         x = self._drawing.plot.x_at(scene_at) if self._drawing is not None else None
-        axis = self.link.axis
-        self.link.set_cursor(None if x is None else axis.nearest(axis.step(self.link.kind, x)))
-
-    # Text
-
-    def _full_label(self, key: str) -> str:
-        if self.spec.smooth and key == self.spec.mean_key:
-            return tr("mean of {steps} steps").format(steps=f"{self.content.window:,}")
-        return self.content.label(key)
-
-    def _legend_text(self, value: float) -> str:
-        """Return a value without the unit that the heading has."""
-        return self.spec.value_text(value).removesuffix(self.spec.unit or " ").strip()
-
-    def _step_text(self, step: float) -> str:
-        return position_text(self.link.axis.unit, step)
-
-    def _reading_text(self, reading: Reading, step: float) -> str:
-        if step - reading.step < 1 or self.link.axis.unit != "step":
-            return reading.text
-        earlier = tr("step {step}").format(step=f"{reading.step:,.0f}")
-        return f"{reading.text} ({earlier})"
-
-    def _mark_texts(self, step: float) -> list[str]:
-        texts = {
-            "checkpoint": tr("checkpoint saved"),
-            "best": tr("best held-out loss"),
-            "spike": tr("spike: far above the steps before"),
-            "bad": tr("bad step: its numbers could not be used"),
-            "rollback": tr("the run went back to here"),
-        }
-        return [texts[mark.kind] for mark in self.content.marks if mark.step == step]
-
-
-def position_text(unit: XKind, position: float) -> str:
-    """Format a position on a run's axis, such as "Step 1,200".
-
-    Args:
-        unit: unit of the position.
-        position: position, in the unit.
-    """
-    if unit == "time":
-        return time_text(position)
-    if unit == "tokens":
-        return tr("{tokens} tokens").format(tokens=f"{position:,.0f}")
-    return tr("Step {step}").format(step=f"{position:,.0f}")
+        self.link.set_cursor(None if x is None else self.link.step_at(x))

@@ -10,6 +10,17 @@ from PySide6.QtCore import QPointF, Qt
 _STEEP, _STEEP_PX = 2.0, 24  # a drag so much higher than wide, and so high, selects values instead of steps
 _LEAST_PX = 6
 _WHEEL = 1.0015  # factor for each unit of the wheel; one notch has 120
+ZOOM_KEYS = {Qt.Key.Key_Plus: 0.5, Qt.Key.Key_Equal: 0.5, Qt.Key.Key_Minus: 2.0}
+"""Keys to the factor that they widen the range by."""
+MOVE_KEYS = {
+    Qt.Key.Key_Left: -1,
+    Qt.Key.Key_Right: 1,
+    Qt.Key.Key_PageUp: -100,
+    Qt.Key.Key_PageDown: 100,
+    Qt.Key.Key_Home: -(2**40),
+    Qt.Key.Key_End: 2**40,
+}
+"""Keys to the number of steps that they move the cursor by."""
 
 
 class MarkItem(pg.ScatterPlotItem):  # type: ignore[misc]  # pyqtgraph has no types

@@ -134,6 +134,13 @@ class ChartLink(QObject):
         low, high = self.range()
         return self.zoom_to(center - (center - low) * factor, center + (high - center) * factor)
 
+    def zoom_at_cursor(self, factor: float) -> bool:
+        """Widen the range around the cursor, or around its middle without one, and return whether anything changed."""
+        center = sum(self.range()) / 2
+        if self.cursor is not None:
+            center = float(self.axis.x(self.kind, [self.cursor])[0])
+        return self.zoom_by(factor, center)
+
     def pan_by(self, distance: float) -> bool:
         """Move the range and return whether anything changed."""
         low, high = self.range()
@@ -143,6 +150,10 @@ class ChartLink(QObject):
         """Show the newest steps, also as more come; 0: everything."""
         self._range, self._latest = None, steps
         self.view_changed.emit()
+
+    def step_at(self, x: float) -> float:
+        """Return the step that was made nearest to a position on the axis."""
+        return self.axis.nearest(self.axis.step(self.kind, x))
 
     def set_cursor(self, step: float | None) -> None:
         """Put the cursor at a step; None: there is none. The signal follows at most every 16 ms."""

@@ -1,4 +1,4 @@
-"""What every line of the protocol of `burnish serve` has in common: its version, its length, an id."""
+"""The base classes of every line and request of `burnish serve`, and the version of its protocol."""
 
 from __future__ import annotations
 

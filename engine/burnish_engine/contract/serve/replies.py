@@ -1,4 +1,4 @@
-"""What some results hold: a run's summary, its export, a row as it is trained on, a finished reply."""
+"""The parts of some results: a run's summary, its export, a row as it is trained on, a finished reply."""
 
 from __future__ import annotations
 

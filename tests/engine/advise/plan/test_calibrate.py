@@ -82,7 +82,8 @@ def test_two_correct_memory_and_speed_and_it_is_said():
     assert sizes["CUDA context"] == 400 * MIB
     assert (sizes["base weights"], sizes["activations"]) == (2 * GIB, 4 * GIB)
     assert made.tokens_per_s == 500.0
-    assert made.notes == ["Calibrated by 2 runs on this device: memory -1 %, speed -50 %."]
+    (note,) = made.notes
+    assert all(figure in note for figure in ("2 runs", "memory -1 %", "speed -50 %"))
 
 
 def test_the_basis_is_the_prediction_before_so_that_corrections_do_not_pile_up():

@@ -34,7 +34,8 @@ def test_a_lower_mean_alone_wins_nothing():
     verdict = by_measure(state)["held_out_loss"]
     assert verdict.difference < 0
     assert (verdict.kind, verdict.winner) == ("not distinguishable", None)
-    assert headline(state.verdicts) == "plain at 0.001 and fancy at 0.001 are not distinguishable by held-out loss."
+    said = headline(state.verdicts)
+    assert all(part in said for part in ("plain at 0.001", "fancy at 0.001", "not distinguishable", "held-out loss"))
 
 
 def test_equal_values_are_called_equal():
@@ -92,9 +93,10 @@ def test_a_difference_below_what_a_reading_is_good_to_is_none():
 
 def test_what_was_not_measured_is_said():
     verdicts = by_measure(duel_of(pairs([2.0, 2.1, 2.2], [2.0, 2.1, 2.3], joules=None)))
-    assert (verdicts["joules_per_1000_tokens"].kind, verdicts["joules_per_1000_tokens"].text) == (
-        "not measured", "Not measured. plain against fancy: in no pair of runs.",
-    )  # fmt: skip
+    energy = verdicts["joules_per_1000_tokens"]
+    assert energy.kind == "not measured"
+    assert "plain against fancy" in energy.text
+    assert "no pair" in energy.text
     partly = pairs([2.0, 2.1, 2.2], [2.0, 2.1, 2.3])
     partly[0] = partly[0].model_copy(update={"joules": None})
     assert by_measure(duel_of(partly))["joules_per_1000_tokens"].pairs == 2

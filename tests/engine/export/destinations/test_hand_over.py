@@ -36,14 +36,17 @@ def report_of(*files):
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        (0.96, "Q4_K_M keeps 96% of the gain at 0.40 GB."),
-        (1.01, "Q4_K_M keeps all of the gain at 0.40 GB."),
-        (-0.2, "Q4_K_M keeps nothing of the gain at 0.40 GB: it is no better than the base model."),
-        (None, "Q4_K_M agrees with the trained model on 90.0% of the tokens at 0.40 GB."),
+        (0.96, "keeps 96% of the gain"),
+        (1.01, "keeps all of the gain"),
+        (-0.2, "keeps nothing of the gain"),
+        (None, "90.0% of the tokens"),
     ],
 )
 def test_a_file_in_plain_words(kept, words):
-    assert verdict_text(file_of("Q4_K_M", 400_000_000, 0.05, kept=kept)) == words
+    text = verdict_text(file_of("Q4_K_M", 400_000_000, 0.05, kept=kept))
+    assert text.startswith("Q4_K_M ")
+    assert words in text
+    assert "0.40 GB" in text
 
 
 def test_the_best_file_for_a_size_is_the_nearest_that_fits():

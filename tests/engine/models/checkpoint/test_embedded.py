@@ -78,7 +78,8 @@ def _told(words):
 def test_unpacking_is_logged_before_it_begins_and_only_then(light, caplog):
     caplog.set_level(logging.INFO, logger="burnish_engine")
     embedded.ensure()
-    assert [record.getMessage() for record in caplog.records] == ["Unpacking the embedded model (once, about 5 s)..."]
+    (record,) = caplog.records
+    assert "Unpacking the embedded model" in record.getMessage()
     caplog.clear()
     embedded.ensure()
     assert caplog.records == []

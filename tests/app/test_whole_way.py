@@ -22,9 +22,11 @@ from app.studio import (
     read_state,
     tiny_recipe,
 )
+from PySide6.QtGui import QGuiApplication
 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
+from burnish_app.wording.causes import CURES
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.runs.events_file import read_run
@@ -193,20 +195,30 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     folder = studio.start(window, tiny_recipe(tiny, "first", 400))
     window.bench.set_run(folder)
     page = studio.visit(window, "train")
+    told_news = []
+    window.notifier.told.connect(lambda news: told_news.append(news.kind))
+    window.isActiveWindow = lambda: False  # the person looks elsewhere
     studio.wait_for_step(page, 25)
     assert page.status == "busy"
     kill(read_state(folder).pid)
-    studio.wait(lambda: page.figures.headline.text() == "Interrupted")
+    studio.wait(lambda: page.summary.standing == "interrupted")
+    studio.wait(lambda: page.figures.headline.text() == CURES["killed"].title or os.name == "nt")
     studio.wait(lambda: "SIGKILL" in page.figures.detail.text() or os.name == "nt")
     safe = max(int(marker.parent.name.removeprefix("step-")) for marker in Path(folder).glob("checkpoints/*/COMPLETE"))
     told = read_run(RunPaths(Path(folder)).events).saved_step  # the kill may come between a checkpoint and its event
     studio.wait(lambda: page.events.saved_step == told <= safe)
     assert f"Step {told} is safe" in page.figures.detail.text()
+    studio.press(page.copy)
+    details = QGuiApplication.clipboard().text()
+    assert "first" in details
+    assert "recipe.toml" in details
+    assert str(Path.home()) not in details
     studio.press(page.primary)
     studio.wait(lambda: len(page.events.starts) == 2)
     assert page.events.started.resumed_from_step == safe
     studio.wait(lambda: page.figures.headline.text() == "Finished")
     assert list(page.events.steps.step.values()) == list(range(1, 401)), "nothing is missing or twice"
+    studio.wait(lambda: told_news == ["failed", "done"])
 
 
 def test_the_killed_app_finds_its_run_again(qtbot, burnish_home, tiny, tmp_path):
@@ -310,6 +322,7 @@ def test_a_window_opened_anew_shows_the_run_it_left(studio, tiny):
     studio.wait_for_step(page, 20)
     studio.press(page._buttons["pause"])
     studio.wait(lambda: page.figures.headline.text() == "Paused")
+    studio.wait(lambda: page.events.saved_step == page.events.step)
     studio.press(page._buttons["stop"])
     studio.wait(lambda: page.figures.headline.text() == "Stopped")
     assert page.primary.text() == "Resume"

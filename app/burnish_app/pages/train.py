@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QTimer, QUrl
+from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton, QSizePolicy, QWidget
 
@@ -112,7 +112,7 @@ class TrainPage(Page):
         self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
         self._beginning_line.setContentsMargins(0, 0, 0, 0)
         self._beginning_line.setSpacing(GAP_PX)
-        self._beginning_line.addWidget(self.stages, 2)
+        self._beginning_line.addWidget(self.stages, 2, Qt.AlignmentFlag.AlignTop)
         self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
         self.hardware = RunHardware()

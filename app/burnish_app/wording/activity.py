@@ -28,6 +28,7 @@ class Activity:
         name: name of the run, or of the duel's sides.
         what: what is being done, in a word.
         share: how far it is, 0 to 1.
+        moves: whether it goes on now; else it is paused, or waits.
     """
 
     page: str
@@ -35,11 +36,13 @@ class Activity:
     name: str
     what: str
     share: float
+    moves: bool = True
 
     @property
     def title(self) -> str:
-        """Progress and name, for the window's title."""
-        return f"{percent(self.share)} - {self.name}"
+        """Progress and name, for the window's title; where it does not move, why."""
+        parts = [percent(self.share), self.name] if self.moves or self.share else [self.name]
+        return " - ".join(parts if self.moves else [self.what, *parts])
 
 
 def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -> list[Activity]:
@@ -49,7 +52,8 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
         name = run.state.name or Path(run.folder).name
         if run.standing in _ACTIVE:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
-            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0)))
+            moves = run.standing == "running"
+            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0), moves))
         if run.export is not None and run.export.status == "running":
             found.append(Activity("export", run.folder, name, tr("Exporting"), min(max(run.export.share, 0.0), 1.0)))
     for duel in duels:

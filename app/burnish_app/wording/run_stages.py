@@ -27,7 +27,6 @@ _COUNTS: dict[ProgressUnit, str] = {
     "rows": tr("{done:,} of {total:,} rows"),
     "pairs": tr("{done:,} of {total:,} pairs"),
     "layers": tr("{done:,} of {total:,} layers"),
-    "prompts": tr("{done:,} of {total:,} prompts"),
 }
 _NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "sampling")
 

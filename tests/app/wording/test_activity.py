@@ -18,13 +18,19 @@ def a_run(step):
 def test_a_run_that_goes_on_or_waits_is_listed_with_its_share(status):
     (one,) = activities_of([summary(status, 150)])
     assert (one.page, one.share) == ("train", 0.25)
-    assert one.title.startswith("25 %")
-    assert "support-desk" in one.title
+    assert "25 % - support-desk" in one.title
+    assert one.title.startswith("25 %") == (status == "running"), "what does not move says why"
 
 
 def test_a_run_before_its_first_step_has_no_share_yet():
     (one,) = activities_of([summary("running", 0, total_steps=0)])
     assert one.title.startswith("0 %")
+
+
+def test_a_run_that_waits_says_so_in_the_title():
+    (one,) = activities_of([summary("queued", 0)])
+    assert one.title.endswith("support-desk")
+    assert "%" not in one.title
 
 
 def test_runs_that_rest_are_not_listed():

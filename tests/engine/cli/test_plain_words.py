@@ -8,14 +8,23 @@ import sys
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.cli.progress import RunProgress
+from burnish_engine.cli.progress import RunProgress, progress_text
 from burnish_engine.cli.terminal import typed, typed_run
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, runs_dir
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.run.events import PhaseChanged, PlanMade, RunEnded, RunMeasurement, StepDone
+from burnish_engine.contract.run.events import (
+    PhaseChanged,
+    PhaseProgress,
+    PlanMade,
+    RunEnded,
+    RunMeasurement,
+    RunStarted,
+    StepDone,
+)
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
+from burnish_engine.train.guard.findings import CHECKS
 
 from support.runs import tiny_recipe
 
@@ -69,11 +78,35 @@ def test_a_log_gets_a_line_every_ten_seconds_and_the_last_step(monkeypatch, caps
     now = iter([0.0, 4.0, 9.9, 10.1, 15.0, 16.0])
     monkeypatch.setattr("burnish_engine.cli.progress.time.monotonic", lambda: next(now))
     with RunProgress() as progress:
-        for number in range(1, 6):
-            progress.show(step(number))
-        progress.show(step(6, eta_s=0.0))
+        started = RunStarted(
+            run="r", pid=1, process_created=1, device="CPU", precision="fp32", engine="fast", total_steps=6
+        )
+        for event in numbered(started, *(step(number) for number in range(1, 7))):
+            progress.show(event)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("step")] == ["1", "4", "6"]
+
+
+def test_stages_before_the_first_step_are_ticked_off_with_their_seconds(capsys):
+    phases = [PhaseChanged(phase=phase) for phase in ("loading", "weights", "checking", "training")]
+    steps = [step(1), PhaseChanged(phase="evaluating"), PhaseChanged(phase="training"), step(2)]
+    timed = [one.model_copy(update={"t": 100.0 + 7 * at}) for at, one in enumerate(numbered(*phases, *steps))]
+    with RunProgress() as progress:
+        for event in timed:
+            progress.show(event)
+    ticks = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": 7 s")]
+    assert len(ticks) == 4, "three stages and the first step; none after it"
+    assert "first step" in ticks[-1]
+
+
+def test_the_check_that_is_made_is_named_and_counted():
+    text = progress_text(PhaseProgress(done=8, total=14, unit="checks", what="leak"))
+    assert "9 of 14" in text
+    assert CHECKS["leak"] in text
+    assert "of a newer version" in progress_text(
+        PhaseProgress(done=0, total=1, unit="checks", what="of a newer version")
+    )
+    assert progress_text(PhaseProgress(done=3, total=28, unit="layers")) == "3 of 28 layers"
 
 
 @pytest.mark.parametrize(

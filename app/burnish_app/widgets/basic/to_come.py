@@ -52,9 +52,11 @@ class CardsToCome(QWidget):
                 self._draw_card(painter, place.adjusted(0.5, 0.5, -0.5, -0.5), QColor(colors.line), row + column)
         painter.setOpacity(1.0)
         painter.setFont(font(medium=True))
-        painter.setPen(QColor(colors.muted))
         words = painter.boundingRect(self.rect(), int(Qt.AlignmentFlag.AlignCenter), self._text)
-        painter.fillRect(words.adjusted(-2 * UNIT, -UNIT, 2 * UNIT, UNIT), QColor(colors.window))
+        painter.setPen(QPen(QColor(colors.line), 1))
+        painter.setBrush(QColor(colors.surface))
+        painter.drawRoundedRect(words.adjusted(-2 * UNIT, -UNIT, 2 * UNIT, UNIT), RADIUS_PX, RADIUS_PX)
+        painter.setPen(QColor(colors.muted))
         painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
 
     @staticmethod

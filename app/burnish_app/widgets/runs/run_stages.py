@@ -37,7 +37,6 @@ class RunStages(Card):
         self.body.addLayout(self._grid)
         self.body.addWidget(self._rule)
         self.body.addLayout(self._facts)
-        self.body.addStretch(1)
 
     def show_stages(self, stages: list[RunStage]) -> None:
         """Show the stages; cheap if only a time changed."""

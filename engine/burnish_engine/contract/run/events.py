@@ -49,7 +49,7 @@ Phase = Literal[
 """loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model is loaded. checking:
 the guard looks at the run before its first step. sampling: the model answers the fixed prompts."""
 
-ProgressUnit = Literal["rows", "pairs", "layers", "checks", "prompts"]
+ProgressUnit = Literal["rows", "pairs", "layers", "checks"]
 
 
 class _Event(BaseModel):

@@ -123,5 +123,7 @@ def _lines(ranked: RankedModel) -> list[Text]:
     praised = ranked.verdict == "good" and model.exports
     remark = model.good_for if praised else ranked.reason
     title = styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks)
-    unchecked = [styled("  [yellow]not confirmed:[/] {}", model.unchecked)] if model.unchecked and not ranked.here else []
+    unchecked = (
+        [styled("  [yellow]not confirmed:[/] {}", model.unchecked)] if model.unchecked and not ranked.here else []
+    )
     return [title, Text(f"  {trains} · {runs}"), styled("  [dim]{}[/]", remark), *unchecked]

@@ -120,7 +120,13 @@ MASKED = {"masking": {"kind": "magma"}}
 
 
 DORA = {"adapter": {"method": "dora", "dropout": 0.0}}
-SAVED = [{}, MASKED, {"masking": {"kind": "skip_update", "share": "pair"}}, DORA, {**DORA, "model": {"quantize": "nf4"}}]
+SAVED = [
+    {},
+    MASKED,
+    {"masking": {"kind": "skip_update", "share": "pair"}},
+    DORA,
+    {**DORA, "model": {"quantize": "nf4"}},
+]
 
 
 @pytest.mark.parametrize("sections", SAVED)

@@ -46,7 +46,8 @@ def whole_way(entry, folder, capsys, quantize="none"):
     data = write_jsonl(folder / "data.jsonl", conversations(30))
     recipe, run = folder / "recipe.toml", folder / "run"
     recipe.write_text(
-        f"[model]\npath = '{model}'\nquantize = '{quantize}'\n[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
+        f"[model]\npath = '{model}'\nquantize = '{quantize}'\n"
+        f"[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
         "[devices]\nkind = 'cpu'\nthreads = 1\n"
         "[train]\nmax_steps = 2\nmicro_batch_tokens = 400\nprecision = 'fp32'\n",
         encoding="utf-8",

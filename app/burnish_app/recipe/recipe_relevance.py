@@ -77,6 +77,9 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
     match section:
         case "train":
             relevant = _is_train_field_relevant(name, values)
+        case "memory":  # the plain engine keeps to no memory plan
+            plain = values["train"]["engine"] == "plain" or values["adapter"]["method"] == "full"
+            relevant = not plain and (name != "weights" or values["devices"]["kind"] != "cpu")
         case "masking" if name != "kind":
             kind = values["masking"]["kind"]
             relevant = kind == "magma" or (kind == "skip_update" and name not in _MAGMA_FIELDS)

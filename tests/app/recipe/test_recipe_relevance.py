@@ -28,6 +28,9 @@ def test_an_optimizer_shows_only_what_it_has_a_use_for(optimizer):
         ("train.decay_share", {}, {"train": {"schedule": "wsd"}}),
         ("train.final_share", {"train": {"schedule": "constant"}}, {}),
         ("train.lora_plus_ratio", {"adapter": {"method": "full"}}, {}),
+        ("memory.layers", {"train": {"engine": "plain"}}, {"train": {"engine": "fast"}}),
+        ("memory.weights", {"adapter": {"method": "full"}}, {"model": {"quantize": "nf4"}}),
+        ("memory.weights", {"devices": {"kind": "cpu"}}, {}),
         ("masking.probability", {}, {"masking": {"kind": "skip_update"}}),
         ("masking.temperature", {"masking": {"kind": "skip_update"}}, {"masking": {"kind": "magma"}}),
         ("evaluation.min_improvement", {}, {"evaluation": {"every": 5, "patience": 2}}),
@@ -44,6 +47,7 @@ def test_fields_come_and_go_with_others(key, idle, used):
 def test_what_was_changed_stays_in_sight():
     assert is_relevant("train.beta1", values(train={"optimizer": "adafactor", "beta1": 0.8}))
     assert is_relevant("masking.rate", values(masking={"rate": 2.0}))
+    assert is_relevant("memory.weights", values(memory={"weights": "host"}, train={"engine": "plain"}))
 
 
 def test_notes_come_with_the_choice():

@@ -9,6 +9,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.checkpoint.wrapper import WRAPPERS
+from burnish_engine.models.families import family
 from burnish_engine.runs.card import read_card
 
 from support.catalog_models import small_checkpoint
@@ -39,13 +40,14 @@ def test_a_small_model_is_read_as_its_catalog_entry(entry, tmp_path):
     assert max(load_tokenizer(source).get_vocab().values()) < source.rows
 
 
-def whole_way(entry, folder, capsys):
+def whole_way(entry, folder, capsys, quantize="none"):
     """Plan, train two steps, chat, export, verify and chat; returns the exit code of each, and what was promised."""
     model = small_checkpoint(entry, folder / "model")
     data = write_jsonl(folder / "data.jsonl", conversations(30))
     recipe, run = folder / "recipe.toml", folder / "run"
     recipe.write_text(
-        f"[model]\npath = '{model}'\n[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
+        f"[model]\npath = '{model}'\nquantize = '{quantize}'\n"
+        f"[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
         "[devices]\nkind = 'cpu'\nthreads = 1\n"
         "[train]\nmax_steps = 2\nmicro_batch_tokens = 400\nprecision = 'fp32'\n",
         encoding="utf-8",
@@ -87,4 +89,18 @@ def test_every_model_goes_the_whole_way_or_the_catalog_says_what_does_not(entry,
         "exit_codes", {name: int(code) for name, code in codes.items()}
     )  # shown by --junit-xml with -o junit_family=xunit1
     assert codes.pop("export") == (0 if entry.exports else 2)
+    assert set(codes.values()) == {0}
+
+
+IN_4_BITS = [
+    pytest.param(entry, id=entry.name, marks=() if entry.spec.family in {"lfm2", "ministral3"} else pytest.mark.long)
+    for entry in FAMILIES.values()
+    if family(entry.spec.family)
+]
+
+
+@pytest.mark.parametrize("entry", IN_4_BITS)
+def test_every_family_that_is_suggested_in_4_bits_goes_the_whole_way_in_them(entry, tmp_path, capsys):
+    codes = whole_way(entry, tmp_path, capsys, "nf4")
+    assert codes.keys() >= {"verify", "exported"}
     assert set(codes.values()) == {0}

@@ -13,7 +13,7 @@ from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_p
 from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.exports import planned_exports
-from burnish_engine.advise.plan.plan_text import notes_on, problems_of
+from burnish_engine.advise.plan.plan_text import notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
 from burnish_engine.advise.predict.fast_parts import memory_parts
@@ -137,7 +137,12 @@ def plan_run(
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
-        notes=[*notes_on(run), *target_notes, *filter(None, [export_text(exports)]), *found.notes],
+        notes=[
+            *notes_on(run),
+            *target_notes,
+            *filter(None, [streaming_note(choice.plan if choice else None), export_text(exports)]),
+            *found.notes,
+        ],
         trainable_parameters=trained,
         coverage=planned_coverage(spec, recipe.adapter) if known else None,
         exports=exports,

@@ -96,6 +96,18 @@ def notes_on(run: PlannedRun) -> list[str]:
     return notes
 
 
+def streaming_note(plan: MemoryPlan | None) -> str:
+    """Tell a person that layers' weights come from system memory in every pass; empty where they do not."""
+    away = len(plan.layers_on_host) if plan else 0
+    if not plan or not away:
+        return ""
+    whose = "all layers" if away == len(plan.layers) else f"{away} of {len(plan.layers)} layers"
+    return (
+        f"The weights of {whose} stay in system memory and are copied to the GPU in every pass. The more tokens a pass "
+        "has (train.micro_batch_tokens), the less that slows it down."
+    )
+
+
 def _one_of(remedies: Sequence[str]) -> str:
     """Join remedies to one sentence; empty ones are left out."""
     found = [remedy for remedy in remedies if remedy]

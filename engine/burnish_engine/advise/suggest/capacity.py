@@ -12,6 +12,7 @@ from burnish_engine.advise.facts.past_runs import past_runs
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.plan.recipe_fit import best_gpu, best_precision
+from burnish_engine.advise.predict.level_mixes import MOVING
 from burnish_engine.advise.suggest.largest_pass import RANK, PassSearch, card_memory
 from burnish_engine.advise.suggest.suggest import ChosenModel
 from burnish_engine.contract.errors import UsageError
@@ -208,8 +209,13 @@ def _notes(machine: MachineFacts, gpu: GpuFacts | None, gpu_gib: float, short_of
 
 def _notes_on(plans: Sequence[RunPlan]) -> list[str]:
     """List the notes that all plans share, and the error of plans for this device where runs on it are known."""
-    notes = []
-    if any(plan.locked_bytes for plan in plans):
+    notes, chosen = [], [plan.memory_plan for plan in plans if plan.memory_plan]
+    if any(plan.layers_on_host for plan in chosen):
+        notes.append(
+            "Where the weights of a model do not fit beside its rows, those of some layers stay in system memory and "
+            "every pass copies them: passes of few tokens are slow."
+        )
+    if any(set(plan.layers) & set(MOVING) for plan in chosen):
         notes.append(
             "Long rows and big passes keep a part of what they need in system memory, which takes time: smaller passes "
             "may be faster."

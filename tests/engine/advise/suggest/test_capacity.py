@@ -264,6 +264,15 @@ def test_system_memory_is_a_limit_of_its_own():
     assert any("system memory, which takes time" in note for note in moved.notes)
 
 
+def test_weights_in_system_memory_are_told_where_there_are_some():
+    def told(gib, name):
+        answer = find_capacity(H100, catalog(), only=one(name), gpu_gib=gib)
+        return any("every pass copies" in note for note in answer.notes)
+
+    assert told(8, "Qwen/Qwen3-14B")
+    assert not told(80, "Qwen/Qwen3-0.6B")
+
+
 def test_without_system_memory_to_load_into_nothing_fits():
     on = H100.model_copy(update={"ram_free_bytes": GIB})
     (reached, _) = find_capacity(on, catalog(), only=one("Qwen/Qwen3-0.6B")).models

@@ -4,10 +4,11 @@ import pytest
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.plan.plan import plan_run
-from burnish_engine.advise.suggest.settings import learning_rate
+from burnish_engine.advise.suggest.settings import learning_rate, quick_fit
 from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model, suggest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
+from burnish_engine.models.families import family
 
 from support.advice import (
     CHATS,
@@ -175,6 +176,23 @@ def test_4_bits_are_suggested_for_a_chosen_model_that_fits_only_so():
     suggestion = ask(MACHINES["pair_4090"], DESKTOP, model="Qwen/Qwen3-14B")
     assert suggestion.plan.fits
     assert recipe_of(suggestion).model.quantize == "nf4"
+
+
+def test_4_bits_are_suggested_only_where_the_fast_engine_trains():
+    """The plain engine trains in 4 bits too, but no test takes a mixture of experts so from plan to export."""
+    for entry in catalog():
+        if family(entry.spec.family) is None:
+            assert quick_fit(entry.name, entry.spec, H100, LAPTOP, None).recipe.model.quantize == "none", entry.name
+    entry = find_model("mistralai/Ministral-3-8B-Instruct-2512-BF16")
+    assert quick_fit(entry.name, entry.spec, DESKTOP_4060, LAPTOP, None).recipe.model.quantize == "nf4"
+
+
+def test_weights_in_system_memory_are_told():
+    streamed = ask(DESKTOP_4060, model="Qwen/Qwen3-32B")
+    assert streamed.plan.memory_plan.layers_on_host
+    assert any("are copied to the GPU in every pass" in note for note in streamed.plan.notes)
+    whole = ask(H100, model="Qwen/Qwen3-0.6B")
+    assert not any("are copied to the GPU" in note for note in whole.plan.notes)
 
 
 def test_projections_under_other_names_get_their_adapters():

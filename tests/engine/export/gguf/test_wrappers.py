@@ -15,7 +15,6 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.weights.folders import export_adapter, export_safetensors
 from burnish_engine.models.checkpoint.source import open_model
-from burnish_engine.models.checkpoint.wrapper import WRAPPERS
 from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 from burnish_engine.train.plain.whole_model import WholeModel
 
@@ -31,12 +30,15 @@ MISTRAL = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["gemma3", "mistral3"])
+LISTED = {"gemma3": "google/gemma-3-4b-it", "ministral3": "mistralai/Ministral-3-3B-Instruct-2512-BF16"}
+
+
+@pytest.fixture(scope="module", params=[*LISTED, "mistral3"])
 def base(request, tmp_path_factory):
-    """A small Gemma 3 4B, and a small Mistral 3, each with its part for images."""
+    """A small Gemma 3 4B, a small Ministral 3 3B and a small Mistral 3, each with its part for images."""
     folder = tmp_path_factory.mktemp("whole") / request.param
-    if request.param == "gemma3":
-        return open_model(str(small_checkpoint(find_model("google/gemma-3-4b-it"), folder)))
+    if request.param in LISTED:
+        return open_model(str(small_checkpoint(find_model(LISTED[request.param]), folder)))
     save_sentencepiece(folder, "first")
     return open_model(str(save_wrapped(folder, "mistral3", MISTRAL)))
 
@@ -104,7 +106,7 @@ def test_a_merged_folder_stays_the_whole_model(base, adapter, tmp_path):
     before = load_file(fine / "model.safetensors")
     index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
     assert index.keys() == before.keys()
-    others = [name for name in before if WRAPPERS[base.folder.name].text_name(name) is None]
+    others = [name for name in before if base.wrapper.text_name(name) is None]
     assert others
     for name in others:
         with safe_open(out / index[name], framework="pt") as file:

@@ -249,6 +249,8 @@ class Session:
         step = self.tally.step
         self.recorder.phase("evaluating")
         loss = self.validator.held_out_loss(self.engine, step)
+        if self.setup.recipe.preference.is_active and self.validator.newest and loss is not None:
+            self.guard.evaluated_preferences(self.validator.newest)
         if step and loss is not None:
             self.guard.evaluated(step, loss)
             if self.early.is_on:

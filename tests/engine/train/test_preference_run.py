@@ -76,6 +76,10 @@ def test_both_engines_learn_the_preference_with_the_same_figures(made, objective
             assert [name for name in FIGURES if figures[0][name] is None] == MISSING[objective]
             first, second = ({name: one for name, one in known.items() if one is not None} for known in figures)
             assert first == pytest.approx(second, rel=1e-3, abs=1e-4)
+    apart = [[event.kl_to_base for event in of_kind(paths, EvaluationDone)] for paths in (fast, plain)]
+    assert apart[0] == pytest.approx(apart[1], rel=1e-2, abs=1e-6)
+    assert apart[0][0] == pytest.approx(0.0, abs=1e-6)  # the adapter is new
+    assert apart[0][-1] > 1e-4
     steps, held_out = of_kind(fast, StepDone), of_kind(fast, EvaluationDone)
     assert steps[-1].loss < steps[0].loss
     assert held_out[-1].margin > held_out[0].margin

@@ -77,9 +77,10 @@ def theirs(objective, base, adapter, rows, folder, beta):
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
 def test_every_step_has_the_figures_of_trl(tmp_path, objective, engine):
     rows, beta = rows_of(objective), 0.4
+    preference = f'[preference]\nobjective = "{objective}"\nbeta = {beta}\n'
     recipe = tiny_recipe(
         tmp_path, max_steps=STEPS, epochs=9.0, learning_rate=RATE, schedule='"constant"', warmup_share=0.0,
-        micro_batch_tokens=1024, engine=f'"{engine}"', extra=f'[preference]\nobjective = "{objective}"\nbeta = {beta}\n',
+        micro_batch_tokens=1024, engine=f'"{engine}"', extra=preference,
     )  # fmt: skip
     adapter = tiny_models.lora(recipe.model.path, tmp_path / "adapter", rank=4)
     template = tmp_path / "chat.jinja"

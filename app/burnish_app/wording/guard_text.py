@@ -31,6 +31,10 @@ CHECKS = {
     "constant_loss": tr("The loss moves"),
     "same_output": tr("The trained model says something else than its base"),
     "end_token": tr("The end of a reply is learned"),
+    "swapped_labels": tr("Chosen replies have the higher reward more often than not"),
+    "flat_margin": tr("The margin between chosen and rejected replies grows"),
+    "kl_explodes": tr("The model stays within reach of its reference"),
+    "chosen_falls": tr("Chosen replies stay about as likely as they were"),
     "overfitting": tr("The held-out loss does not rise while the training loss falls"),
 }
 """Statement that holds when a check of the guard passes, keyed by the check's name."""

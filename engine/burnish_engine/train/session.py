@@ -257,6 +257,8 @@ class Session:
         loss = self.validator.held_out_loss(self.engine, step)
         self.forgetting.measure(self.engine, step)
         measure_pairs(self.setup, self.engine, self.recorder, step)
+        if self.setup.recipe.preference.is_active and self.validator.newest and loss is not None:
+            self.guard.evaluated_preferences(self.validator.newest)
         if step and loss is not None:
             self.guard.evaluated(step, loss)
             if self.early.is_on:

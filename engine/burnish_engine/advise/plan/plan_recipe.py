@@ -28,8 +28,8 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     Raises:
         UsageError: The model is neither a folder nor in the catalog, the recipe names a GPU that is not there, or its
             `adapter.start` holds no adapter.
-        SetupError: The adapter to go on from is damaged or of another model. The model folder is unusable, its tokenizer is another model's, or its config does not say the
-            model's shape.
+        SetupError: The model folder is unusable, its tokenizer is another model's, or its config does not say the
+            model's shape; or the adapter to go on from is damaged or of another model.
     """
     machine = machine or probe()
     start = open_start(recipe.adapter)

@@ -42,9 +42,9 @@ class AdapterSection(Section):
     )
     start: str = setting(
         "",
-        "Go on from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative paths "
-        "are taken from the recipe's folder. Method, rank, alpha, dropout and targets come from it. With a preference "
-        "objective, it is the reference. Empty: a new adapter.",
+        "Go on from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative "
+        "paths are taken from the recipe's folder. Method, rank, alpha, dropout and targets come from it. With a "
+        "preference objective, it is the reference. Empty: a new adapter.",
     )
 
 

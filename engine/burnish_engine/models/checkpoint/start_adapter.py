@@ -145,7 +145,8 @@ def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> Ada
         )
     except ValidationError as error:
         problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
         raise SetupError(
-            f"The adapter in {folder} has {'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}.",
+            f"The adapter in {folder} has {key} = {problem['input']!r}: {problem['msg']}.",
             "Correct its adapter_config.json.",
         ) from error

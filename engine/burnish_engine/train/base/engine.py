@@ -233,6 +233,20 @@ class Engine(Protocol):
         """
         ...
 
+    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+        """Compute the mean divergence (nats a token) of the model from the one without its adapter.
+
+        It is that of the distribution of the next token, over the whole vocabulary, at the supervised tokens.
+
+        Args:
+            documents: documents of one sequence each.
+            budget: tokens per forward pass.
+
+        Returns:
+            The mean; None where there is no adapter, or no supervised token.
+        """
+        ...
+
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         """Generate greedy replies to prompts of token ids; the state of training stays as it was."""
         ...

@@ -37,7 +37,7 @@ from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.fast.fast_evaluate import held_out_loss, sequence_log_probs
+from burnish_engine.train.fast.fast_evaluate import held_out_loss, mean_divergence, sequence_log_probs
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import (
@@ -310,6 +310,12 @@ class FastEngine(Engine):
             self._trainer.idle_memory(),
         ):
             return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout, progress)
+
+    @override
+    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
+            return mean_divergence(decoder, documents, min(budget, layout.capacity), layout, self.without_adapter)
 
     @contextmanager
     def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.fast.packed_batch import BatchCounts, BatchFields, BucketLayout, fill_buffer
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
+
+_DIVERGENCE_ROWS = 256  # tokens whose logits exist at once in fp32, of both models
 
 
 @torch.no_grad()
@@ -88,6 +90,39 @@ def sequence_log_probs(
     return found_NS
 
 
+@torch.no_grad()
+def mean_divergence(
+    decoder: Decoder,
+    documents: Sequence[Document],
+    budget: int,
+    layout: BucketLayout,
+    without_adapter: Callable[[], AbstractContextManager[None]],
+) -> float | None:
+    """Compute the mean divergence (nats a token) from the decoder without its adapter; see `Engine.kl_to_base`.
+
+    Args:
+        decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
+        documents: documents of one sequence each.
+        budget: tokens per forward pass, at most the layout's capacity.
+        layout: bucket layout of the passes.
+        without_adapter: function that switches the adapter off inside a context.
+    """
+    total, count = torch.zeros((), dtype=torch.float64, device=decoder.device), 0
+    with without_dropout(decoder):
+        for batch in held_out_batches(documents, budget):
+            fields, counts = _upload(decoder, layout, batch)
+            sequences = SequenceMetadata(fields.rope_row_T, _documents(layout, fields))
+            rows = fields.head_position_R[: counts.supervised]
+            tuned_RH = decoder.forward(fields.ids_T, sequences).hidden_TH.index_select(0, rows)
+            with without_adapter():
+                base_RH = decoder.forward(fields.ids_T, sequences).hidden_TH.index_select(0, rows)
+            for tuned, base in zip(tuned_RH.split(_DIVERGENCE_ROWS), base_RH.split(_DIVERGENCE_ROWS), strict=True):
+                ours, theirs = (decoder.logits(hidden).log_softmax(dim=1) for hidden in (tuned, base))
+                total += (ours.exp() * (ours - theirs)).sum(dtype=torch.float64)
+            count += counts.supervised
+    return float(total) / count if count else None
+
+
 @contextmanager
 def without_dropout(decoder: Decoder) -> Iterator[None]:
     """Switch dropout off inside."""
@@ -107,12 +142,15 @@ def _upload(decoder: Decoder, layout: BucketLayout, batch: MicroBatch) -> tuple[
     return layout.views(buffer.to(decoder.device)), counts
 
 
+def _documents(layout: BucketLayout, fields: BatchFields) -> Documents:
+    return Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
+
+
 def _losses(decoder: Decoder, layout: BucketLayout, fields: BatchFields, chunks: int) -> Iterator[torch.Tensor]:
     """Yield the cross entropy of each supervised token, a chunk of the head at a time."""
     if not chunks:
         return
-    documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
-    done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, documents))
+    done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, _documents(layout, fields)))
     rows = fields.head_position_R.view(-1, layout.head_chunk_tokens)[:chunks]
     targets = fields.head_target_R.view(-1, layout.head_chunk_tokens)[:chunks]
     for row_C, target_C in zip(rows, targets, strict=True):

@@ -22,6 +22,10 @@ Check = Literal[
     "constant_loss",
     "same_output",
     "end_token",
+    "swapped_labels",
+    "flat_margin",
+    "kl_explodes",
+    "chosen_falls",
     "overfitting",
 ]
 
@@ -41,6 +45,10 @@ CHECKS: dict[Check, str] = {
     "constant_loss": "the loss moves",
     "same_output": "the trained model says something else than its base",
     "end_token": "the end of a reply is learned",
+    "swapped_labels": "chosen replies have the higher reward more often than not",
+    "flat_margin": "the margin between chosen and rejected replies grows",
+    "kl_explodes": "the model stays within reach of its reference",
+    "chosen_falls": "chosen replies stay about as likely as they were",
     "overfitting": "the held-out loss does not rise while the training loss falls",
 }
 """Each check with the statement that holds where it finds nothing. Of two failed checks, the earlier is the cause."""
@@ -283,5 +291,56 @@ def overfitting(before: float, now: float, training: tuple[float, float]) -> Gua
         f"{training[1]:.3f}).",
         "The model learns the training rows by heart.",
         "Train fewer epochs, or set evaluation.patience to keep the best adapter.",
+        stops=False,
+    )
+
+
+def swapped_labels(accuracy: float, steps: int) -> GuardFinding:
+    """Report that rewards disagree with the labels more often than not."""
+    return GuardFinding(
+        "swapped_labels",
+        f"The chosen reply has the higher reward in {accuracy:.0%} of the pairs of the last {steps} steps, fewer than "
+        "half.",
+        "What is learned from some pairs is wrong for others: chosen and rejected may be swapped in a part of them.",
+        "Look at the rows (`burnish inspect`) and at data.columns: which column holds the chosen reply? Where some "
+        'labels are known to be wrong, preference.loss_type = "robust" with label_smoothing expects it.',
+        stops=False,
+    )
+
+
+def flat_margin(before: float, now: float) -> GuardFinding:
+    """Report that the margin between chosen and rejected replies does not grow."""
+    return GuardFinding(
+        "flat_margin",
+        f"The margin does not grow: {before:.4g} in the first steps after the warm-up, {now:.4g} in the last ones.",
+        "The steps are too small for the preference to be learned, or chosen and rejected replies differ in nothing "
+        "that can be learned.",
+        "Raise train.learning_rate (for adapters 5e-6 to 5e-5 is usual), or train more steps; then look at the rows.",
+        stops=False,
+    )
+
+
+def chosen_falls(before: float, now: float, *, good: bool) -> GuardFinding:
+    """Report that chosen replies become less likely on held-out rows."""
+    return GuardFinding(
+        "chosen_falls",
+        f"{'Good' if good else 'Chosen'} replies become less likely on held-out rows: {before:.4g} to {now:.4g} nats.",
+        "A preference can be learned by making both replies unlikely, the rejected one more; what the model says "
+        "instead is in neither (likelihood displacement).",
+        "Raise preference.desirable_weight or preference.beta, or lower train.learning_rate."
+        if good
+        else "Set preference.rpo_alpha (0.1 to 1 is usual), raise preference.beta, or lower train.learning_rate.",
+        stops=False,
+    )
+
+
+def kl_explodes(evidence: str) -> GuardFinding:
+    """Report that the model is far from what it began with."""
+    return GuardFinding(
+        "kl_explodes",
+        f"The model has gone far from where it began: {evidence}.",
+        "Steps this far unlearn more than they teach, and losses that compare with a reference are flat there.",
+        "Raise preference.beta, or lower train.learning_rate and train.epochs; look at the replies to fixed prompts "
+        "(evaluation.prompts).",
         stops=False,
     )

@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import DivergedError
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard
-from burnish_engine.contract.run.events import GuardReported, Verdict
+from burnish_engine.contract.run.events import EvaluationDone, GuardReported, Verdict
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.engine import Engine, StepResult
@@ -24,6 +24,7 @@ from burnish_engine.train.guard.checksums import changed, checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
 from burnish_engine.train.guard.findings import CHECKS, Check, GuardFinding, foremost
+from burnish_engine.train.guard.preference_watch import PreferenceWatch
 from burnish_engine.train.guard.record import GuardRecord, KeptFinding
 from burnish_engine.train.guard.watch import Trouble, Watch
 
@@ -72,12 +73,15 @@ class Guard:
 
     Attributes:
         watch: checks on the numbers of every step.
+        preference: checks on the figures of preferences.
     """
 
     def __init__(self, facts: GuardInputs, report: Report, progress: Progress = lambda *_: None) -> None:
         self._facts, self._report, self._progress = facts, report, progress
         section = facts.recipe.guard
         self.watch = Watch(section, facts.precision)
+        warmup = warmup_steps(facts.recipe.train, facts.total_steps)
+        self.preference = PreferenceWatch(facts.recipe.preference, warmup)
         self._action, self._probes = section.action, section.probes and section.action != "off"
         self._rows: Sequence[Document] = probe_checks.choose_rows(facts.data.train) if self._probes else []
         self._passed: list[Check] = []
@@ -149,7 +153,8 @@ class Guard:
             stream = self._facts.stream
             places = range(first, first + result.micro_batches)
             tokens, supervised = (sum(count(place) for place in places) for count in (stream.tokens, stream.supervised))
-            self._conclude("training", result.step, self.watch.check(result, tokens, supervised))
+            found = [*self.watch.check(result, tokens, supervised), *self.preference.step(result)]
+            self._conclude("training", result.step, found)
         return trouble
 
     def evaluated(self, step: int, loss: float) -> None:
@@ -157,6 +162,12 @@ class Guard:
         finding = self.watch.evaluated(loss)
         if finding and self._action != "off":
             self._conclude("training", step, [finding])
+
+    def evaluated_preferences(self, event: EvaluationDone) -> None:
+        """Check the figures of preferences on held-out rows against the earlier ones."""
+        found = self.preference.evaluated(event)
+        if self._action != "off":
+            self._conclude("training", event.step, found)
 
     def end(self, run: Run, step: int, *, whole: bool) -> None:
         """Check the trained model.
@@ -177,16 +188,24 @@ class Guard:
         self._measured = []
         if self._probes:
             found += run("the last look of the guard", lambda engine: self._check_end(engine, step, whole=whole))
-        self._conclude("end", step, found, [*self.watch.seen(), *self._measured], began)
+        self._conclude("end", step, found, [*self.watch.seen(), *self.preference.seen(), *self._measured], began)
 
     def record_state(self, record: GuardRecord) -> GuardRecord:
         """Return the record with the guard's state filled in."""
         told = KeptFinding(**asdict(self._reported)) if self._reported else None
-        return record.model_copy(update={"watch": self.watch.state, "told": told, "passed": list(self._passed)})
+        return record.model_copy(
+            update={
+                "watch": self.watch.state,
+                "preference": self.preference.state,
+                "told": told,
+                "passed": list(self._passed),
+            }
+        )
 
     def restore(self, record: GuardRecord) -> None:
         """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
+        self.preference.state = record.preference.model_copy(deep=True)
         self._reported = GuardFinding(**record.told.model_dump()) if record.told else None
         self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.run.card import CardRollback
 from burnish_engine.train.guard.findings import Check
+from burnish_engine.train.guard.preference_watch import PreferenceState
 from burnish_engine.train.guard.watch import WatchState
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.early_stopping import BestSoFar
@@ -29,6 +30,7 @@ class GuardRecord(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     watch: WatchState = WatchState()
+    preference: PreferenceState = PreferenceState()
     told: KeptFinding | None = None
     passed: list[Check] = []
     best: BestSoFar = BestSoFar()

@@ -18,6 +18,8 @@ from burnish_engine.train.base.engine import Engine, PreferenceFigures
 from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
+_KL_ROWS = 32  # held-out rows over which the divergence from the base is measured: each is read twice, head included
+
 
 class Validator:
     """Evaluates the model during training.
@@ -26,10 +28,14 @@ class Validator:
         recipe: recipe of the run.
         inputs: inputs of the run.
         recorder: recorder that receives losses and replies.
+
+    Attributes:
+        newest: newest evaluation; None before the first.
     """
 
     def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder) -> None:
         self._recipe, self._inputs, self._recorder = recipe, inputs, recorder
+        self.newest: EvaluationDone | None = None
 
     def is_due(self, step: int) -> bool:
         """Return whether the recipe asks for an evaluation after this step."""
@@ -46,10 +52,12 @@ class Validator:
         if self._recipe.preference.is_active:
             loss, found = self._preference_loss(engine)
             count, figures = sum(one.supervised_tokens for one in rows), asdict(found)
+            figures["kl_to_base"] = engine.kl_to_base([one.first_sequence() for one in rows[:_KL_ROWS]], budget)
         else:
             loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
         seconds = time.perf_counter() - began
-        self._recorder.emit(EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures))
+        self.newest = EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures)
+        self._recorder.emit(self.newest)
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
         return loss
 

@@ -54,7 +54,14 @@ from burnish_engine.train.plain.evaluate import held_out_loss
 from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.masked_step import MaskedStep
 from burnish_engine.train.plain.plain_step import documents_apart, passes_of, sequence_log_probs, summed_loss
-from burnish_engine.train.plain.preference_step import FIGURES, StepCounts, estimate_kl, log_probs, preference_loss
+from burnish_engine.train.plain.preference_step import (
+    FIGURES,
+    StepCounts,
+    estimate_kl,
+    log_probs,
+    mean_divergence,
+    preference_loss,
+)
 from burnish_engine.train.plain.whole_model import WholeModel
 
 _RECOMPUTE = "recompute"
@@ -268,6 +275,13 @@ class PlainEngine(Engine):
             return log_probs(
                 self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
             )
+
+    @override
+    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+        if self._whole:
+            return None
+        with self._averaged():
+            return mean_divergence(self.model, documents, budget=budget, device=self._device, layout=self._layout)
 
     @contextmanager
     def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:

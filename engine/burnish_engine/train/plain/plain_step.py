@@ -40,7 +40,7 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Pla
         device: device of the model.
         layout: one of the module's four layouts.
     """
-    logits, targets = _supervised_logits(model, batch, device, layout)
+    logits, targets = supervised_logits(model, batch, device, layout)
     return functional.cross_entropy(logits, targets, reduction="sum")
 
 
@@ -49,14 +49,14 @@ def sequence_log_probs(model: Any, batch: MicroBatch, device: torch.device, layo
 
     The arguments, and what the caller must do, are those of `summed_loss`.
     """
-    logits, targets = _supervised_logits(model, batch, device, layout)
+    logits, targets = supervised_logits(model, batch, device, layout)
     losses = functional.cross_entropy(logits, targets, reduction="none")
     counts = torch.from_numpy(batch.sequence_tokens).to(device)
     number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
     return -losses.new_zeros(len(counts)).index_add(0, number, losses)
 
 
-def _supervised_logits(
+def supervised_logits(
     model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the logits (fp32) of the supervised tokens, one sequence after another, and the targets."""

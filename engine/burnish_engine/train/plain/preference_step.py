@@ -17,7 +17,13 @@ from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.base.preference import PairLogProbs, label_losses, pair_losses
-from burnish_engine.train.plain.plain_step import PlainLayout, documents_apart, passes_of, sequence_log_probs
+from burnish_engine.train.plain.plain_step import (
+    PlainLayout,
+    documents_apart,
+    passes_of,
+    sequence_log_probs,
+    supervised_logits,
+)
 
 FIGURES = 7
 """Number of fields of `PreferenceFigures`."""
@@ -130,6 +136,26 @@ def log_probs(
             done += len(batch.rows)
             progress(done)
     return found_NS
+
+
+@torch.no_grad()
+def mean_divergence(
+    model: Any, documents: Sequence[Document], *, budget: int, device: torch.device, layout: PlainLayout
+) -> float | None:
+    """Compute the mean divergence (nats a token) from the model without its adapter; see `Engine.kl_to_base`."""
+    total, count = 0.0, 0
+    with _evaluating(model):
+        whole = held_out_batches(documents, budget)
+        for batch in (part for one in whole for part in passes_of(one, layout, budget)):
+            if not batch.supervised_tokens:
+                continue
+            with documents_apart(batch, layout):
+                ours = supervised_logits(model, batch, device, layout)[0].log_softmax(dim=1)
+                with model.disable_adapter():
+                    theirs = supervised_logits(model, batch, device, layout)[0].log_softmax(dim=1)
+            total += float((ours.exp() * (ours - theirs)).sum(dtype=torch.float64))
+            count += batch.supervised_tokens
+    return total / count if count else None
 
 
 @contextmanager

@@ -164,6 +164,10 @@ class RecoveringEngine(Engine):
         )
 
     @override
+    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+        return self._retry("the divergence from the base", lambda: self._engine.kl_to_base(documents, budget))
+
+    @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         return self._retry("the replies to the fixed prompts", lambda: self._engine.replies(prompts, max_new_tokens))
 

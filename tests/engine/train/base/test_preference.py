@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.train.base.preference import PairLogProbs, pair_losses
+from burnish_engine.train.base.preference import PairLogProbs, figures_of, label_losses, pair_losses
 
 SECTIONS = [
     PreferenceSection(objective="dpo"),
@@ -96,6 +96,46 @@ def test_a_certain_pair_is_left_alone_by_hinge_and_pushed_by_the_others() -> Non
 def test_smoothing_is_refused_where_it_would_do_nothing() -> None:
     with pytest.raises(ValueError, match="label_smoothing"):
         PreferenceSection(objective="dpo", loss_type="ipo", label_smoothing=0.1)
+
+
+KTO_SECTIONS = [
+    PreferenceSection(objective="kto"),
+    PreferenceSection(objective="kto", beta=0.3, loss_type="kto", desirable_weight=1.2, undesirable_weight=0.6),
+    PreferenceSection(objective="kto", beta=0.05, loss_type="apo_zero_unpaired", undesirable_weight=2.0),
+]
+GOOD = torch.tensor([True, False, True, True, False])
+
+
+def _ratios() -> torch.Tensor:
+    return 4 * torch.randn(len(GOOD), generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("section", KTO_SECTIONS, ids=str)
+def test_losses_and_slopes_of_labeled_replies_are_those_of_autograd(section: PreferenceSection) -> None:
+    log_prob, reference = (-30 + _ratios()).requires_grad_(), torch.full((len(GOOD),), -30.0, dtype=torch.float64)
+    kl = torch.tensor(0.8 if section.estimates_kl else 0.0, dtype=torch.float64)
+    ratio = log_prob - reference
+    signed = torch.where(GOOD, ratio - kl, kl - ratio)
+    weight = torch.where(GOOD, section.desirable_weight, section.undesirable_weight)
+    expected = weight * (1 - torch.sigmoid(section.beta * signed))
+    (slopes,) = torch.autograd.grad(expected.sum(), log_prob)
+    found = label_losses(section, log_prob.detach(), reference, GOOD.double(), kl)
+    torch.testing.assert_close(found.loss_S, expected.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.slope_S, slopes, rtol=1e-9, atol=1e-9)
+
+
+def test_a_step_without_replies_of_a_label_has_no_figures_of_it() -> None:
+    section, nan = KTO_SECTIONS[0], float("nan")
+    figures = figures_of(section, [nan, 1.0, -20.0, nan, 0.5, 0.0, 0.2])
+    assert (figures.margin, figures.chosen_log_prob, figures.rejected_log_prob) == (None, -20.0, None)
+    assert (figures.accuracy, figures.sft_loss, figures.kl) == (1.0, None, 0.2)
+
+
+def test_a_loss_type_of_another_objective_is_refused() -> None:
+    with pytest.raises(ValueError, match="loss_type"):
+        PreferenceSection(objective="kto", loss_type="hinge")
+    with pytest.raises(ValueError, match="loss_type"):
+        PreferenceSection(objective="dpo", loss_type="apo_zero_unpaired")
 
 
 # Against TRL
@@ -187,3 +227,56 @@ def test_losses_slopes_and_metrics_are_trls(section: PreferenceSection) -> None:
     )  # fmt: skip
     for name, value in expected.items():
         assert float(metrics[name].mean()) == pytest.approx(value, rel=1e-5, abs=1e-5), name
+
+
+def _trl_kto(
+    section: PreferenceSection, replies: torch.Tensor, others: torch.Tensor, references: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, _Logged]:
+    """Run TRL's own KTO loss on log-probabilities of tokens `[replies, longest]` instead of a model's."""
+    trl = pytest.importorskip("trl")
+
+    class Model:
+        training = True
+
+        def __call__(self, *, input_ids: torch.Tensor, **_inputs: Any) -> Any:
+            log_probs = others if input_ids.any() else replies
+            nothing = torch.zeros_like(log_probs.detach())
+            return SimpleNamespace(log_probs=log_probs, entropy=nothing, mean_logits=nothing)
+
+    logged = _Logged()
+    stub = SimpleNamespace(
+        accelerator=SimpleNamespace(device=torch.device("cpu"), gather_for_metrics=lambda value: value), model=Model(),
+        aux_loss_enabled=False, precompute_ref_logps=True, calculate_KL=section.estimates_kl, beta=section.beta,
+        loss_type="kto" if section.loss_type == "sigmoid" else section.loss_type, _total_train_tokens=0, _tp_size=1,
+        desirable_weight=section.desirable_weight, undesirable_weight=section.undesirable_weight,
+        _metrics={"train": logged}, args=SimpleNamespace(gradient_checkpointing_kwargs=None),
+    )  # fmt: skip
+    stub._compute_kl_logps = lambda model, batch: trl.KTOTrainer._compute_kl_logps(stub, model, batch)
+    inputs: dict[str, Any] = {"label": GOOD, "ref_logps": references[0], "ref_KL_logps": references[1]}
+    for prefix, rows, value in (("", replies, 0), ("KL_", others, 1)):
+        mask = functional.pad((rows != 0).long(), (1, 0))  # the first token is the prompt
+        inputs |= {f"{prefix}input_ids": torch.full_like(mask, value), f"{prefix}attention_mask": mask}
+        inputs[f"{prefix}completion_mask"] = mask
+    return trl.KTOTrainer._compute_loss(stub, stub.model, inputs, return_outputs=False), logged
+
+
+@pytest.mark.parametrize("section", KTO_SECTIONS, ids=str)
+@pytest.mark.parametrize("above", [2.0, -2.0])
+def test_losses_slopes_and_metrics_of_labeled_replies_are_trls(section: PreferenceSection, above: float) -> None:
+    pytest.importorskip("trl")
+    replies = _token_log_probs(LENGTHS_C, 0).requires_grad_()
+    others = _token_log_probs(LENGTHS_D, 1)
+    references = (replies.detach().sum(1) - _ratios().float(), others.sum(1) - above)
+    loss, logged = _trl_kto(section, replies, others, references)
+    (gradient,) = torch.autograd.grad(loss, replies)
+    kl = (others.sum(1) - references[1]).mean().clamp(min=0) if section.estimates_kl else torch.zeros(())
+    good, count = GOOD.float(), len(GOOD)
+    summed = replies.detach().sum(1)
+    found = label_losses(section, summed, references[0], good, kl)
+    assert float(found.loss_S.mean()) == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
+    torch.testing.assert_close(found.slope_S / count, gradient[:, 0], rtol=1e-5, atol=1e-6)
+    scaled = (good * count / good.sum(), (1 - good) * count / (1 - good).sum())
+    figures = found.figures_5S(summed, *scaled).mean(1)
+    for name, value in (("rewards/margins", figures[0]), ("logps/chosen", figures[2]), ("logps/rejected", figures[3])):
+        assert float(value) == pytest.approx(logged[name][0], rel=1e-5, abs=1e-5), name
+    assert float(kl) == pytest.approx(logged["kl"][0], rel=1e-5)

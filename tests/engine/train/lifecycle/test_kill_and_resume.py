@@ -18,6 +18,7 @@ from burnish_engine.runs.store import create_run, read_state, summarize
 
 from support.runs import EngineServer, evaluations, losses, tiny_recipe
 from support.shelf import OPTIMIZERS, rate_of
+from support.tiny import write_jsonl
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 
@@ -58,6 +59,24 @@ def recipe_of(folder, name, engine, masked):
 @pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_FEW)
 def test_a_kill_resumes_to_the_uninterrupted_run(tmp_path, server, name, engine, masked, kills):
     kill_and_resume(tmp_path, server, recipe_of(tmp_path, name, engine, masked), engine, kills)
+
+
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_path, server, objective):
+    recipe = recipe_of(tmp_path, "adamw", "fast", masked=False)
+    rows = [
+        {"prompt": f"Lamp {number}?", "chosen": "Gladly.", "rejected": "No."}
+        if objective == "dpo"
+        else {"prompt": f"Lamp {number}?", "completion": f"Gladly, {number}.", "label": number % 2 == 0}
+        for number in range(30)
+    ]
+    files = {"files": [str(write_jsonl(tmp_path / "rows.jsonl", rows))], "validation_files": []}
+    sections = {
+        "data": recipe.data.model_copy(update=files),
+        "preference": recipe.preference.model_copy(update={"objective": objective}),
+        "train": recipe.train.model_copy(update={"max_steps": 10, "epochs": 30.0}),
+    }
+    kill_and_resume(tmp_path, server, recipe.model_copy(update=sections), "fast", 2)
 
 
 @pytest.mark.long

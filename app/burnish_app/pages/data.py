@@ -182,7 +182,7 @@ class DataPage(Page):
             self._choose_objective(known_objective(str(value)))
             return
         self.clear_banner()
-        self.bench.change_preference(field, value)
+        self.bench.change_preference(field, float(str(value)))
         self._inspection.inspect_dataset()
         self._show()
 

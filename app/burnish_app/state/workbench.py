@@ -273,12 +273,12 @@ class Workbench(QObject):
         """
         self.set_recipe(with_objective(self._recipe, objective, shape))
 
-    def change_preference(self, field: str, value: object) -> None:
-        """Change a field of the recipe's preference section.
+    def change_preference(self, field: str, value: float) -> None:
+        """Change a number of the recipe's preference section.
 
         Args:
             field: name of the field.
-            value: new value, or its text.
+            value: new value.
 
         Raises:
             pydantic.ValidationError: The value is not allowed.

@@ -13,7 +13,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.recipe.objectives import is_open, known_objective, offered_objectives
+from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.buttons import quiet, row, secondary

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from burnish_app.recipe.objectives import with_objective
+from burnish_app.state.objectives import with_objective
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion

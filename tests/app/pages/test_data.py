@@ -417,7 +417,9 @@ def test_findings_about_pairs_change_the_objective_and_its_settings(qtbot, answe
     assert bench.recipe.preference.objective == "simpo"
 
 
-def test_other_data_has_no_objective_to_choose_and_forgets_the_former(qtbot, answers, window, page, bench, file, tmp_path):
+def test_other_data_has_no_objective_to_choose_and_forgets_the_former(
+    qtbot, answers, window, page, bench, file, tmp_path
+):
     answers.result("inspect", dataset=facts.pairs())
     window.take([file])
     qtbot.waitUntil(lambda: page.objective.isVisible() and page.status == "done")

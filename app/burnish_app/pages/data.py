@@ -13,7 +13,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
-from burnish_app.recipe.objectives import is_open, known_objective, offered_objectives
+from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
@@ -186,7 +186,7 @@ class DataPage(Page):
             self._choose_objective(known_objective(str(value)))
             return
         self.clear_banner()
-        self.bench.change_preference(field, value)
+        self.bench.change_preference(field, float(str(value)))
         self._inspection.inspect_dataset()
         self._show()
 

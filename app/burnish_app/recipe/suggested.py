@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from burnish_app.recipe.objectives import make_room_for_pairs
 from burnish_app.recipe.recipe_fields import ELSEWHERE, recipe_fields
+from burnish_app.state.objectives import make_room_for_pairs
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import Suggestion
 from burnish_engine.contract.recipe.recipe import Recipe

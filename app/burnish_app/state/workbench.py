@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from burnish_app.recipe.objectives import with_objective
+from burnish_app.state.objectives import with_objective
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion
@@ -273,12 +273,12 @@ class Workbench(QObject):
         """
         self.set_recipe(with_objective(self._recipe, objective, shape))
 
-    def change_preference(self, field: str, value: object) -> None:
-        """Change a field of the recipe's preference section.
+    def change_preference(self, field: str, value: float) -> None:
+        """Change a number of the recipe's preference section.
 
         Args:
             field: name of the field.
-            value: new value, or its text.
+            value: new value.
 
         Raises:
             pydantic.ValidationError: The value is not allowed.

@@ -58,6 +58,7 @@ _BY_LINE = {"jsonl", "csv", "txt", "markdown"}
 _MAX_ROWS_NAMED = 8
 
 ACTIONS = {
+    ("objective", "simpo"): tr("Use SimPO"),
     ("duplicates", "drop"): tr("Leave out copies"),
     ("duplicates", "drop_near"): tr("Leave out near copies"),
     ("leaks", "drop"): tr("Take them out of training"),
@@ -186,10 +187,20 @@ def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> st
     return f"{kind.capitalize()}{'s' if len(shown) > 1 else ''} {where}"
 
 
+_NUMBER_ACTIONS = {
+    "max_length": tr("Allow {value} tokens"),
+    "label_smoothing": tr("Expect a share of {value} swapped labels"),
+    "desirable_weight": tr("Weigh good replies {value} times"),
+    "undesirable_weight": tr("Weigh bad replies {value} times"),
+}
+"""Texts of buttons for settings that are numbers."""
+
+
 def action_text(setting: Setting) -> str:
     """Return the text of the button that applies a setting."""
     field = setting.key.rpartition(".")[2]
-    return ACTIONS.get((field, str(setting.value)), f"{setting.key} = {setting.value}")
+    known = ACTIONS.get((field, str(setting.value)))
+    return known or _NUMBER_ACTIONS.get(field, "{key} = {value}").format(key=setting.key, value=setting.value)
 
 
 def named_settings(text: str) -> list[Setting]:

@@ -28,10 +28,13 @@ def measured(paths):
     return [(event.step, event.tokens) for event in of_kind(paths, GeneralTextDone)]
 
 
-def run(tmp_path, *, quantize="none", extra="", **train):
+def run(tmp_path, *, quantize="none", device="cpu", extra="", **train):
     recipe = tiny_recipe(tmp_path, extra=extra, **{"max_steps": 4, **train})
-    model = recipe.model.model_copy(update={"quantize": quantize})
-    paths = create_run(recipe.model_copy(update={"model": model}), tmp_path / "run")
+    sections = {
+        "model": recipe.model.model_copy(update={"quantize": quantize}),
+        "devices": recipe.devices.model_copy(update={"kind": device}),
+    }
+    paths = create_run(recipe.model_copy(update=sections), tmp_path / "run")
     assert run_training(paths).exit_code == ExitCode.DONE
     return paths
 
@@ -48,6 +51,18 @@ def test_both_engines_measure_before_the_first_step_and_after_the_last(tmp_path,
     assert found.before != found.after
     assert math.isfinite(found.difference)
     assert read_card(paths).result.forgetting == found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_captured_steps_leave_room_for_the_measurement(tmp_path, quantize):
+    """Steps are captured as graphs by then; the text's passes are of other lengths."""
+    paths = run(tmp_path, device="cuda", quantize=quantize, max_steps=8, precision='"bf16"', engine='"fast"')
+    found = read_run(paths.events).forgetting
+    assert found is not None
+    assert math.isfinite(found.difference)
+    again = run(tmp_path / "again", device="cuda", quantize=quantize, max_steps=8, precision='"bf16"', engine='"fast"')
+    assert read_run(again.events).forgetting == found
 
 
 def test_a_fresh_model_has_the_loss_of_a_guess(tmp_path):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from burnish_app.recipe.objectives import is_open, make_room_for_pairs, offered_objectives, with_objective
 from burnish_app.recipe.suggested import with_suggestion
+from burnish_app.state.objectives import is_open, make_room_for_pairs, offered_objectives, with_objective
 from burnish_engine.contract.recipe.recipe import Recipe
 
 

@@ -92,7 +92,7 @@ SUBFOLDERS = {
     "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
-        "magma", "swiglu",
+        "magma", "swiglu", "moe_route", "moe_sort",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

@@ -19,6 +19,8 @@ OPS = (
     "attention",
     "gather",
     "short_conv",
+    "moe_route",
+    "moe_sort",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

@@ -21,6 +21,8 @@ OPS = (
     "short_conv",
     "moe_route",
     "moe_sort",
+    "moe_unpack",
+    "grouped_linear",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

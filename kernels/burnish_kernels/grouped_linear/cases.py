@@ -195,7 +195,10 @@ def _compilation(
     signature |= {"weight_ptr": "*u8" if packed else pointer, "scale_ptr": "*fp32" if storage == "nf4" else "*u8"}
     signature |= dict.fromkeys(("order_ptr", "offsets_ptr", "tiles_ptr", "tile_starts_ptr"), "*i32")
     # Strides of one are constants, as in a launch.
-    ones = {"weight_output" if transposed else "weight_column": 1, "adapter_output" if transposed else "adapter_rank": 1}
+    ones = {
+        "weight_output" if transposed else "weight_column": 1,
+        "adapter_output" if transposed else "adapter_rank": 1,
+    }
     numbers = ("O", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride")
     numbers += ("adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots", "first_expert", "experts")
     signature |= {name: "i32" for name in (*numbers, "first_weight") if name not in ones}

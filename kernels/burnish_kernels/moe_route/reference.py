@@ -43,9 +43,7 @@ def weigh(logits_TE: torch.Tensor, ids_Tk: torch.Tensor, router: Router) -> torc
     return _wide(weights_Tk * router.scale)
 
 
-def backward(
-    dweights_Tk: torch.Tensor, logits_TE: torch.Tensor, ids_Tk: torch.Tensor, router: Router
-) -> torch.Tensor:
+def backward(dweights_Tk: torch.Tensor, logits_TE: torch.Tensor, ids_Tk: torch.Tensor, router: Router) -> torch.Tensor:
     """Compute the gradient of the logits; see `op.backward`. Rounding counts as if it were the identity."""
     chosen = ids_Tk.long()
     logits_TE, dweights_Tk = _wide(logits_TE), _wide(dweights_Tk) * router.scale

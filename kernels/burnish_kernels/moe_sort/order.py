@@ -52,9 +52,7 @@ def most_tiles(positions: int, experts: int, tile_rows: int) -> int:
     return positions // tile_rows + min(experts, positions)
 
 
-def empty_order(
-    positions: int, experts: int, slots: int, *, tile_rows: int, device: torch.device | str
-) -> ExpertOrder:
+def empty_order(positions: int, experts: int, slots: int, *, tile_rows: int, device: torch.device | str) -> ExpertOrder:
     """Allocate an order's tensors, uninitialized.
 
     Args:

@@ -119,7 +119,7 @@ def decode_tile(
     return tl.reshape((level * scale[:, :, None, None]).to(TYPE), [ROWS, COLUMNS])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def nf4_scales_kernel(
     absmax_ptr,  # [E, blocks] uint8
     nested_ptr,  # [E, nested] fp32
@@ -142,7 +142,7 @@ def nf4_scales_kernel(
     tl.store(out_ptr + tl.program_id(0).to(tl.int64) * blocks + block, scale, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "first_scale"])
 def unpack_kernel(
     packed_ptr,  # [E, N, K / 2] uint8
     scale_ptr,  # [count, N, K / 64] fp32 for NF4, [E, N, K / 32] uint8 for MXFP4

@@ -23,6 +23,8 @@ OPS = (
     "moe_sort",
     "moe_unpack",
     "grouped_linear",
+    "moe_act",
+    "moe_combine",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

@@ -93,7 +93,7 @@ SUBFOLDERS = {
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
         "magma", "swiglu", "moe_route", "moe_sort",
-        "moe_unpack", "grouped_linear", "moe_act", "moe_combine",
+        "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

@@ -23,6 +23,7 @@ OPS = (
     "moe_sort",
     "moe_unpack",
     "grouped_linear",
+    "grouped_skinny",
     "moe_act",
     "moe_combine",
 )

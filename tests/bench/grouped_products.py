@@ -19,9 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "kernels"))
-
 import torch
 
 from burnish_kernels.grouped_linear.op import LinearTile, grouped_linear, grouped_linear_by_groups

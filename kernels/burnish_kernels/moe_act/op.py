@@ -18,9 +18,7 @@ from burnish_kernels.moe_sort.order import ExpertOrder
 __all__ = ["GPT_OSS", "ExpertActivation", "backward", "forward"]
 
 
-def forward(
-    gate_up_PJ: torch.Tensor, activation: ExpertActivation, *, out: torch.Tensor | None = None
-) -> torch.Tensor:
+def forward(gate_up_PJ: torch.Tensor, activation: ExpertActivation, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """Compute the activation.
 
     Args:

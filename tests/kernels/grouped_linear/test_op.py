@@ -46,32 +46,21 @@ def peft_layer(hidden, adapters):
     return (out[0] if isinstance(out, tuple) else out), block.gate.weight.data, gate_up, down
 
 
-@pytest.mark.parametrize("crowded", [False, True], ids=["spread", "one expert takes every token"])
-def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded):
-    """Every kernel in its place: forward, then backward in the order of a layer."""
-    x = draw(TOKENS, HIDDEN, seed=9)
-    if crowded:
-        x = x[:1] + 0.01 * x  # all tokens choose the same experts, the others stay empty
-    shapes = ((EXPERTS, RANKS, HIDDEN), (EXPERTS, 2 * SIZE, RANKS), (EXPERTS, RANKS, SIZE), (EXPERTS, HIDDEN, RANKS))
-    adapters = [draw(*shape, seed=20 + index) * 0.3 for index, shape in enumerate(shapes)]
-    leaves = [x.clone().requires_grad_(), *(one.clone().requires_grad_() for one in adapters)]
-    wanted, router_weight, gate_up, down = peft_layer(leaves[0][None], leaves[1:])
-    dout = draw(TOKENS, HIDDEN, seed=30)
-    gradients = torch.autograd.grad(wanted[0], leaves, dout)
-
+def layer(x, dout, router_weight, gate_up, down, adapters):
+    """Every kernel in its place: output and experts, then the gradients of x and adapters in the order of a layer."""
     router, activation = moe_route.Router("softmax_topk", SLOTS), moe_act.ExpertActivation()
     a1, b1, a2, b2 = adapters
     logits = functional.linear(x, router_weight)
     ids, weights = moe_route.forward(logits, router)
-    order = sort_by_expert(ids, EXPERTS, tile_rows=4)
+    order = sort_by_expert(ids, EXPERTS, tile_rows=16)
     xa = project(x, a1, order, gather=True)
     gate_up_rows = grouped_linear(x, gate_up, order, gather=True, narrow_PR=xa, adapter_ENR=SCALE * b1)
     act = moe_act.forward(gate_up_rows, activation)
     acta = project(act, a2, order, gather=False)
     y = grouped_linear(act, down, order, gather=False, narrow_PR=acta, adapter_ENR=SCALE * b2)
-    torch.testing.assert_close(combine(y, order, weights_Tk=weights), wanted[0].detach(), rtol=1e-5, atol=1e-5)
+    out = combine(y, order, weights_Tk=weights)
 
-    da1, db1, da2, db2 = (torch.zeros_like(one) for one in adapters)
+    da1, db1, da2, db2 = (torch.zeros(one.shape, device=one.device) for one in adapters)
     dyb = project(dout, SCALE * b2.transpose(1, 2), order, gather=True)
     options = {"gather": True, "transposed": True, "narrow_PR": dyb, "adapter_ENR": a2.transpose(1, 2)}
     dact = grouped_linear(dout, down, order, **options)
@@ -85,9 +74,53 @@ def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded):
     outer_accumulate(xa, dgate_up, order, db1.transpose(1, 2), gather=False, scale=SCALE)
     dlogits = moe_route.backward(dweights, logits, ids, router)
     dx = combine(dx_rows, order, add_TH=dlogits @ router_weight)
-    for found, exact in zip((dx, da1, db1, da2, db2), gradients, strict=True):
-        assert (found - exact).norm() <= 1e-5 * exact.norm()
+    return out, ids, [dx, da1, db1, da2, db2]
+
+
+@pytest.mark.parametrize("crowded", [False, True], ids=["spread", "one expert takes every token"])
+def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded):
+    x = draw(TOKENS, HIDDEN, seed=9)
+    if crowded:
+        x = x[:1] + 0.01 * x  # all tokens choose the same experts, the others stay empty
+    shapes = ((EXPERTS, RANKS, HIDDEN), (EXPERTS, 2 * SIZE, RANKS), (EXPERTS, RANKS, SIZE), (EXPERTS, HIDDEN, RANKS))
+    adapters = [draw(*shape, seed=20 + index) * 0.3 for index, shape in enumerate(shapes)]
+    leaves = [x.clone().requires_grad_(), *(one.clone().requires_grad_() for one in adapters)]
+    wanted, router_weight, gate_up, down = peft_layer(leaves[0][None], leaves[1:])
+    dout = draw(TOKENS, HIDDEN, seed=30)
+    gradients = torch.autograd.grad(wanted[0], leaves, dout)
+
+    out, ids, found = layer(x, dout, router_weight, gate_up, down, adapters)
+    torch.testing.assert_close(out, wanted[0].detach(), rtol=1e-5, atol=1e-5)
+    for ours, exact in zip(found, gradients, strict=True):
+        assert (ours - exact).norm() <= 1e-5 * exact.norm()
     assert (torch.bincount(ids.view(-1).long(), minlength=EXPERTS) == 0).any() == crowded
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("packed", [False, True], ids=["16 bits", "four bits"])
+def test_a_captured_layer_gives_the_bits_of_an_eager_one_for_other_tokens(packed):
+    """Nothing is asked of the device while it runs: the graph sorts and multiplies whatever tokens it is given."""
+    tokens, hidden, size = 300, 128, 192
+    shapes = ((EXPERTS, RANKS, hidden), (EXPERTS, 2 * size, RANKS), (EXPERTS, RANKS, size), (EXPERTS, hidden, RANKS))
+    given = [draw(*shape, seed=index).bfloat16().cuda() for index, shape in enumerate(shapes)]
+    router_weight = draw(EXPERTS, hidden, seed=5).bfloat16().cuda()
+    if packed:
+        maps = [random_stack("mxfp4", EXPERTS, *shape, "cuda") for shape in ((2 * size, hidden), (hidden, size))]
+    else:
+        maps = [draw(EXPERTS, *shape).bfloat16().cuda() for shape in ((2 * size, hidden), (hidden, size))]
+    x, dout = (draw(tokens, hidden, seed=index).bfloat16().cuda() for index in (6, 7))
+    layer(x, dout, router_weight, *maps, given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, ids, gradients = layer(x, dout, router_weight, *maps, given)
+    for seed in (8, 9):
+        x.copy_(draw(tokens, hidden, seed=seed))
+        graph.replay()
+        wanted, wanted_ids, exact = layer(x, dout, router_weight, *maps, given)
+        assert torch.equal(ids, wanted_ids)
+        assert torch.equal(out, wanted)
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(gradients, exact, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["nf4", "nf4-double", "mxfp4"])

@@ -26,7 +26,9 @@ def reference(monkeypatch):
 )
 def test_operands_of_a_projection_that_do_not_fit_are_named(changes, named):
     with pytest.raises(ValueError, match=named):
-        project(**{"x": torch.zeros(3, 8), "matrix_ERC": torch.zeros(4, 2, 8), "order": ORDER, "gather": True} | changes)
+        project(
+            **{"x": torch.zeros(3, 8), "matrix_ERC": torch.zeros(4, 2, 8), "order": ORDER, "gather": True} | changes
+        )
 
 
 @pytest.mark.parametrize(

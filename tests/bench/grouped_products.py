@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from burnish_kernels.grouped_linear.op import LinearTile, grouped_linear, grouped_linear_by_groups
-from burnish_kernels.moe_sort.cases import random_ids
 from burnish_kernels.moe_sort.op import empty_order, sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
 from burnish_kernels.moe_unpack.op import Nf4Experts, nf4_scales, unpack_group
@@ -313,10 +312,9 @@ def table() -> None:
         what = row.get("method") or f"{row['storage']}{' group ' + str(row['group']) if 'group' in row else ''}"
         what += f" {row.get('tile', '')}" + (f" equal={row['equal']}" if "equal" in row else "")
         found = row.get("ms", row.get("error_text", "")[:40])
-        print(
-            f"{row.get('model', ''):14} {row.get('tokens', ''):>6} {row.get('spread', ''):6} {row.get('product', ''):8} "
-            f"{what:46} {found:>9} {row.get('tflops', ''):>8} {row.get('relative_error', ''):>9}"
-        )
+        first = f"{row.get('model', ''):14} {row.get('tokens', ''):>6} {row.get('spread', ''):6}"
+        last = f"{found:>9} {row.get('tflops', ''):>8} {row.get('relative_error', ''):>9}"
+        print(f"{first} {row.get('product', ''):8} {what:46} {last}")
 
 
 def main() -> int:

@@ -128,8 +128,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         exact,
         gather=options["gather"],
         narrow_PR=wide[0],
-        adapter_EOR=wide[1],
-        bias_EO=wide[2],
+        adapter_ENR=wide[1],
+        bias_EN=wide[2],
     )
     error = float((found.double() - exact).norm() / exact.norm())
     return math.inf if math.isnan(error) else error
@@ -199,7 +199,7 @@ def _compilation(
         "weight_output" if transposed else "weight_column": 1,
         "adapter_output" if transposed else "adapter_rank": 1,
     }
-    numbers = ("O", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride")
+    numbers = ("N", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride")
     numbers += ("adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots", "first_expert", "experts")
     signature |= {name: "i32" for name in (*numbers, "first_weight") if name not in ones}
     constants = ones | {
@@ -211,7 +211,7 @@ def _compilation(
         "EVEN": even,
         "SWAP": bool(tile.swap),
         "BLOCK_M": TILE_ROWS,
-        "BLOCK_O": tile.outputs,
+        "BLOCK_N": tile.outputs,
         "BLOCK_C": tile.reduction,
         "BLOCK_R": rank_block(16),
         "GROUP": tile.group,

@@ -81,8 +81,8 @@ def grouped_linear(
             out,
             gather=gather,
             narrow_PR=narrow_PR,
-            adapter_EOR=adapter_ENR,
-            bias_EO=bias_EN,
+            adapter_ENR=adapter_ENR,
+            bias_EN=bias_EN,
             first=first,
         )
         return out
@@ -102,9 +102,9 @@ def grouped_linear(
             weight=packed,
             scales=scales,
             narrow_PR=narrow_PR,
-            adapter_EOR=adapter_ENR,
-            bias_EO=bias_EN,
-            out_PO=out,
+            adapter_ENR=adapter_ENR,
+            bias_EN=bias_EN,
+            out_PN=out,
             order=order,
             storage=storage,
             transposed=transposed,

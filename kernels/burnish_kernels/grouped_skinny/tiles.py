@@ -20,15 +20,13 @@ class SkinnyTile(NamedTuple):
 
 
 def project_tile(dtype: torch.dtype, ranks: int) -> SkinnyTile:
-    """Return the tile of a projection: a block of columns is 128 bytes wide."""
-    block = _rank_block(ranks)
-    return SkinnyTile(32, block, 4, 2) if dtype == torch.float32 else SkinnyTile(64, block, 4, 3)
+    """Return the tile of a projection: a block of columns is 128 bytes wide. Without tensor cores 16 ranks fit."""
+    return SkinnyTile(32, 16, 4, 2) if dtype == torch.float32 else SkinnyTile(64, _rank_block(ranks), 4, 3)
 
 
 def outer_tile(dtype: torch.dtype, ranks: int) -> SkinnyTile:
     """Return the tile of an outer product."""
-    block = _rank_block(ranks)
-    return SkinnyTile(64, block, 4, 2) if dtype == torch.float32 else SkinnyTile(128, block, 4, 3)
+    return SkinnyTile(64, 16, 4, 2) if dtype == torch.float32 else SkinnyTile(128, _rank_block(ranks), 4, 3)
 
 
 def _rank_block(ranks: int) -> int:

@@ -1,4 +1,4 @@
-"""The sum over a token's experts: validate, allocate, choose. Triton on CUDA (or in its interpreter), else the reference.
+"""The sum over a token's experts: validate, allocate, choose. Triton on CUDA, else the reference.
 
 With weights it is the layer's output; without, the gradient of the tokens that the first map gathered.
 

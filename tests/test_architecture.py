@@ -92,7 +92,8 @@ SUBFOLDERS = {
     "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "plain", "guard", "recovery", "."),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
-        "magma", "swiglu",
+        "magma", "swiglu", "moe_route", "moe_sort",
+        "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

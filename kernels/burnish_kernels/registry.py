@@ -19,6 +19,13 @@ OPS = (
     "attention",
     "gather",
     "short_conv",
+    "moe_route",
+    "moe_sort",
+    "moe_unpack",
+    "grouped_linear",
+    "grouped_skinny",
+    "moe_act",
+    "moe_combine",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

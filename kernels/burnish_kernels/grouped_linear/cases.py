@@ -1,0 +1,278 @@
+"""Test cases, compilations and benchmarks of the experts' linear maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burnish_kernels.grouped_linear.tiles import DTYPES, FULL, HALF, LinearTile, Storage, key, rank_block
+from burnish_kernels.moe_sort.cases import SPREADS, random_ids
+from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
+from burnish_kernels.moe_unpack.cases import random_stack
+from burnish_kernels.moe_unpack.op import Packed
+from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.strided_buffers import StridedBuffers
+from burnish_kernels.tuning import Tuning
+
+# Relative L2 error against the reference in double precision; Triton's interpreter cuts bf16 off.
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.2e-2}
+TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+MODELS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 2880), "olmoe": (64, 8, 2048, 1024)}
+"""Experts, experts of a token, hidden size and size of an expert of published models."""
+
+
+def cases() -> list[Case]:
+    """List spreads, storages, directions, adapters and types; numbers that no block divides, padded rows, one token."""
+    found = []
+    for dtype in DTYPES:
+        for storage in ("dense", "nf4", "nf4-double", "mxfp4"):
+            for transposed in (False, True):
+                found.append(_case(21, 2, 5, 72, 128, dtype, storage=storage, transposed=transposed, ranks=3))
+        found += [_case(23, 3, 4, 40, 72, dtype, spread=spread, gather=False, padding=24) for spread in SPREADS]
+        found += [
+            _case(1, 1, 4, 64, 64, dtype, ranks=16, bias=True),
+            _case(1, 4, 4, 64, 64, dtype, spread="one", storage="mxfp4", bias=True),
+            _case(40, 1, 2, 130, 192, dtype, storage="nf4", ranks=70),
+            _case(19, 2, 3, 100, 64, dtype, transposed=True, gather=False, ranks=8, single=True),
+            _case(33, 2, 3, 128, 64, dtype, ranks=16, swap=True),
+            _case(33, 2, 3, 64, 192, dtype, storage="mxfp4", transposed=True, swap=True),
+        ]
+    found += [
+        _case(600, 4, 16, 320, 256, torch.bfloat16, storage=storage, transposed=transposed, ranks=16, large=True)
+        for storage in ("dense", "nf4-double", "mxfp4")
+        for transposed in (False, True)
+    ]
+    return found
+
+
+def _case(
+    tokens: int,
+    slots: int,
+    experts: int,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+    *,
+    spread: str = "holes",
+    storage: str = "dense",
+    transposed: bool = False,
+    gather: bool = True,
+    ranks: int = 0,
+    bias: bool = False,
+    padding: int = 0,
+    single: bool = False,
+    swap: bool = False,
+    large: bool = False,
+) -> Case:
+    words = {"transposed": transposed, "sorted": not gather, f"r{ranks}": ranks, "bias": bias}
+    words |= {"padded": padding, "fp32-out": single, "swap": swap}
+    shape = f"{tokens}x{slots}-{experts}x{rows}x{columns}"
+    parts = [shape, storage, str(dtype).removeprefix("torch."), spread, *(word for word in words if words[word])]
+    options = {"tokens": tokens, "slots": slots, "experts": experts, "shape": (rows, columns), "dtype": dtype}
+    options |= {"spread": spread, "storage": storage, "transposed": transposed, "gather": gather, "ranks": ranks}
+    options |= {"bias": bias, "padding": padding, "single": single, "swap": swap, "tile_rows": 128 if large else 16}
+    return Case("-".join(parts), TOLERANCE[dtype], options, gpu_only=large)
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Return the relative L2 error against the reference in double precision.
+
+    Args:
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
+
+    Returns:
+        The error; infinite where groups of unpacked experts give other bits, a second run does, or something beside
+        the output was written.
+    """
+    from burnish_kernels.grouped_linear import op, reference
+    from burnish_kernels.moe_unpack.op import unpack_group
+
+    options = case.options
+    given = Inputs(case, device, seed)
+    order, dtype = given.order, options["dtype"]
+    tile = None
+    if options["swap"]:
+        tile = LinearTile(64, 64, 4, 2, 2, swap=1)
+    kept = torch.float32 if options["single"] else dtype
+    buffers = StridedBuffers(order.positions, options["padding"], kept, device)
+    arguments: dict[str, Any] = {
+        "gather": options["gather"],
+        "transposed": options["transposed"],
+        "narrow_PR": given.narrow,
+        "adapter_ENR": given.adapter,
+        "bias_EN": given.bias,
+        "tile": tile,
+    }
+    found = op.grouped_linear(given.x, given.weight, order, out=buffers.new(given.outputs), **arguments)
+    again = op.grouped_linear(given.x, given.weight, order, out=torch.empty_like(found), **arguments)
+    if buffers.spoiled() or not torch.equal(found, again):
+        return math.inf
+    dense = given.weight
+    if not isinstance(dense, torch.Tensor):
+        scratch = torch.empty(2, *options["shape"], dtype=dtype, device=device)
+        grouped = op.grouped_linear_by_groups(given.x, dense, order, scratch, out=torch.empty_like(found), **arguments)
+        if not torch.equal(found, grouped):
+            return math.inf
+        dense = unpack_group(dense, 0, options["experts"], dtype=dtype)
+    exact = torch.empty(found.shape, dtype=torch.float64, device=device)
+    wide = [None if one is None else one.double() for one in (given.narrow, given.adapter, given.bias)]
+    reference.grouped_linear(
+        given.x.double(),
+        (dense.transpose(1, 2) if options["transposed"] else dense).double(),
+        order,
+        exact,
+        gather=options["gather"],
+        narrow_PR=wide[0],
+        adapter_ENR=wide[1],
+        bias_EN=wide[2],
+    )
+    error = float((found.double() - exact).norm() / exact.norm())
+    return math.inf if math.isnan(error) else error
+
+
+class Inputs:
+    """Random operands of a case.
+
+    Args:
+        case: case from `cases()`.
+        device: device of the tensors.
+        seed: seed of the random numbers.
+    """
+
+    def __init__(self, case: Case, device: str, seed: int) -> None:
+        options = case.options
+        generator = torch.Generator().manual_seed(seed)
+        (rows, columns), experts, ranks = options["shape"], options["experts"], options["ranks"]
+        dtype = options["dtype"]
+
+        def draw(*size: int) -> torch.Tensor:
+            return torch.randn(*size, generator=generator).to(dtype).to(device)
+
+        ids = random_ids(options["tokens"], options["slots"], experts, options["spread"], seed)
+        self.order: ExpertOrder = sort_by_expert(ids.to(device), experts, tile_rows=options["tile_rows"])
+        self.outputs = columns if options["transposed"] else rows
+        reduction = rows if options["transposed"] else columns
+        height = options["tokens"] if options["gather"] else self.order.positions
+        self.x = StridedBuffers(height, options["padding"], dtype, device).new(reduction, draw(height, reduction))
+        self.weight: torch.Tensor | Packed
+        if options["storage"] == "dense":
+            self.weight = draw(experts, rows, columns)
+        else:
+            self.weight = random_stack(options["storage"], experts, rows, columns, device, seed)
+        self.narrow = draw(self.order.positions, ranks) if ranks else None
+        self.adapter: torch.Tensor | None = None
+        if ranks and options["transposed"]:
+            self.adapter = draw(experts, ranks, self.outputs).transpose(1, 2)
+        elif ranks:
+            self.adapter = draw(experts, self.outputs, ranks)
+        self.bias = draw(experts, self.outputs) if options["bias"] else None
+
+
+def compilations() -> list[Compilation]:
+    """List every tile of each storage and direction, with an adapter, on sizes that fill tiles and others."""
+    from burnish_kernels.grouped_linear import kernel
+
+    found = []
+    for dtype, pointer in TYPES.items():
+        for storage, tiles in HALF.items():
+            for tile in (FULL,) if dtype == torch.float32 else tiles:
+                for transposed in (False, True):
+                    for even in (False, True):
+                        found.append(_compilation(kernel, pointer, storage, tile, transposed, even))
+    return found
+
+
+def _compilation(
+    kernel: Any, pointer: str, storage: str, tile: LinearTile, transposed: bool, even: bool
+) -> Compilation:
+    packed = storage != "dense"
+    signature = dict.fromkeys(("x_ptr", "narrow_ptr", "adapter_ptr", "bias_ptr", "out_ptr"), pointer)
+    signature |= {"weight_ptr": "*u8" if packed else pointer, "scale_ptr": "*fp32" if storage == "nf4" else "*u8"}
+    signature |= dict.fromkeys(("order_ptr", "offsets_ptr", "tiles_ptr", "tile_starts_ptr"), "*i32")
+    # Strides of one are constants, as in a launch.
+    ones = {
+        "weight_output" if transposed else "weight_column": 1,
+        "adapter_output" if transposed else "adapter_rank": 1,
+    }
+    numbers = ("N", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride")
+    numbers += ("adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots", "first_expert", "experts")
+    signature |= {name: "i32" for name in (*numbers, "first_weight") if name not in ones}
+    constants = ones | {
+        "STORAGE": storage,
+        "TRANSPOSED": transposed,
+        "GATHER": True,
+        "HAS_ADAPTER": True,
+        "HAS_BIAS": not transposed,
+        "EVEN": even,
+        "SWAP": bool(tile.swap),
+        "BLOCK_M": TILE_ROWS,
+        "BLOCK_N": tile.outputs,
+        "BLOCK_C": tile.reduction,
+        "BLOCK_R": rank_block(16),
+        "GROUP": tile.group,
+        "INTERPRETED": False,
+    }
+    name = f"{key(_storage(storage), transposed=transposed)}-{pointer[1:]}-{tile.outputs}x{tile.reduction}"
+    name += f"-{tile.warps}-{tile.stages}-{tile.group}-{tile.swap}{'-even' if even else ''}"
+    return Compilation(name, kernel.grouped_linear_kernel, signature, constants, tile.warps, tile.stages)
+
+
+def _storage(name: str) -> Storage:
+    return "nf4" if name == "nf4" else "mxfp4" if name == "mxfp4" else "dense"
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """List both maps of published models' experts and the input's gradient, at 16,384 tokens, from 16 bits."""
+    from burnish_kernels.grouped_linear import op
+
+    tokens = 16384
+    for name, (experts, slots, hidden, size) in MODELS.items():
+        order = sort_by_expert(random_ids(tokens, slots, experts, "even").to(device), experts)
+        weight = torch.randn(experts, 2 * size, hidden, device=device, dtype=torch.bfloat16)
+        x = torch.randn(tokens, hidden, device=device, dtype=torch.bfloat16)
+        y = torch.randn(order.positions, 2 * size, device=device, dtype=torch.bfloat16)
+        dx = torch.empty(order.positions, hidden, device=device, dtype=torch.bfloat16)
+        flops = 2 * order.positions * hidden * 2 * size
+        yield Benchmark(
+            f"gate-up-{name}",
+            lambda x=x, w=weight, o=order, y=y: op.grouped_linear(x, w, o, gather=True, out=y),  # type: ignore[misc]
+            None,
+            bytes=weight.nbytes + x.nbytes + y.nbytes,
+            flops=flops,
+        )
+        yield Benchmark(
+            f"gate-up-dx-{name}",
+            lambda y=y, w=weight, o=order, dx=dx: op.grouped_linear(  # type: ignore[misc]
+                y, w, o, gather=False, transposed=True, out=dx
+            ),
+            None,
+            bytes=weight.nbytes + dx.nbytes + y.nbytes,
+            flops=flops,
+        )
+
+
+def tunings(device: str) -> Iterator[Tuning]:
+    """List the product of each storage and direction, at a size that is between those of published models."""
+    from burnish_kernels.grouped_linear import op
+
+    experts, slots, hidden, outputs, tokens = 32, 4, 2048, 2048, 8192
+    order = sort_by_expert(random_ids(tokens, slots, experts, "even").to(device), experts)
+    x = torch.randn(order.positions, hidden, device=device, dtype=torch.bfloat16)
+    out = torch.empty_like(x)
+    for storage in HALF:
+        weight: torch.Tensor | Packed
+        if storage == "dense":
+            weight = torch.randn(experts, outputs, hidden, device=device, dtype=torch.bfloat16)
+        else:
+            weight = random_stack(storage, experts, outputs, hidden, device)
+        for transposed in (False, True):
+
+            def run(tile: LinearTile, weight: Any = weight, transposed: bool = transposed) -> object:
+                return op.grouped_linear(x, weight, order, gather=False, transposed=transposed, out=out, tile=tile)
+
+            yield Tuning(key(_storage(storage), transposed=transposed), HALF[storage], run)

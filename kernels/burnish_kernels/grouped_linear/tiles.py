@@ -1,0 +1,73 @@
+"""Tiles of the grouped product, as data. Their height is the order's: `moe_sort.TILE_ROWS` in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from burnish_kernels.tuning import choose
+
+Storage = Literal["dense", "nf4", "mxfp4"]
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class LinearTile:
+    """The configuration of one grouped product.
+
+    Attributes:
+        outputs: outputs of a tile.
+        reduction: columns multiplied at a time, at least 64 where they are packed.
+        warps: warps of a program.
+        stages: depth of the software pipeline.
+        group: tiles of rows that share their weights through the second-level cache.
+        swap: 1: the transposed product is computed, with the weight as the left operand.
+    """
+
+    outputs: int
+    reduction: int
+    warps: int
+    stages: int
+    group: int = 8
+    swap: int = 0
+
+
+INTERPRETED = LinearTile(64, 64, 4, 1, 2)
+FULL = LinearTile(64, 64, 8, 1)
+"""fp32, without tensor cores."""
+HALF = {
+    "dense": (LinearTile(128, 64, 8, 3),),
+    "nf4": (LinearTile(128, 64, 8, 3),),
+    "mxfp4": (LinearTile(128, 64, 8, 3),),
+}
+"""16-bit types by storage, the default first; all within the 99 KiB of RTX cards."""
+
+
+def key(storage: Storage, *, transposed: bool) -> str:
+    """Return the name of the choice in tuning tables."""
+    return f"{storage}-{'transposed' if transposed else 'forward'}"
+
+
+def choose_tile(storage: Storage, dtype: torch.dtype, *, transposed: bool, device: torch.device) -> LinearTile:
+    """Return the configuration of a product.
+
+    Args:
+        storage: form of the weights.
+        dtype: type of the operands.
+        transposed: whether the weights are multiplied from their outputs' side, as for the input's gradient.
+        device: device that it runs on.
+    """
+    if device.type != "cuda":
+        return INTERPRETED
+    if dtype == torch.float32:
+        return FULL
+    allowed = HALF[storage]
+    return choose("grouped_linear", key(storage, transposed=transposed), allowed[0], allowed=allowed, device=device)
+
+
+def rank_block(ranks: int) -> int:
+    """Return the adapter's columns multiplied at a time: a power of two, 16 to 64."""
+    return min(64, max(16, 1 << max(ranks - 1, 0).bit_length()))

@@ -1,0 +1,1 @@
+"""The narrow products of the experts' adapters: rows to ranks, and the adapters' gradients."""

@@ -1,0 +1,1 @@
+"""Sum of the experts' outputs for each token, in a fixed order."""

@@ -1,0 +1,142 @@
+"""Stacks of experts' weights in four bits as they lie in memory.
+
+Shapes: E experts, N rows and K columns of one expert's weight, b = N·K / 64 blocks of NF4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
+from burnish_kernels.nf4.state import Nf4
+
+MXFP4_BLOCK = 32
+"""Values that share a scale (OCP Microscaling Formats specification 1.0, section 5.2)."""
+
+
+@dataclass(frozen=True)
+class Nf4Experts:
+    """NF4 weights, each expert's bytes those of the weight quantized alone.
+
+    Attributes:
+        packed: two indices of levels in a byte, `[E, N·K / 2]` uint8, the first in the high nibble.
+        shape: rows N and columns K of one expert; 64 divides K.
+        absmax: scales `[E, b]`: fp32, or uint8 if they are quantized too.
+        nested_absmax: scales of the scales, `[E, ceil(b / 256)]` fp32; None if the scales are not quantized.
+        code256: levels of the 8-bit scales, `[256]` fp32.
+        offset: mean of each expert's scales, `[E]` fp32.
+    """
+
+    packed: torch.Tensor
+    shape: tuple[int, int]
+    absmax: torch.Tensor
+    nested_absmax: torch.Tensor | None = None
+    code256: torch.Tensor | None = None
+    offset: torch.Tensor | None = None
+
+    @property
+    def experts(self) -> int:
+        """Number of experts, E."""
+        return self.packed.shape[0]
+
+    @property
+    def double(self) -> bool:
+        """Whether the scales are quantized too."""
+        return self.nested_absmax is not None
+
+    def expert(self, index: int) -> Nf4:
+        """Return one expert's weight, which shares the stack's memory."""
+        if self.nested_absmax is None or self.offset is None:
+            return Nf4(self.packed[index], self.shape, absmax=self.absmax[index])
+        return Nf4(
+            self.packed[index],
+            self.shape,
+            absmax_q=self.absmax[index],
+            nested_absmax=self.nested_absmax[index],
+            code256=self.code256,
+            offset=self.offset[index : index + 1],
+        )
+
+    def check(self) -> None:
+        """Raise ValueError unless the sizes and types fit one another."""
+        rows, columns = self.shape
+        if columns % BLOCK or rows < 1 or columns < 1 or rows * columns >= 1 << 31:
+            raise ValueError(f"an expert in NF4 has a multiple of {BLOCK} columns and under 2^31 values: {self.shape}")
+        blocks = rows * columns // BLOCK
+        scales = torch.uint8 if self.double else torch.float32
+        _check("packed", self.packed, (self.experts, rows * columns // 2), torch.uint8)
+        _check("absmax", self.absmax, (self.experts, blocks), scales)
+        if self.double:
+            nested = (self.experts, -(blocks // -NESTED_BLOCK))
+            _check("nested_absmax", self.nested_absmax, nested, torch.float32)
+            _check("code256", self.code256, (256,), torch.float32)
+            _check("offset", self.offset, (self.experts,), torch.float32)
+
+
+@dataclass(frozen=True)
+class Mxfp4Experts:
+    """MXFP4 weights as gpt-oss is published.
+
+    Attributes:
+        blocks: two E2M1 values in a byte, `[E, N, K / 32, 16]` uint8, the first in the low nibble.
+        scales: exponents `[E, N, K / 32]` uint8: a block's values count 2^(scale - 127) times.
+    """
+
+    blocks: torch.Tensor
+    scales: torch.Tensor
+
+    @property
+    def experts(self) -> int:
+        """Number of experts, E."""
+        return self.blocks.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows N and columns K of one expert."""
+        return self.blocks.shape[1], self.blocks.shape[2] * MXFP4_BLOCK
+
+    def check(self) -> None:
+        """Raise ValueError unless the sizes and types fit one another."""
+        if self.blocks.ndim != 4 or self.blocks.shape[1] * self.blocks.shape[2] >= 1 << 26:
+            raise ValueError(f"blocks must be [E, N, K / 32, 16] of under 2^31 values, not {tuple(self.blocks.shape)}")
+        experts, rows, blocks = self.blocks.shape[:3]
+        _check("blocks", self.blocks, (experts, rows, blocks, MXFP4_BLOCK // 2), torch.uint8)
+        _check("scales", self.scales, (experts, rows, blocks), torch.uint8)
+
+
+Packed = Nf4Experts | Mxfp4Experts
+
+
+def stack_nf4(weights: Sequence[Nf4]) -> Nf4Experts:
+    """Stack weights of one shape, quantized alone; their bytes stay as they are.
+
+    Raises:
+        ValueError: There are none, or their shapes or kinds of scales differ.
+    """
+    if not weights or any((one.shape, one.double) != (weights[0].shape, weights[0].double) for one in weights):
+        raise ValueError(f"experts must have one shape and kind of scales, not {[one.shape for one in weights]}")
+    tensors = [one.tensors() for one in weights]
+
+    def stacked(name: str) -> torch.Tensor:
+        return torch.stack([one[name] for one in tensors])
+
+    if not weights[0].double:
+        return Nf4Experts(stacked("packed"), weights[0].shape, stacked("absmax"))
+    return Nf4Experts(
+        stacked("packed"),
+        weights[0].shape,
+        stacked("absmax_q"),
+        stacked("nested_absmax"),
+        tensors[0]["code256"],
+        stacked("offset").view(-1),
+    )
+
+
+def _check(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    if tensor is None:
+        raise ValueError(f"{name} is missing")
+    if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
+        raise ValueError(f"{name} must be {shape} {dtype} and contiguous, not {tuple(tensor.shape)} {tensor.dtype}")

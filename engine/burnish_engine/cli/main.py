@@ -40,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run() -> None:
     """Run the console script."""
+    from burnish_engine.contract.garbage import collect_seldom
+
+    collect_seldom()
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 
 from burnish_engine.contract.errors import DivergedError
+from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard, CardRollback
@@ -155,6 +156,7 @@ class Session:
         Raises:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
+        collect_as_usual()
         inbox = CommandInbox(
             self.control,
             self.recorder,

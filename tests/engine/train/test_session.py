@@ -1,5 +1,6 @@
 """A run from start to end in this process: what it writes, how it is commanded, how it fails."""
 
+import gc
 import hashlib
 import json
 import math
@@ -12,6 +13,7 @@ import torch
 
 from burnish_engine.advise.plan import plan
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
+from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import (
     CheckpointSaved,
@@ -533,6 +535,14 @@ def test_a_bug_is_recorded_before_it_is_raised(made, engine):
     assert lease.holder_of("cpu") is None
     left = [thread for thread in threading.enumerate() if thread not in before]
     assert not [thread for thread in left if thread.name == "prefetch"]
+
+
+def test_training_collects_garbage_at_python_s_own_pace(made):
+    usual, seen = gc.get_threshold(), set()
+    collect_seldom()
+    run_training(made(max_steps=2), listener=lambda event: seen.add((type(event) is StepDone, gc.get_threshold())))
+    assert (True, usual) in seen
+    assert len({pace for is_step, pace in seen if is_step}) == 1
 
 
 def test_a_failure_of_the_data_thread_ends_the_run_as_its_own(made):

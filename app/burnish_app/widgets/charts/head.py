@@ -12,12 +12,12 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.more_button import MoreButton
 from burnish_app.widgets.basic.text import caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.legend import LegendEntry
 from burnish_app.widgets.charts.lines import ChartLine
-from burnish_app.widgets.charts.more_button import MoreButton
 
 
 class ChartHead(QWidget):

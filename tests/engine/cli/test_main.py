@@ -1,0 +1,20 @@
+"""The entry point of `burnish` and that of its workers: what a process is set to before it does anything."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = "from burnish_engine.cli import main\nmain.main = lambda: print(gc.get_threshold()[0]) or 0\nmain.run()"
+WORKER = (
+    "from burnish_engine.channel import worker\n"
+    "worker.take_stdio = lambda: print(gc.get_threshold()[0], flush=True) or (0, 1)\n"
+    "worker.work({})"
+)
+
+
+@pytest.mark.parametrize("code", [COMMAND, WORKER], ids=["command", "worker"])
+def test_a_process_collects_no_garbage_at_every_turn_while_it_imports(code):
+    command = [sys.executable, "-c", f"import gc\n{code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    assert int(done.stdout) > 100_000

@@ -3,7 +3,9 @@
 import pytest
 from app.scenes import summary
 
+from burnish_app.closing import ClosingQuestion
 from burnish_app.state.preferences import Preferences
+from burnish_app.wording.activity import Activity
 from burnish_engine.contract.serve.replies import ExportJob
 
 pytestmark = pytest.mark.usefixtures("asked_on_closing")
@@ -57,13 +59,25 @@ def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, a
     answers.result("cancel_export", done=True)
     closed_with(qtbot, busy, lambda asked: asked.stopping)
     qtbot.waitUntil(lambda: not busy.isVisible())
-    assert [asked["command"] for asked in answers.asked("command")] == ["stop"]
-    assert len(answers.asked("cancel_export")) == 1
+    training, exporting = (one.folder for one in busy._activities)
+    assert [(asked["run"], asked["command"]) for asked in answers.asked("command")] == [(training, "stop")]
+    assert [asked["run"] for asked in answers.asked("cancel_export")] == [exporting]
 
 
-def test_a_run_that_cannot_be_stopped_keeps_the_window(qtbot, busy, answers):
-    answers.failure("command", "No process would take it.")
-    answers.result("cancel_export", done=True)
+def test_of_many_that_go_on_some_are_named_and_the_others_counted(qtbot, window):
+    many = [Activity("train", f"/runs/{number}", f"run {number}", "Training", 0.5) for number in range(7)]
+    question = ClosingQuestion(window, many, leave=lambda _never: None, stop=lambda: None)
+    qtbot.addWidget(question)
+    text = question.informativeText()
+    named = [one for one in many if f"{one.name}:" in text]
+    assert 0 < len(named) < len(many)
+    assert f"and {len(many) - len(named)} more" in text
+
+
+@pytest.mark.parametrize(("refused", "done"), [("command", "cancel_export"), ("cancel_export", "command")])
+def test_what_cannot_be_stopped_keeps_the_window(qtbot, busy, answers, refused, done):
+    answers.failure(refused, "No process would take it.")
+    answers.result(done, done=True)
     closed_with(qtbot, busy, lambda asked: asked.stopping)
     qtbot.waitUntil(lambda: busy.page("runs").shown_banner is not None)
     assert busy.isVisible()

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import threading
+import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -41,13 +43,16 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.held_out import load_held_out
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, read_recipe, read_state, summarize
+from burnish_engine.train import run as train_run
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.guard.fast_probe import FastProbe
 from burnish_engine.train.guard.plain_probe import PlainProbe
-from burnish_engine.train.lifecycle import run_setup
+from burnish_engine.train.lifecycle import progress, run_setup
 from burnish_engine.train.plain.plain_engine import PlainEngine
+from burnish_engine.train.recovery import checkpoint_writer
+from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.run import run_training
 
 from support.runs import evaluations, losses, of_kind, tiny_recipe
@@ -457,6 +462,37 @@ def test_checkpoints_by_time_come_beside_those_by_steps(made, minutes, saved):
     paths = made(max_steps=3, checkpoint_every=0, checkpoint_minutes=minutes)
     assert run_training(paths).exit_code == ExitCode.DONE
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == saved
+
+
+def test_minutes_are_counted_from_the_last_checkpoint(made, monkeypatch):
+    """On a clock of the test's own: half a minute passes each time that it is asked whether one is due."""
+    paths, is_due, clock = made(max_steps=7, checkpoint_every=0, checkpoint_minutes=1.4), CheckpointWriter.is_due, []
+
+    def half_a_minute_later(writer):
+        clock.append((clock[-1] if clock else writer.tally.saved_at) + 30.0)
+        return is_due(writer)
+
+    fake = SimpleNamespace(monotonic=lambda: clock[-1] if clock else 0.0, perf_counter=time.perf_counter)
+    for module in (checkpoint_writer, progress):
+        monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr(CheckpointWriter, "is_due", half_a_minute_later)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3, 6, 7]
+
+
+def test_the_machine_is_kept_awake_while_a_run_goes(made, monkeypatch):
+    paths, seen = made(max_steps=1), []
+
+    @contextmanager
+    def lock(why):
+        seen.append((why, len(of_kind(paths, StepDone))))
+        yield
+        seen.append((why, len(of_kind(paths, StepDone))))
+
+    monkeypatch.setattr(train_run, "kept_awake", lock)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [steps for _, steps in seen] == [0, 1]
+    assert all(paths.root.name in why for why, _ in seen)
 
 
 @pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])

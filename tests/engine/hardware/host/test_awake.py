@@ -1,16 +1,19 @@
 """The lock that keeps the system awake is held during a job and no longer."""
 
+import ctypes
 import os
 import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from burnish_engine.hardware.host import awake
 from burnish_engine.hardware.host.awake import kept_awake
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="systemd")
+SYSTEMD = pytest.mark.skipif(os.name == "nt", reason="systemd")
 JOB = "from burnish_engine.hardware.host.awake import kept_awake\nwith kept_awake('a'): print(flush=True); input()"
 
 
@@ -32,6 +35,7 @@ def wait(until):
         time.sleep(0.01)
 
 
+@SYSTEMD
 def test_the_lock_is_held_during_the_job_only(locks):
     with kept_awake("Training a run"):
         wait(locks.exists)
@@ -41,6 +45,7 @@ def test_the_lock_is_held_during_the_job_only(locks):
     assert not locks.exists()
 
 
+@SYSTEMD
 def test_a_killed_job_leaves_no_lock(locks):
     job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     job.stdout.readline()
@@ -52,6 +57,7 @@ def test_a_killed_job_leaves_no_lock(locks):
     wait(lambda: not locks.exists())
 
 
+@SYSTEMD
 def test_a_system_that_has_no_such_lock_or_refuses_it_stops_no_job(locks, monkeypatch, tmp_path):
     (tmp_path / "systemd-inhibit").write_text("#!/bin/sh\nexit 1\n")
     with kept_awake("a"):
@@ -59,3 +65,17 @@ def test_a_system_that_has_no_such_lock_or_refuses_it_stops_no_job(locks, monkey
     monkeypatch.setenv("PATH", "")
     with kept_awake("a"):
         pass
+
+
+def test_windows_is_asked_to_stay_awake_and_then_no_longer(monkeypatch):
+    asked = []
+
+    def set_state(state):
+        asked.append(state)
+
+    kernel = SimpleNamespace(SetThreadExecutionState=set_state)
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel), raising=False)
+    monkeypatch.setattr(awake, "os", SimpleNamespace(name="nt"))
+    with kept_awake("a"):
+        assert asked == [0x80000001]  # ES_CONTINUOUS | ES_SYSTEM_REQUIRED (winbase.h)
+    assert asked == [0x80000001, 0x80000000]

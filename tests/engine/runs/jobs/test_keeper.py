@@ -1,11 +1,13 @@
 """The parent of a detached run writes down how it ended."""
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +49,11 @@ def test_exit_status_is_passed_on_and_recorded(kept, code, status, cause):
 
 @NO_SIGNALS
 @pytest.mark.parametrize(
-    ("name", "cause"), [("SIGKILL", "killed"), ("SIGSEGV", "crash"), ("SIGTERM", "asked"), ("SIGUSR1", "killed")]
+    ("name", "cause"),
+    [
+        *(("SIGKILL", "killed"), ("SIGUSR1", "killed"), ("SIGSEGV", "crash"), ("SIGBUS", "crash")),
+        *((name, "asked") for name in ("SIGTERM", "SIGHUP", "SIGINT")),
+    ],
 )
 def test_a_signal_is_named(kept, name, cause):
     returned, end = kept(KILLS_ITSELF.format(name))
@@ -63,6 +69,22 @@ def test_a_kill_by_the_kernel_is_told_from_one_by_a_person(kept, monkeypatch):
     assert kept(KILLS_ITSELF.format("SIGKILL"))[1].cause == "memory"
 
 
+@NO_SIGNALS
+def test_a_kill_by_the_kernel_long_before_the_end_does_not_count(kept, monkeypatch):
+    counts = itertools.chain([5], itertools.repeat(6))
+    monkeypatch.setattr(keeper, "_memory_kills", lambda: next(counts))
+    monkeypatch.setattr(keeper, "_LOOK_S", 0.05)
+    assert kept("import time; time.sleep(0.5); " + KILLS_ITSELF.format("SIGKILL"))[1].cause == "killed"
+
+
+@NO_SIGNALS
+def test_kills_are_counted_in_the_own_control_group(tmp_path, monkeypatch):
+    groups = tmp_path / "cgroup"
+    groups.write_text("2:cpu:/older/kind\n0::/user.slice/ours\n")
+    monkeypatch.setattr(keeper, "_CONTROL_GROUP", groups)
+    assert keeper._control_group_events() == Path("/sys/fs/cgroup/user.slice/ours/memory.events")
+
+
 @pytest.mark.parametrize(
     ("status", "cause"), [(0xC0000005, "crash"), (0xC0000409, "crash"), (0xC000012D, "memory"), (1, "ended")]
 )
@@ -75,13 +97,16 @@ def test_causes_by_the_codes_of_windows(status, cause):
 @NO_SIGNALS
 def test_the_parent_passes_a_termination_on_and_outlives_it(tmp_path):
     record = tmp_path / "end.json"
-    code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(20)); print(flush=True); signal.pause()"
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(20)); print(flush=True); time.sleep(60)"
     command = [sys.executable, "-m", keeper.__name__, str(record), sys.executable, "-S", "-c", code]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     process.stdout.readline()
     process.terminate()
-    assert process.wait() == 20
-    process.stdout.close()
+    try:
+        assert process.wait(45) == 20
+    finally:
+        process.kill()
+        process.stdout.close()
     assert json.loads(record.read_bytes())["exit_status"] == 20
 
 

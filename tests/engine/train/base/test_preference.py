@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.train.base.preference import PairLogProbs, figures_of, label_losses, pair_losses
+from burnish_engine.train.base.preference import PairLogProbs, evaluate_pairs, figures_of, label_losses, pair_losses
 
 SECTIONS = [
     PreferenceSection(objective="dpo"),
@@ -24,6 +25,16 @@ SECTIONS = [
 ]
 NAMES = ["-".join(f"{value}" for value in section.model_dump(exclude_defaults=True).values()) for section in SECTIONS]
 LENGTHS_C, LENGTHS_D = (1, 4, 7, 3, 12), (2, 4, 1, 9, 5)
+
+
+class _Pair:
+    """A preference pair as far as `evaluate_pairs` reads it."""
+
+    def __init__(self, chosen: int, both: int) -> None:
+        self.supervised_tokens, self._chosen = both, chosen
+
+    def first_sequence(self) -> SimpleNamespace:
+        return SimpleNamespace(supervised_tokens=self._chosen)
 
 
 def _token_log_probs(lengths: tuple[int, ...], seed: int) -> torch.Tensor:
@@ -72,6 +83,28 @@ def test_losses_and_slopes_are_those_of_the_formulas_under_autograd(section: Pre
     torch.testing.assert_close(found.loss_P, expected.detach(), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(found.chosen_slope_P, slopes[0], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(found.rejected_slope_P, slopes[1], rtol=1e-9, atol=1e-9)
+
+
+def test_replies_by_turns_are_taken_apart_chosen_first_and_held_out_pairs_have_the_loss_of_the_same_formulas() -> None:
+    """Chosen replies are odd numbers here, rejected ones even; their cross entropy is that of the chosen alone."""
+    log_probs = np.array([[-1.0, -2.0], [-3.0, -4.0]], np.float32)
+    pairs = PairLogProbs.by_turns(torch.from_numpy(log_probs).flatten(), torch.ones(4), torch.zeros(4))
+    assert pairs.chosen_P.tolist() == [-1.0, -3.0]
+    assert pairs.rejected_P.tolist() == [-2.0, -4.0]
+    section = PreferenceSection(objective="simpo", beta=2.0, rpo_alpha=0.5)
+    documents = [_Pair(2, 5), _Pair(4, 6)]
+    loss, means = evaluate_pairs(section, log_probs, documents, None)
+    chosen, rejected = np.array([-1 / 2, -3 / 4]), np.array([-2 / 3, -4 / 2])
+    z = section.beta * (chosen - rejected) - section.simpo_gamma
+    assert loss == pytest.approx(np.log1p(np.exp(-z)).mean() + 0.5 * 4.0 / 6.0, rel=1e-6)
+    assert means.margin == pytest.approx((section.beta * (chosen - rejected)).mean(), rel=1e-6)
+    assert means.chosen_log_prob == pytest.approx(chosen.mean(), rel=1e-6)
+
+
+def test_a_pair_of_equal_rewards_is_not_counted_as_right() -> None:
+    same = torch.tensor([-2.0, -3.0])
+    pairs = PairLogProbs(same, same, torch.ones(2), torch.ones(2), same, same)
+    assert pair_losses(PreferenceSection(objective="dpo"), pairs).figures_4P[1].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=NAMES)

@@ -133,7 +133,9 @@ def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtb
     assert not {"tokens", "time", "time, seconds"} & {line[0] for line in (*shown, *plain)}
 
 
-def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_beside_it(qtbot, window, page):
+def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_beside_it(qtbot, window, page, answered):
+    window._runs_poller.stop()
+    answered()  # the list of runs, with which the page writes a line of its own
     page.set_subtitle("A sentence about which of the runs is the best one, and by how much. " * 2)
     window.resize(1600, 900)
     settle()

@@ -23,7 +23,7 @@ from typing import Any
 KEPT = "BURNISH_KEPT"
 """Environment variable of a process whose parent writes down how it ends."""
 _WATCH = "--watch"
-_LOG_BYTES = 50_000
+_LOG_BYTES = 1_000_000
 _CRASH_WORDS = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -66,21 +66,21 @@ def main(arguments: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def watch(record: Path, log: Path) -> int:
+def watch(record: Path, log: Path, written: int) -> int:
     """Wait until our parent has ended, and write down how if it could not say so itself.
 
     Args:
         record: file for the record of the end.
         log: file to which the parent's crash handler writes.
+        written: bytes that the log had before.
     """
     _write(record, {})
     handle = _windows_handle(os.getppid())
     before = _memory_kills()
-    looked = _tail(log)
     if sys.stdin.buffer.read():  # it says goodbye; where it dies, the pipe just closes
         return 0
     kills = max(_memory_kills() - before, 0)
-    status = _windows_status(handle) if handle else _signal_of(_tail(log), looked, kills)
+    status = _windows_status(handle) if handle else _signal_of(log, written, kills)
     _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
     return 0
 
@@ -103,8 +103,11 @@ def watched(record: Path, log: Path) -> Iterator[None]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ExitStack() as stack:
         with suppress(OSError, RuntimeError):  # no log, or no more processes: then nobody watches
-            faulthandler.enable(stack.enter_context(log.open("a", encoding="utf-8")))
-            stack.callback(faulthandler.disable)
+            crashes = stack.enter_context(log.open("ab"))
+            command.append(str(crashes.seek(0, os.SEEK_END)))
+            if not faulthandler.is_enabled():  # else whoever enabled it reads what a crash writes
+                faulthandler.enable(crashes)
+                stack.callback(faulthandler.disable)
             watcher = subprocess.Popen(command, stdin=subprocess.PIPE, **quiet, **own_group)
             stack.callback(_say_goodbye, watcher)
         yield
@@ -129,21 +132,15 @@ def _write(record: Path, content: dict[str, object]) -> None:
             os.close(descriptor)
 
 
-def _signal_of(log: str, looked: str, kills: int) -> int:
+def _signal_of(log: Path, written: int, kills: int) -> int:
     """Conclude the signal that ended a process without a word: one that writes no crash to its log was killed."""
-    if not kills and log != looked:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(written)
+        text = "" if kills else file.read(_LOG_BYTES).decode("utf-8", errors="replace")
         for words, name in _CRASH_WORDS.items():
-            if f"Fatal Python error: {words}" in log.removeprefix(looked):
+            if f"Fatal Python error: {words}" in text:
                 return -int(getattr(signal, name, signal.SIGABRT))
     return -int(getattr(signal, "SIGKILL", 9))
-
-
-def _tail(log: Path) -> str:
-    with suppress(OSError), log.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(file.tell() - _LOG_BYTES, 0))
-        return file.read().decode("utf-8", errors="replace")
-    return ""
 
 
 def _windows_handle(pid: int) -> int:
@@ -186,4 +183,4 @@ def _control_group_events() -> Path:
 
 if __name__ == "__main__":
     is_watcher = sys.argv[1] == _WATCH
-    sys.exit(watch(Path(sys.argv[2]), Path(sys.argv[3])) if is_watcher else main(sys.argv[1:]))
+    sys.exit(watch(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])) if is_watcher else main(sys.argv[1:]))

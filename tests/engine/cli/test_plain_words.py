@@ -65,7 +65,7 @@ def test_a_whole_training_in_a_log_tells_stages_the_prediction_and_what_came_of_
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=3)), encoding="utf-8")
     text, _ = said(capsys, "train", recipe, "--run-dir", tmp_path / "my run")
-    stages = ["opening the model...", "reading the data and loading the model...", "predicted ", "evaluating...",
+    stages = ["opening the model...", "reading the data...", "predicted ", "evaluating...",
               "step 3 ", "saving...", "Memory: predicted ", "Done."]  # fmt: skip
     places = [text.find(stage) for stage in stages]
     assert -1 not in places
@@ -241,7 +241,7 @@ def test_a_plan_says_what_its_time_leaves_out_and_why_it_knows_none(tmp_path, ca
     path.write_text(dump_recipe(tiny_recipe(tmp_path)), encoding="utf-8")
     text, _ = said(capsys, "plan", path)
     assert "training time" in text
-    assert "loading and evaluation come on top" in text
+    assert "loading comes on top" in text
     text, _ = said(capsys, "plan", path, "--skip-data")
     assert "training time unknown" in text
     assert "--skip-data" in text

@@ -23,7 +23,7 @@ from typing import Any
 KEPT = "BURNISH_KEPT"
 """Environment variable of a process whose parent writes down how it ends."""
 _WATCH = "--watch"
-_LOG_BYTES = 50_000
+_LOG_BYTES = 1_000_000
 _CRASH_WORDS = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -33,6 +33,7 @@ _CRASH_WORDS = {
     "Floating point exception": "SIGFPE",
 }
 """What Python's crash handler writes for each signal."""
+_ENDS_MS = 5000
 _SYNCHRONIZE, _QUERY_LIMITED = 0x00100000, 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
 _RECORD_BYTES = 512  # written at the start, so that a full disk has room for the end
 _LOOK_S = 5.0
@@ -66,21 +67,22 @@ def main(arguments: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def watch(record: Path, log: Path) -> int:
-    """Wait until our parent has ended, and write down how if it could not say so itself.
+def watch(pid: int, record: Path, log: Path, written: int) -> int:
+    """Wait until the process that started us has ended, and write down how if it could not say so itself.
 
     Args:
+        pid: id of that process; between us there may be a virtual environment's launcher.
         record: file for the record of the end.
         log: file to which the parent's crash handler writes.
+        written: bytes that the log had before.
     """
     _write(record, {})
-    handle = _windows_handle(os.getppid())
+    handle = _windows_handle(pid)
     before = _memory_kills()
-    looked = _tail(log)
     if sys.stdin.buffer.read():  # it says goodbye; where it dies, the pipe just closes
         return 0
     kills = max(_memory_kills() - before, 0)
-    status = _windows_status(handle) if handle else _signal_of(_tail(log), looked, kills)
+    status = _windows_status(handle) if handle else _signal_of(log, written, kills)
     _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
     return 0
 
@@ -99,13 +101,17 @@ def watched(record: Path, log: Path) -> Iterator[None]:
     own_group: dict[str, Any] = {"start_new_session": True}  # Ctrl-C and a closed terminal are not for it
     if os.name == "nt":
         own_group = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-    command = [sys.executable, "-P", "-S", __file__, _WATCH, str(record), str(log)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-P", "-S", __file__, _WATCH, str(os.getpid()), str(record), str(log)]
     with ExitStack() as stack:
         with suppress(OSError, RuntimeError):  # no log, or no more processes: then nobody watches
-            faulthandler.enable(stack.enter_context(log.open("a", encoding="utf-8")))
-            stack.callback(faulthandler.disable)
-            watcher = subprocess.Popen(command, stdin=subprocess.PIPE, **quiet, **own_group)
+            crashes = stack.enter_context(log.open("ab"))
+            command.append(str(crashes.seek(0, os.SEEK_END)))
+            if not faulthandler.is_enabled():  # else whoever enabled it reads what a crash writes
+                faulthandler.enable(crashes)
+                stack.callback(faulthandler.disable)
+            watcher = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **own_group
+            )
             stack.callback(_say_goodbye, watcher)
         yield
 
@@ -129,39 +135,35 @@ def _write(record: Path, content: dict[str, object]) -> None:
             os.close(descriptor)
 
 
-def _signal_of(log: str, looked: str, kills: int) -> int:
+def _signal_of(log: Path, written: int, kills: int) -> int:
     """Conclude the signal that ended a process without a word: one that writes no crash to its log was killed."""
-    if not kills and log != looked:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(written)
+        text = "" if kills else file.read(_LOG_BYTES).decode("utf-8", errors="replace")
         for words, name in _CRASH_WORDS.items():
-            if f"Fatal Python error: {words}" in log.removeprefix(looked):
+            if f"Fatal Python error: {words}" in text:
                 return -int(getattr(signal, name, signal.SIGABRT))
     return -int(getattr(signal, "SIGKILL", 9))
 
 
-def _tail(log: Path) -> str:
-    with suppress(OSError), log.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(file.tell() - _LOG_BYTES, 0))
-        return file.read().decode("utf-8", errors="replace")
-    return ""
-
-
 def _windows_handle(pid: int) -> int:
     """Open a process on Windows, so that its exit status can be read after its end; 0 elsewhere."""
-    if os.name != "nt":
-        return 0
-    import _winapi
+    if sys.platform == "win32":
+        import _winapi
 
-    with suppress(OSError):
-        return int(_winapi.OpenProcess(_SYNCHRONIZE | _QUERY_LIMITED, False, pid))
+        with suppress(OSError):
+            return int(_winapi.OpenProcess(_SYNCHRONIZE | _QUERY_LIMITED, False, pid))
     return 0
 
 
 def _windows_status(handle: int) -> int:
-    import _winapi
+    """Read the exit status of an opened process once it has ended; 0 elsewhere than on Windows."""
+    if sys.platform == "win32":
+        import _winapi
 
-    _winapi.WaitForSingleObject(handle, 5000)
-    return int(_winapi.GetExitCodeProcess(handle))
+        _winapi.WaitForSingleObject(handle, _ENDS_MS)
+        return int(_winapi.GetExitCodeProcess(handle))
+    return 0
 
 
 def _memory_kills() -> int:
@@ -186,4 +188,6 @@ def _control_group_events() -> Path:
 
 if __name__ == "__main__":
     is_watcher = sys.argv[1] == _WATCH
-    sys.exit(watch(Path(sys.argv[2]), Path(sys.argv[3])) if is_watcher else main(sys.argv[1:]))
+    if is_watcher:
+        sys.exit(watch(int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5])))
+    sys.exit(main(sys.argv[1:]))

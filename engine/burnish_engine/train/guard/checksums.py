@@ -64,12 +64,12 @@ def _mixed(words: torch.Tensor, factor: int) -> torch.Tensor:
 def _pieces(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
     """Yield the numbers of a tensor as flat pieces of 64-bit integers: eight bytes each, else one number each."""
     bits = tensor.view(_INTEGERS[tensor.element_size()]) if tensor.dtype != torch.bool else tensor.to(torch.uint8)
-    if bits.is_contiguous():
-        flat, width = bits.reshape(-1), bits.element_size()
-        if (flat.numel() * width) % 8 == 0 and (flat.storage_offset() * width) % 8 == 0:
-            yield flat.view(torch.int64)
-        else:
-            yield from (piece.to(torch.int64) for piece in flat.split(_PIECE))
-        return
-    rows = max(1, _PIECE // bits.shape[-1])
-    yield from (piece.reshape(-1).to(torch.int64) for piece in bits.split(rows))
+    numbers = bits.reshape(-1) if bits.is_contiguous() else bits
+    each = 8 // numbers.element_size()
+    if all(length % each == 0 for length in (numbers.shape[-1], numbers.storage_offset(), *numbers.stride()[:-1])):
+        numbers = numbers.view(torch.int64)
+    if numbers.ndim > 1:
+        rows = max(1, _PIECE // numbers.shape[-1])
+        yield from (piece.reshape(-1).to(torch.int64) for piece in numbers.split(rows))
+    else:
+        yield from (piece.to(torch.int64) for piece in numbers.split(_PIECE))

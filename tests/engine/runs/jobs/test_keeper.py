@@ -193,7 +193,7 @@ def test_a_process_that_ends_by_itself_leaves_no_record_and_one_that_is_kept_has
 @pytest.mark.slow
 def test_a_run_in_a_terminal_has_its_end_recorded_too(tmp_path):
     recipe = tmp_path / "r.toml"
-    recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=100_000, epochs=1e6)), encoding="utf-8")
+    recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=100_000, epochs=1000.0)), encoding="utf-8")
     run = RunPaths(tmp_path / "run")
     command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "train", str(recipe), "--run-dir", str(run.root)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -3,9 +3,8 @@
 That is the model without its adapter, or with the adapter that the run goes on from.
 
 The cache lies beside the tokenized rows. Its key says which numbers these are: checksums of the frozen weights as they
-were loaded, token ids of all rows, precision, engine and the
-starting adapter. So another model, another quantization or an edited row never
-finds them, and a resumed run finds the same bits.
+were loaded, token ids of all rows, precision, engine and the starting adapter. So another model, another quantization
+or an edited row never finds them, and a resumed run finds the same bits.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ class StepBench:
                 head_on_host=options.tables_on_host,
                 weights=options.weights,
             )
-        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(self.packs, 8)])
+        packs = self.packs if isinstance(self.packs, EpochPlan) else map(self.packs.__getitem__, range(8))
+        lengths = np.concatenate([np.diff(batch.boundaries) for batch in islice(packs, 8)])
         chosen = plan_within(
             options.budget_gib * GIB,
             Recipe(adapter=section, train=options.section, masking=MaskingSection(kind=options.masking)),

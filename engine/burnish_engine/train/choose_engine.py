@@ -23,14 +23,7 @@ def make_engine(spec: EngineSpec) -> Engine:
     recipe = spec.recipe
     check_optimizer(recipe)
     asked = spec.name or recipe.train.engine
-    reason = "" if asked == "plain" else why_not(spec.source, recipe, spec.device)
-    if (
-        asked != "plain"
-        and not reason
-        and recipe.adapter.start
-        and (strange := why_not_saved(Path(recipe.adapter.start)))
-    ):
-        reason = f"The adapter to go on from {strange}, which the fast engine does not do"
+    reason = "" if asked == "plain" else _why_not_fast(spec)
     if reason and asked == "fast":
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)
@@ -41,3 +34,12 @@ def make_engine(spec: EngineSpec) -> Engine:
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]
     plain.notes[:0] = [note for note in notes if note]
     return plain
+
+
+def _why_not_fast(spec: EngineSpec) -> str:
+    """Return why the fast engine cannot train this run, as the first half of a sentence; empty where it can."""
+    reason, start = why_not(spec.source, spec.recipe, spec.device), spec.recipe.adapter.start
+    if reason or not start:
+        return reason
+    strange = why_not_saved(Path(start))
+    return f"The adapter to go on from {strange}, which the fast engine does not do" if strange else ""

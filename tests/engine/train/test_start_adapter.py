@@ -11,9 +11,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.paths import user_cache_dir
-from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, parse_recipe
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, StepDone
 from burnish_engine.models.checkpoint.start_adapter import as_started
 from burnish_engine.runs.card import read_card
@@ -149,6 +150,31 @@ def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
     started = as_started(load_recipe(make(folder).recipe)).adapter
     assert (started.method, started.rank, started.alpha, started.targets) == ("rslora", 4, 6.5, ["q_proj"])
     assert as_started(load_recipe(make().recipe)).adapter.rank == 4
+
+
+def test_checking_a_recipe_tells_what_it_goes_on_from(tmp_path, make, first, capsys):
+    assert main(["recipe", "check", str(make(first.root).recipe)]) == ExitCode.DONE
+    told = " ".join(capsys.readouterr().out.split())
+    assert "rank 4" in told
+    assert "q_proj" in told
+    (tmp_path / "empty").mkdir()
+    assert main(["recipe", "check", str(make(tmp_path / "empty").recipe)]) == ExitCode.USAGE
+    assert "adapter.start" in capsys.readouterr().err
+
+
+def test_a_damaged_adapter_is_refused(tmp_path, make, first):
+    folder = tmp_path / "damaged"
+    shutil.copytree(first.adapter, folder)
+    weights = folder / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert main(["recipe", "check", str(make(folder).recipe)]) == ExitCode.ENVIRONMENT
+    (folder / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    assert main(["recipe", "check", str(make(folder).recipe)]) == ExitCode.ENVIRONMENT
+
+
+def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():
+    with pytest.raises(ValueError, match=r"adapter\.start"):
+        parse_recipe('[adapter]\nmethod = "full"\nstart = "there"')
 
 
 def test_a_relative_start_is_taken_from_the_recipes_folder(tmp_path, first, make):

@@ -29,7 +29,7 @@ counted. `burnish inspect FILE` shows how a file is read before anything is trai
 
 Preference pairs (shape preference) and replies labeled good or bad (shape kto) are read and shown. They are trained on
 only where the recipe says so: with `data.shape` the good replies are learned and nothing else, and with
-`preference.objective` both replies of a pair.
+`preference.objective` both replies of a pair, or good and bad ones.
 
 Where columns have other names, `data.columns` says what they mean, such as `["prompt=Frage", "completion=Antwort"]`.
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.data.files.problems import RowRef
+from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.shard import Ints, Shard
 from burnish_engine.data.tokens.tokenize import Document
 
@@ -140,7 +141,7 @@ class DocumentSelection(Sequence[Document]):
 
 def lengths_of(documents: Sequence[Document]) -> Ints:
     """Return [n] the tokens of each document."""
-    if isinstance(documents, DocumentSelection):
+    if isinstance(documents, DocumentSelection | MismatchedDocuments):
         return documents.lengths
     return np.array([len(document) for document in documents], dtype=np.int64)
 

@@ -39,7 +39,8 @@ class MismatchedDocuments(Sequence[Document]):
             keys.append(hashlib.blake2b(document.input_ids[:prompt].tobytes(), digest_size=16).digest())
         self._prompts = prompts
         self._neighbors = _earlier_with_another_key(keys)
-        self.lengths: Ints = np.minimum(np.array(prompts) + np.array(replies)[self._neighbors], longest)
+        wanted = np.array(prompts, dtype=np.int64) + np.array(replies, dtype=np.int64)[self._neighbors]
+        self.lengths: Ints = np.minimum(wanted, longest)
 
     def __len__(self) -> int:
         return len(self._prompts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -91,6 +91,7 @@ class BatchStream:
         self._documents, self.mismatched = documents, mismatched
         self._order = order
         self._mismatched_lengths: list[int] = mismatched.lengths.tolist() if mismatched is not None else []
+        self._longest_mismatched = max(self._mismatched_lengths, default=0)
         self._lengths, self._supervised = lengths_of(documents), supervised_tokens_of(documents)
         self._section = section
         self._plans: list[EpochPlan] = []
@@ -146,20 +147,19 @@ class BatchStream:
         references = self.references
         if references is None:
             return batch
-        passes = tuple(
-            replace(micro_batch(self.mismatched, group), reference=references.mismatched[list(group)].ravel())
-            for group in self._mismatched_groups(batch.rows)
-            if self.mismatched
-        )
-        return replace(batch, reference=references.train[list(batch.rows)].ravel(), mismatched=passes)
+        known = references.train[list(batch.rows)].ravel()
+        return replace(batch, reference=known, mismatched=tuple(self._mismatched_passes(batch.rows, references)))
 
-    def _mismatched_groups(self, rows: Sequence[int]) -> Sequence[tuple[int, ...]]:
-        """Pack the mismatched documents of some rows into passes; they may have more tokens than the rows."""
+    def _mismatched_passes(self, rows: Sequence[int], references: References) -> Iterator[MicroBatch]:
+        """Yield passes over the mismatched documents of some rows; these may have more tokens than the rows."""
         if self.mismatched is None:
-            return ()
-        if not self._section.pack:
-            return [(row,) for row in rows]
-        return best_fit_decreasing(rows, self._mismatched_lengths, self.most_tokens)
+            return
+        groups = [(row,) for row in rows]
+        if self._section.pack:
+            groups = best_fit_decreasing(rows, self._mismatched_lengths, self.most_tokens)
+        for group in groups:
+            known = references.mismatched[list(group)].ravel()
+            yield replace(micro_batch(self.mismatched, group), reference=known)
 
     @property
     def longest_document(self) -> int:
@@ -176,7 +176,7 @@ class BatchStream:
     def most_tokens(self) -> int:
         """Largest number of tokens that a pass of any epoch can have."""
         whole = self._lengths.sum() if self._section.pack else self._lengths.max()
-        return min(max([int(whole), *self._mismatched_lengths]), self._section.micro_batch_tokens)
+        return min(max(int(whole), self._longest_mismatched), self._section.micro_batch_tokens)
 
     @property
     def most_supervised(self) -> int:

@@ -20,6 +20,7 @@ from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
+from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
@@ -362,7 +363,7 @@ class FastEngine(Engine):
 
     def _evaluation_layout(self, documents: Sequence[Document], budget: int) -> BucketLayout:
         layout = max(self._layouts, key=lambda one: one.capacity)
-        longest = max((len(document) for document in documents), default=0)
+        longest = int(lengths_of(documents).max()) if len(documents) else 0
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
             layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
         return layout

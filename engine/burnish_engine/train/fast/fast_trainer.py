@@ -106,7 +106,8 @@ class FastTrainer:
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
         self._results = _Readback(device, preference)
-        self._ran: set[tuple[BucketLayout, bool]] = set()
+        self._ran: set[BucketLayout] = set()
+        self._estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
         self.problem = ""
 
     def step(self, prefetcher: Prefetcher) -> StepFacts:
@@ -154,10 +155,10 @@ class FastTrainer:
             self._kl.reset()
 
     def _pass(self, prefetcher: Prefetcher, batch: HostBatch) -> None:
-        step, kind = self._steps[batch.layout], (batch.layout, batch.estimates_kl)
+        step, ran = self._steps[batch.layout], self._estimated if batch.estimates_kl else self._ran
         prefetcher.upload(batch, self._inputs)
         captured = step.has_captured(estimates_kl=batch.estimates_kl)
-        if self._wants_graphs and not captured and kind in self._ran:
+        if self._wants_graphs and not captured and batch.layout in ran:
             self.problem = self._pageable
             self._wants_graphs = not self.problem
             if self._wants_graphs:
@@ -171,7 +172,7 @@ class FastTrainer:
             else:
                 step.run(batch.counts)
         if batch.counts.head_chunks:
-            self._ran.add(kind)
+            ran.add(batch.layout)
 
     @property
     def _pageable(self) -> str:

@@ -29,12 +29,12 @@ def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, monke
     trained._wants_graphs, trained._pool = True, (0, 1)
     tries = []
 
-    def capture(self, pool, stream):
+    def capture(self, pool, stream, **_kind):
         tries.append(self.layout.capacity)
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCompile with ...")
 
     monkeypatch.setattr(MicroBatchStep, "capture", capture)
-    monkeypatch.setattr(trained, "_capture", lambda program: _captured_without_a_gpu(trained, program))
+    monkeypatch.setattr(trained, "_capture", lambda program, **_kind: _captured_without_a_gpu(trained, program))
     monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda _pool, _device: nullcontext())
     results, param = train(trained, [PASSES[0]] * 4)
     assert tries == [64]  # at the second pass of this bucket, and never again
@@ -48,7 +48,7 @@ def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, monke
 def _captured_without_a_gpu(trained, program):
     trained.stream = object()
     try:
-        FastTrainer._capture(trained, program)
+        FastTrainer._capture(trained, program, estimates_kl=False)
     finally:
         trained.stream = None
 
@@ -58,7 +58,7 @@ def test_any_failure_of_a_capture_has_words(adapted_llama, monkeypatch, error):
     trained = trainer(*adapted_llama[:2])
     trained._wants_graphs, trained._pool = True, (0, 1)
 
-    def capture(*_):
+    def capture(*_, **_kind):
         raise error
 
     monkeypatch.setattr(MicroBatchStep, "capture", capture)

@@ -16,8 +16,8 @@ from burnish_engine.train.fast.packed_batch import StepScalars, fill_buffer, wri
 from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
 
 from support import parity, tiny_models
+from support.preferences import labeled, pairs
 
-LENGTHS = (12, 20, 9, 9, 31, 7)
 SECTIONS = [
     PreferenceSection(objective="dpo", beta=0.5, rpo_alpha=0.3),
     PreferenceSection(objective="dpo", loss_type="hinge"),
@@ -28,31 +28,12 @@ SECTIONS = [
 ]
 
 
-def pairs(lengths=LENGTHS, seed=0):
-    """Random pairs in one pass; the first tokens of each sequence are its prompt."""
-    batch = parity.micro_batch(lengths, seed=seed, learned=1.0)
-    for start in batch.boundaries[:-1]:
-        batch.labels[start : start + 2] = IGNORED
-    reference = np.random.default_rng(seed).normal(-30.0, 10.0, len(lengths)).astype(np.float32)
-    return replace(batch, rows=tuple(range(len(lengths) // 2)), reference=reference)
-
-
 def part(batch, first, last):
     """Some pairs of a pass as a pass of their own."""
     start, end = batch.boundaries[2 * first], batch.boundaries[2 * last]
     arrays = (array[start:end] for array in (batch.input_ids, batch.positions, batch.labels))
     bounds = batch.boundaries[2 * first : 2 * last + 1] - start
     return MicroBatch(*arrays, bounds, tuple(range(last - first)), batch.reference[2 * first : 2 * last])
-
-
-def labeled(lengths=LENGTHS, seed=0):
-    """Random replies labeled good or bad in one pass, and as many mismatched ones in another."""
-    batch, other = pairs(lengths, seed), pairs(lengths[::-1], seed + 1)
-    rows = tuple(range(len(lengths)))
-    near = [-6.0 * batch.sequence_tokens, -6.4 * other.sequence_tokens]  # about what random weights say
-    good = np.arange(len(lengths)) % 3 != 1
-    other = replace(other, rows=rows, reference=near[1].astype(np.float32))
-    return replace(batch, rows=rows, reference=near[0].astype(np.float32), desirable=good), other
 
 
 def one_label(batch, first, last):

@@ -151,7 +151,7 @@ def _preference_findings(
     if section.learns_pairs:
         yield from pair_findings(record.documents, used, section, names)
     elif all(source.layout.shape == "kto" for source in record.sources) and len(used):
-        good = sum(record.documents.document(number).desirable for number in used.tolist())
+        good = int(record.documents.desirable[used].sum())
         bad = len(used) - good + record.log.dropped.counts.get(BAD_REPLY, 0)
         yield from label_findings(good, bad, section)
 

@@ -22,7 +22,7 @@ from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISE
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
-from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REPLY, NO_REJECTED, SAME_REPLIES
+from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECTED, SAME_REPLIES
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
 FROM_RECIPE = "as the recipe says"
@@ -34,7 +34,7 @@ _LEFT_OUT = {
     BAD_REPLY: "bad_replies",
     SAME_REPLIES: "same_replies",
     NO_REJECTED: "no_rejected",
-    EMPTY_REPLY: "empty_replies",
+    EMPTY_REJECTED: "empty_rejected",
 }
 """Reasons for dropping rows that become findings, because the data was made for another kind of training or a
 preference says nothing: reason to kind of finding."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -16,12 +16,13 @@ from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.report.findings import row_places
 from burnish_engine.data.tokens.documents import ShardedDocuments
 from burnish_engine.data.tokens.shard import Ints
-from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.data.tokens.tokenize import Document, Ids
 
 BIASED_SHARE = 0.75
 """Share of the pairs with the longer reply on the same side from which length is named: chance gives a half."""
 BIASED_RATIO = 1.2
 """Median ratio of the lengths from which length is named."""
+_ROUNDING = 0.01  # values are advised with three digits
 _LEAST_PAIRS = 20  # fewer say nothing about a share
 _BALANCED = (1.0, 4 / 3)  # of weight times count, good to bad: Ethayarajh et al. 2024, section 4.2
 
@@ -37,16 +38,16 @@ def pair_findings(
         section: the recipe's settings of the objective.
         names: name of each part.
     """
-    lengths = list[tuple[int, int]]()
-    by_prompt: dict[bytes, list[tuple[bytes, bytes, int]]] = defaultdict(list)
-    for number in used.tolist():
+    lengths = np.zeros((len(used), 2), dtype=np.int32)
+    hashes = np.zeros((len(used), 3), dtype=np.uint64)
+    for place, number in enumerate(used.tolist()):
         chosen, rejected = _sequences(documents.document(number))
-        lengths.append((chosen.supervised_tokens, rejected.supervised_tokens))
-        by_prompt[_prompt(chosen)].append((_reply(chosen), _reply(rejected), number))
-    contradicting = sorted(_contradicting(by_prompt.values()))
-    if contradicting:
+        lengths[place] = chosen.supervised_tokens, rejected.supervised_tokens
+        hashes[place] = _prompt(chosen), _reply(chosen), _reply(rejected)
+    contradicting = used[_is_contradicted(hashes)]
+    if len(contradicting):
         yield _contradictions(contradicting, len(used), documents, section, names)
-    yield from _length_bias(np.array(lengths).reshape(-1, 2), used, documents, section, names)
+    yield from _length_bias(lengths, used, documents, section, names)
 
 
 def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[Finding]:
@@ -62,11 +63,10 @@ def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[
         says = f"{count}: without both there is nothing to tell apart."
         yield Finding(kind="labels", says=says, rows=good + bad)
         return
-    weights = balanced_weights(good, bad)
-    weighted = section.desirable_weight * good / (section.undesirable_weight * bad)
-    low, high = _BALANCED
-    if low * 0.99 <= weighted <= high * 1.01:
+    weights = balanced_weights(good, bad, section)
+    if not weights:
         return
+    weighted = section.desirable_weight * good / (section.undesirable_weight * bad)
     says = f"{count}, which count {weighted:.2f} to 1 with their weights. Between 1 and 1.33 is advised for KTO."
     yield Finding(
         kind="labels",
@@ -79,21 +79,23 @@ def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[
     )
 
 
-def balanced_weights(good: int, bad: int) -> dict[str, float]:
+def balanced_weights(good: int, bad: int, section: PreferenceSection) -> dict[str, float]:
     """Return the setting that makes good and bad replies count about the same, with its value; empty: they do.
 
-    Ethayarajh et al. 2024 advise that weight times count, good to bad, lies between 1 and 4/3, and that the smaller
-    side is raised.
+    Ethayarajh et al. 2024 advise that weight times count, good to bad, lies between 1 and 4/3, and that the weight of
+    the smaller side is raised.
 
     Args:
         good: number of replies labeled good, at least one.
         bad: number of replies labeled bad, at least one.
+        section: the recipe's settings of the objective.
     """
     low, high = _BALANCED
-    if good / bad < low:
-        return {"desirable_weight": float(f"{bad / good:.3g}")}
-    if good / bad > high:
-        return {"undesirable_weight": float(f"{good / bad / high:.3g}")}
+    ratio = section.desirable_weight * good / (section.undesirable_weight * bad)
+    if ratio < low * (1 - _ROUNDING):
+        return {"desirable_weight": float(f"{section.desirable_weight * low / ratio:.3g}")}
+    if ratio > high * (1 + _ROUNDING):
+        return {"undesirable_weight": float(f"{section.undesirable_weight * ratio / high:.3g}")}
     return {}
 
 
@@ -104,29 +106,33 @@ def _sequences(document: Document) -> tuple[Document, Document]:
     return document.first_sequence(), rejected
 
 
-def _prompt(sequence: Document) -> bytes:
+def _prompt(sequence: Document) -> int:
     begins = int(np.argmax(sequence.supervised)) if sequence.supervised.any() else len(sequence)
     return _hash(sequence.input_ids[:begins])
 
 
-def _reply(sequence: Document) -> bytes:
+def _reply(sequence: Document) -> int:
     return _hash(sequence.input_ids[sequence.supervised])
 
 
-def _hash(ids: np.ndarray) -> bytes:
-    return blake2b(ids.tobytes(), digest_size=16).digest()
+def _hash(ids: Ids) -> int:
+    return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little")
 
 
-def _contradicting(groups: Iterable[list[tuple[bytes, bytes, int]]]) -> Iterator[int]:
-    """Yield the documents whose replies stand the other way around in another one with the same prompt."""
-    for group in groups:
-        if len(group) > 1:
-            there = {(chosen, rejected) for chosen, rejected, _ in group}
-            yield from (number for chosen, rejected, number in group if (rejected, chosen) in there)
+def _is_contradicted(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Tell which pairs stand the other way around elsewhere.
+
+    Args:
+        hashes: [pairs, 3] hashes of prompt, chosen and rejected reply.
+    """
+    whole = np.ascontiguousarray(hashes).view("V24").ravel()
+    swapped = np.ascontiguousarray(hashes[:, [0, 2, 1]]).view("V24").ravel()
+    other = set(swapped.tolist())
+    return np.fromiter((one in other for one in whole.tolist()), dtype=np.bool_, count=len(whole))
 
 
 def _contradictions(
-    found: Sequence[int],
+    found: Ints,
     pairs: int,
     documents: ShardedDocuments,
     section: PreferenceSection,
@@ -147,13 +153,13 @@ def _contradictions(
         kind="contradictions",
         says=says,
         rows=len(found),
-        first=_places(documents, np.array(found), names),
+        first=_places(documents, found, names),
         actions=actions if smooths and share and not section.label_smoothing else [],
     )
 
 
 def _length_bias(
-    lengths: np.ndarray,
+    lengths: npt.NDArray[np.int32],
     used: Ints,
     documents: ShardedDocuments,
     section: PreferenceSection,

@@ -53,7 +53,7 @@ TEXT_SHAPES = ("text", "segments")
 """Shapes whose rows are plain text, which is not rendered with a chat template."""
 SAME_REPLIES = "a rejected reply that is the chosen one"
 NO_REJECTED = "rejected without content"
-EMPTY_REPLY = "empty reply"
+EMPTY_REJECTED = "an empty rejected reply"
 BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
 
 
@@ -123,9 +123,12 @@ class ColumnLayout:
             system_prompt: the same as there.
 
         Raises:
-            RowError: The row cannot be used, or both replies are the same.
+            RowError: The row cannot be used, the rejected reply is empty, or both replies are the same.
         """
-        found = self._whole(values, _rejected_turns(values, self.columns), chosen.row, chosen.file, system_prompt)
+        turns = _rejected_turns(values, self.columns)
+        if not (turns[-1].content.strip() or turns[-1].extras.get("tool_calls")):
+            raise RowError(EMPTY_REJECTED)
+        found = self._whole(values, turns, chosen.row, chosen.file, system_prompt)
         if found.messages == chosen.messages:
             raise RowError(SAME_REPLIES)
         return found
@@ -342,4 +345,4 @@ def _check(messages: Sequence[Message]) -> None:
     if not replies:
         raise RowError("no assistant turn")
     if not all(message.content.strip() or message.extras.get("tool_calls") for message in replies):
-        raise RowError(EMPTY_REPLY)
+        raise RowError("empty reply")

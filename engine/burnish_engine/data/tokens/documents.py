@@ -65,6 +65,11 @@ class ShardedDocuments:
         """[n] index of each document's row among the rows of its part, from 0."""
         return _joined(shard.positions for shard in self._shards)
 
+    @property
+    def desirable(self) -> Ints:
+        """[n] 1 where the document's reply is labeled good or has no label, else 0."""
+        return _joined(shard.desirable for shard in self._shards)
+
     def row_refs(self, numbers: Ints) -> list[RowRef]:
         """Return references to the rows of some documents.
 

@@ -17,7 +17,11 @@ from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 MOST_TOKENS = 2048
-"""Most tokens that are measured: seconds on a processor, and enough that a difference is exact to about 0.01 nats."""
+"""Most tokens that are measured, so that it takes seconds on a processor."""
+
+_PLAIN_TOKENS = 512
+"""Most tokens of a pass on the plain engine, where each token of the text has its logits at once: they must not take
+more memory than those of training, which learns replies only."""
 
 
 class ForgettingMeter:
@@ -44,6 +48,8 @@ class ForgettingMeter:
             return
         began = time.perf_counter()
         budget = self._recipe.train.micro_batch_tokens
+        if engine.name == "plain":
+            budget = min(budget, _PLAIN_TOKENS)
         documents = general_documents(self._inputs.tokenizer, longest=budget)
         loss, count = engine.held_out_loss(documents, budget)
         seconds = time.perf_counter() - began

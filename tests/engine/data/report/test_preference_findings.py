@@ -86,7 +86,7 @@ def test_pairs_that_say_nothing_are_findings_with_their_rows(findings):
     rows = [pair(1), pair(2, "The same.", "The same."), pair(3, rejected=""), pair(4, rejected=None), pair(5)]
     found = findings(rows)
     assert places(found["same_replies"]) == [2]
-    assert places(found["empty_replies"]) == [3]
+    assert places(found["empty_rejected"]) == [3]
     assert places(found["no_rejected"]) == [4]
 
 
@@ -110,7 +110,7 @@ def kto(good: int, bad: int, **weights: float) -> list[Any]:
 @pytest.mark.parametrize(("good", "bad"), [(10, 10), (12, 10), (4, 3)])
 def test_labels_in_balance_are_not_named(good, bad):
     assert kto(good, bad) == []
-    assert balanced_weights(good, bad) == {}
+    assert balanced_weights(good, bad, PreferenceSection()) == {}
 
 
 @pytest.mark.parametrize(("good", "bad", "key"), [(10, 40, "desirable_weight"), (40, 10, "undesirable_weight")])
@@ -121,6 +121,12 @@ def test_unequal_labels_come_with_the_weight_that_evens_them_out(good, bad, key)
     weights = {"desirable_weight": 1.0, "undesirable_weight": 1.0, key: float(action.value)}
     ratio = weights["desirable_weight"] * good / (weights["undesirable_weight"] * bad)
     assert 0.99 <= ratio <= 4 / 3 * 1.01
+    assert kto(good, bad, **weights) == []
+
+
+def test_advice_builds_on_the_weights_that_are_set():
+    (finding,) = kto(10, 40, undesirable_weight=2.0)
+    assert float(finding.actions[0].value) == 8.0
 
 
 def test_labels_of_one_kind_alone_are_named():

@@ -96,7 +96,7 @@ def compilations() -> list[Compilation]:
 
     numbers = dict.fromkeys(("first", "blocks", "nested"), "i32")
     pointers = {"absmax_ptr": "*u8"} | dict.fromkeys(("nested_ptr", "code_ptr", "offset_ptr", "out_ptr"), "*fp32")
-    constants = {"NESTED": NESTED_BLOCK, "SCALES": kernel.SCALES}
+    constants: dict[str, Any] = {"NESTED": NESTED_BLOCK, "SCALES": kernel.SCALES}
     found = [Compilation("nf4-scales", kernel.nf4_scales_kernel, pointers | numbers, constants, kernel.WARPS)]
     for pointer in TYPES.values():
         for storage, scale in (("nf4", "*fp32"), ("mxfp4", "*u8")):

@@ -186,19 +186,21 @@ class Inputs:
 def compilations() -> list[Compilation]:
     """List every tile of each storage and direction, with an adapter, on sizes that fill tiles and others.
 
-    What fp16 needs is what bf16 needs, so it is compiled in one direction.
+    What fp16 needs is what bf16 needs, so it is compiled in one direction; what masks need is more than without.
     """
     from burnish_kernels.grouped_linear import kernel
 
+    others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
     found = []
     for storage in STORAGES:
-        for capabilities in (HOPPERS, tuple(one for one in CAPABILITIES if one not in HOPPERS)):
-            for tile in half_tiles(storage, capabilities[0]):
-                found.append(_compilation(kernel, "*fp16", storage, tile, False, True, capabilities))
-                for transposed in (False, True):
-                    for even in (False, True):
-                        found.append(_compilation(kernel, "*bf16", storage, tile, transposed, even, capabilities))
-        found += [_compilation(kernel, "*fp32", storage, FULL, transposed, True) for transposed in (False, True)]
+        found.append(_compilation(kernel, "*fp32", storage, FULL, True, True))
+        for capabilities in (HOPPERS, others):
+            default, *tried = half_tiles(storage, capabilities[0])
+            found.append(_compilation(kernel, "*fp16", storage, default, False, True, capabilities))
+            for transposed in (False, True):
+                found.append(_compilation(kernel, "*bf16", storage, default, transposed, True, capabilities))
+                for tile in (default, *tried):
+                    found.append(_compilation(kernel, "*bf16", storage, tile, transposed, False, capabilities))
     return found
 
 

@@ -41,17 +41,15 @@ FULL = LinearTile(64, 64, 8, 1)
 """fp32, without tensor cores."""
 HOPPERS = (90,)
 """Compute capabilities that have the shared memory for tiles of 256 outputs."""
-_HOPPER = {
-    "dense": (LinearTile(256, 64, 8, 3), LinearTile(256, 64, 8, 4)),
+_HOPPER: dict[Storage, tuple[LinearTile, ...]] = {
+    "dense": (LinearTile(256, 64, 8, 3),),
     "nf4": (LinearTile(128, 64, 4, 3),),
     "mxfp4": (LinearTile(128, 64, 4, 3),),
 }
-_OTHERS = {
-    "dense": (LinearTile(128, 64, 8, 3),),
-    "nf4": (LinearTile(128, 64, 8, 3),),
-    "mxfp4": (LinearTile(128, 64, 8, 3),),
-}
-"""16-bit types by storage, the default first; all within the 99 KiB of RTX cards."""
+_OTHERS: dict[Storage, tuple[LinearTile, ...]] = dict.fromkeys(
+    STORAGES, (LinearTile(128, 64, 8, 3), LinearTile(64, 64, 4, 3))
+)
+"""16-bit types by storage, the default first and what tuning tries after it; all within the 99 KiB of RTX cards."""
 
 
 def half_tiles(storage: Storage, capability: int) -> tuple[LinearTile, ...]:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from burnish_kernels import ahead
-from burnish_kernels.ahead import SHARED_BYTES, check, environment
+from burnish_kernels.ahead import SHARED_BYTES, check, environment, shared_limit
 from burnish_kernels.registry import CAPABILITIES, OPS, Compilation
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
@@ -43,8 +43,8 @@ def complaint(line):
     """What is wrong with an outcome; empty where nothing is."""
     if "error" in line:
         return line["error"]
-    if line["shared_bytes"] > SHARED_BYTES:
-        return f"{line['shared_bytes']} bytes of shared memory, at most {SHARED_BYTES}"
+    if line["shared_bytes"] > (limit := shared_limit(line["capability"])):
+        return f"{line['shared_bytes']} bytes of shared memory, at most {limit}"
     if (line["spill_bytes"] or 0) > SPILL_BYTES:
         return f"{line['spill_bytes']} bytes spilled a thread, at most {SPILL_BYTES}"
     return ""
@@ -146,8 +146,9 @@ def test_what_80_does_not_use_is_compiled_wherever_it_is_used(monkeypatch):
 
 
 def test_what_is_wrong_is_said():
-    fine = {"shared_bytes": SHARED_BYTES, "spill_bytes": None}
+    fine = {"capability": 89, "shared_bytes": SHARED_BYTES, "spill_bytes": None}
     assert complaint(fine) == ""
     assert "shared" in complaint({**fine, "shared_bytes": SHARED_BYTES + 1})
+    assert complaint({**fine, "capability": 90, "shared_bytes": SHARED_BYTES + 1}) == ""
     assert "spilled" in complaint({**fine, "spill_bytes": SPILL_BYTES + 1})
     assert complaint({"error": "boom"}) == "boom"

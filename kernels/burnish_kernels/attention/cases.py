@@ -47,6 +47,8 @@ def cases() -> list[Case]:
             _case("one-document", PACKS["one-document"], 4, 2, 16, dtype, softcap=2.0, window=40),
             _case("tiles", PACKS["tiles"], 8, 1, 16, dtype, window=32),
             _case("short", [19, 20], 2, 1, 128, dtype, softcap=30.0),
+            _case("pack", PACKS["pack"], 4, 2, 16, dtype, window=20, sinks=True),
+            _case("single-rows", PACKS["single-rows"], 3, 1, 16, dtype, sinks=True),
             _case("short", [23, 17], 1, 1, 96, dtype, gpu_only=rounded),
         ]
     for dtype in TOLERANCE:
@@ -57,6 +59,7 @@ def cases() -> list[Case]:
                     *("lognormal", lognormal_lengths(2003, 2), heads, kv_heads, width, dtype),
                     window=128,
                     softcap=20.0,
+                    sinks=True,
                     views=True,
                     gpu_only=True,
                 ),
@@ -76,14 +79,15 @@ def _case(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: bool = False,
     views: bool = False,
     gpu_only: bool = False,
 ) -> Case:
-    words = {f"window{window}": window, f"cap{softcap}": softcap, "views": views}
+    words = {f"window{window}": window, f"cap{softcap}": softcap, "sinks": sinks, "views": views}
     shape = f"{sum(lengths)}x{heads}/{kv_heads}x{width}"
     name = "-".join([pack, shape, str(dtype).removeprefix("torch."), *(word for word in words if words[word])])
     options = {"lengths": lengths, "heads": heads, "kv_heads": kv_heads, "width": width, "dtype": dtype}
-    options |= {"window": window, "softcap": softcap, "views": views}
+    options |= {"window": window, "softcap": softcap, "sinks": sinks, "views": views}
     return Case(name, TOLERANCE[dtype], options, gpu_only)
 
 
@@ -112,20 +116,22 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return torch.randn(rows, count, width, generator=generator).to(dtype)
 
     q, k, v, do = draw(heads), draw(kv_heads), draw(kv_heads), draw(heads)
+    sinks = torch.linspace(-2.0, 3.0, heads, device=device) if options["sinks"] else None
     place = _views if options["views"] else _strided
     q_TND, k_TMD, v_TMD = place([q, k, v], device)
     o_TND, dq_TND, dk_TMD, dv_TMD = place([torch.full_like(like, float("nan")) for like in (q, q, k, v)], device)
-    _, lse_NT = op.forward(q_TND, k_TMD, v_TMD, docs, out=o_TND, **rules)
+    _, lse_NT = op.forward(q_TND, k_TMD, v_TMD, docs, out=o_TND, sinks_N=sinks, **rules)
     op.backward(
         *(do.to(device), q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs),
         dq_out=dq_TND,
         dk_out=dk_TMD,
         dv_out=dv_TMD,
+        sinks_N=sinks,
         **rules,
     )
     # In double precision on the processor a large pack would take minutes; on a GPU it takes none.
     leaves = [tensor.to(device, torch.float64).requires_grad_() for tensor in (q, k, v)]
-    exact_o, exact_lse = reference.attention(leaves[0], leaves[1], leaves[2], docs.start_T, **rules)
+    exact_o, exact_lse = reference.attention(*leaves, docs.start_T, sinks_N=sinks, **rules)
     exact = torch.autograd.grad(exact_o, leaves, do.to(device, torch.float64))
     errors = [
         _error(lse_NT, exact_lse, float(rows * heads) ** 0.5),
@@ -165,6 +171,7 @@ def compilations() -> list[Compilation]:
             found += _compilations(capability, width, heads, kv_heads, torch.bfloat16)
         found += _compilations(capability, 96, 32, 32, torch.float16)
         found += _compilations(capability, 256, 8, 4, torch.bfloat16, window=True, softcap=True)
+        found += _compilations(capability, 64, 64, 8, torch.bfloat16, window=True, sinks=True)  # gpt-oss
         for width in (64, 128, 256):
             found += _compilations(capability, width, 8, 4, torch.float32)
     return found
@@ -179,6 +186,7 @@ def _compilations(
     *,
     window: bool = False,
     softcap: bool = False,
+    sinks: bool = False,
 ) -> list[Compilation]:
     from burnish_kernels.attention import kernel
 
@@ -199,6 +207,8 @@ def _compilations(
             "HAS_CAP": softcap,
             "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
         }
+        if name == "forward":
+            constants["HAS_SINKS"] = sinks
         for argument in function.arg_names:
             if argument.endswith("_STRIDE"):
                 constants[argument] = (kv_heads if argument.startswith(("DK", "DV")) else heads) * width
@@ -222,7 +232,14 @@ def _compilations(
 
 
 def _type(argument: str, pointer: str) -> str:
-    known = {"lse_ptr": "*fp32", "delta_ptr": "*fp32", "start_ptr": "*i32", "end_ptr": "*i32", "tiles_ptr": "*i32"}
+    known = {
+        "lse_ptr": "*fp32",
+        "delta_ptr": "*fp32",
+        "sinks_ptr": "*fp32",
+        "start_ptr": "*i32",
+        "end_ptr": "*i32",
+        "tiles_ptr": "*i32",
+    }
     known |= {"T": "i32", "window": "i32", **dict.fromkeys(("scale", "factor", "cap", "cap_factor"), "fp32")}
     return known.get(argument, pointer)
 

@@ -1,7 +1,7 @@
 """Attention without the kernels: document after document, by PyTorch's fused CPU operations where they fit.
 
 The fused operations never hold a matrix of scores and take a third to a fifth of the reference's time. They know
-neither soft caps nor windows: documents that need either, and other devices, take the reference. 16-bit tensors are
+neither soft caps, sinks nor windows: documents that need one, and other devices, take the reference. 16-bit tensors are
 computed in fp32 and rounded once, as in the reference: natively, gradients would be rounded after each block of rows,
 and short documents would take several times as long.
 
@@ -34,16 +34,17 @@ def forward(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks_N: torch.Tensor | None = None,
 ) -> None:
     """Fill `o_TND` and `lse_NT`; see `op.forward`."""
     for rows in _documents(start_T):
         inputs = q_TND[rows], k_TMD[rows], v_TMD[rows]
         o_SND, lse_NS = o_TND[rows], lse_NT[:, rows]
-        if _fits(inputs[0], window, softcap):
+        if sinks_N is None and _fits(inputs[0], window, softcap):
             _fused(inputs, o_SND, lse_NS, scale)
             continue
         found_SND, found_NS = reference.attention(
-            *inputs, start_T[rows] - rows.start, scale=scale, window=window, softcap=softcap
+            *inputs, start_T[rows] - rows.start, scale=scale, window=window, softcap=softcap, sinks_N=sinks_N
         )
         o_SND.copy_(found_SND)
         lse_NS.copy_(found_NS)
@@ -64,18 +65,19 @@ def backward(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks_N: torch.Tensor | None = None,
 ) -> None:
     """Fill `dq_TND`, `dk_TMD` and `dv_TMD`; see `op.backward`."""
     for rows in _documents(start_T):
         do_SND, inputs = do_TND[rows], (q_TND[rows], k_TMD[rows], v_TMD[rows])
         gradients = dq_TND[rows], dk_TMD[rows], dv_TMD[rows]
-        if _fits(do_SND, window, softcap):
+        if sinks_N is None and _fits(do_SND, window, softcap):
             _fused_gradients(do_SND, inputs, o_TND[rows], lse_NT[:, rows], gradients, scale)
             continue
         leaves = _leaves(inputs)
         with torch.enable_grad():
             again_SND, _ = reference.attention(
-                *leaves, start_T[rows] - rows.start, scale=scale, window=window, softcap=softcap
+                *leaves, start_T[rows] - rows.start, scale=scale, window=window, softcap=softcap, sinks_N=sinks_N
             )
         for gradient, found in zip(gradients, torch.autograd.grad(again_SND, leaves, do_SND), strict=True):
             gradient.copy_(found)

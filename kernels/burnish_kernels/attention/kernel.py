@@ -13,7 +13,8 @@ whose blocks are mostly hidden at the lengths that people fine-tune on (median d
 Exponentials are of base 2: `factor` is the scale times log2(e). With a soft cap the scores are
 `cap * tanh(scores * cap_factor / (2 log2(e)))`, `cap` has log2(e) in it, and `factor` is 1. Strides are compiled in, so
 that the rows of a block are reached by immediate offsets: registers are what limits these kernels. Offsets are int64.
-Rows past a tile or a document are read as zeros and never stored.
+Rows past a tile or a document are read as zeros and never stored. A sink counts in the sums of the rows alone, so the
+backward kernels need not know of it.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ def forward_kernel(
     v_ptr,  # [T, M, D]
     o_ptr,  # [T, N, D]
     lse_ptr,  # [N, T] fp32
+    sinks_ptr,  # [N] fp32, read only with HAS_SINKS
     start_ptr,  # [T] int32, first row of the row's document
     tiles_ptr,  # [tiles, 4] int32
     T,
@@ -132,6 +134,7 @@ def forward_kernel(
     BRANCH: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     HAS_CAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Compute the output of one tile of queries, for HEADS heads of a group."""
@@ -177,6 +180,13 @@ def forward_kernel(
         v = tl.load(v_ptrs + tl.cast(key, tl.int64) * V_STRIDE, mask=inside_k, other=0.0)
         o = _dot(p.to(v.dtype), v, o * shrink[:, None], PRECISION)
 
+    if HAS_SINKS:  # a key more, without a value
+        sink = tl.load(sinks_ptr + head + tile_head) * LOG2_E
+        higher = tl.maximum(highest, sink)
+        shrink = tl.exp2(highest - higher)
+        highest = higher
+        total = total * shrink + tl.exp2(sink - higher)
+        o *= shrink[:, None]
     statistics = (head + tile_head) * tl.cast(T, tl.int64) + row_i
     tl.store(lse_ptr + statistics, (highest + tl.log2(total)) / LOG2_E, mask=inside)
     o_ptrs = _at(o_ptr, row, O_STRIDE, head + tile_head, D, column)

@@ -35,6 +35,7 @@ def launch_forward(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks_N: torch.Tensor | None = None,
     config: AttentionConfig,
 ) -> None:
     """Fill `o_TND` and `lse_NT`."""
@@ -51,6 +52,7 @@ def launch_forward(
             v_ptr=v_TMD,
             o_ptr=o_TND,
             lse_ptr=lse_NT,
+            sinks_ptr=lse_NT if sinks_N is None else sinks_N,
             start_ptr=docs.start_T,
             tiles_ptr=part,
             T=rows,
@@ -58,6 +60,7 @@ def launch_forward(
             **_factors(scale, softcap),
             **_strides(Q=q_TND, K=k_TMD, V=v_TMD, O=o_TND),
             **constants,
+            HAS_SINKS=sinks_N is not None,
             **_resources(config.forward),
         )
 

@@ -46,6 +46,7 @@ def forward(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks_N: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     lse_out: torch.Tensor | None = None,
     config: AttentionConfig | None = None,
@@ -62,6 +63,8 @@ def forward(
         scale: factor of the scores, above zero.
         window: number of keys that a query sees, itself included; None: all before it.
         softcap: bound of the scores, which become `softcap * tanh(score / softcap)`.
+        sinks_N: logit of each query head's sink `[N]` fp32, a key more that every query sees and that has no value;
+            None: no sinks. They are frozen.
         out: tensor `[T, N, D]` to write the output to; may be a view with another row stride.
         lse_out: tensor `[N, T]` to write the second result to, contiguous.
         config: block sizes that replace the chosen ones.
@@ -73,6 +76,7 @@ def forward(
         ValueError: Shapes, dtypes, layouts or options do not fit.
     """
     _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
+    _validate_sinks(sinks_N, q_TND)
     o_TND = torch.empty_like(q_TND, memory_format=torch.contiguous_format) if out is None else out
     _validate_like("out", o_TND, q_TND)
     lse_NT = lse_out
@@ -81,7 +85,8 @@ def forward(
         lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
     _validate_lse(lse_NT, q_TND)
     if not use_kernels(q_TND):
-        cpu.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, scale=scale, window=window, softcap=softcap)
+        rules = {"scale": scale, "window": window, "softcap": softcap, "sinks_N": sinks_N}
+        cpu.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, **rules)
         return o_TND, lse_NT
     from burnish_kernels.attention.launch_kernels import launch_forward
 
@@ -96,6 +101,7 @@ def forward(
             scale=scale,
             window=window,
             softcap=softcap,
+            sinks_N=sinks_N,
             config=_config(config, q_TND, k_TMD, docs),
         )
     return o_TND, lse_NT
@@ -113,6 +119,7 @@ def backward(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks_N: torch.Tensor | None = None,
     dq_out: torch.Tensor | None = None,
     dk_out: torch.Tensor | None = None,
     dv_out: torch.Tensor | None = None,
@@ -131,6 +138,7 @@ def backward(
         scale: same as in `forward`.
         window: same as in `forward`.
         softcap: same as in `forward`.
+        sinks_N: same as in `forward`.
         dq_out: tensor `[T, N, D]` to write dQ to; may be a view with another row stride, but must not overlap an input.
         dk_out: tensor `[T, M, D]` to write dK to, under the same conditions.
         dv_out: tensor `[T, M, D]` to write dV to, under the same conditions.
@@ -143,6 +151,7 @@ def backward(
         ValueError: Shapes, dtypes, layouts or options do not fit.
     """
     _validate(q_TND, k_TMD, v_TMD, docs, scale, window, softcap)
+    _validate_sinks(sinks_N, q_TND)
     dq_TND, dk_TMD, dv_TMD = (
         torch.empty_like(like, memory_format=torch.contiguous_format) if given is None else given
         for given, like in ((dq_out, q_TND), (dk_out, k_TMD), (dv_out, v_TMD))
@@ -173,6 +182,7 @@ def backward(
             scale=scale,
             window=window,
             softcap=softcap,
+            sinks_N=sinks_N,
         )
         return dq_TND, dk_TMD, dv_TMD
     from burnish_kernels.attention.launch_kernels import launch_dkdv, launch_dq
@@ -206,10 +216,11 @@ def attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    sinks_N: torch.Tensor | None = None,
     config: AttentionConfig | None = None,
 ) -> torch.Tensor:
     """Compute causal attention within documents as one autograd operation; see `forward`."""
-    return _Attention.apply(q_TND, k_TMD, v_TMD, docs, scale, window, softcap, config)
+    return _Attention.apply(q_TND, k_TMD, v_TMD, docs, scale, window, softcap, sinks_N, config)
 
 
 class _Attention(torch.autograd.Function):
@@ -223,9 +234,10 @@ class _Attention(torch.autograd.Function):
         scale: float,
         window: int | None,
         softcap: float | None,
+        sinks_N: torch.Tensor | None,
         config: AttentionConfig | None,
     ) -> torch.Tensor:
-        ctx.options = {"scale": scale, "window": window, "softcap": softcap, "config": config}
+        ctx.options = {"scale": scale, "window": window, "softcap": softcap, "sinks_N": sinks_N, "config": config}
         o_TND, lse_NT = forward(q_TND, k_TMD, v_TMD, docs, **ctx.options)
         ctx.save_for_backward(q_TND, k_TMD, v_TMD, o_TND, lse_NT)
         ctx.docs = docs
@@ -235,7 +247,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, do_TND: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q_TND, k_TMD, v_TMD, o_TND, lse_NT = ctx.saved_tensors
         gradients = backward(do_TND.contiguous(), q_TND, k_TMD, v_TMD, o_TND, lse_NT, ctx.docs, **ctx.options)
-        return *gradients, None, None, None, None, None
+        return *gradients, None, None, None, None, None, None
 
 
 def _config(
@@ -279,6 +291,14 @@ def _validate(
         raise ValueError(f"a window of {window} hides every key")
     if softcap is not None and softcap <= 0:
         raise ValueError(f"the soft cap must be above zero, not {softcap}")
+
+
+def _validate_sinks(sinks_N: torch.Tensor | None, q_TND: torch.Tensor) -> None:
+    if sinks_N is None:
+        return
+    wide = torch.promote_types(q_TND.dtype, torch.float32)
+    if sinks_N.shape != (q_TND.shape[1],) or sinks_N.dtype != wide or not sinks_N.is_contiguous():
+        raise ValueError(f"sinks must be [{q_TND.shape[1]}] {wide}, not {tuple(sinks_N.shape)} {sinks_N.dtype}")
 
 
 def _validate_lse(lse_NT: torch.Tensor, q_TND: torch.Tensor) -> None:

@@ -8,14 +8,24 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.grouped_linear.tiles import DTYPES, FULL, HALF, LinearTile, Storage, key, rank_block
+from burnish_kernels.grouped_linear.tiles import (
+    DTYPES,
+    FULL,
+    HOPPERS,
+    STORAGES,
+    LinearTile,
+    Storage,
+    half_tiles,
+    key,
+    rank_block,
+)
 from burnish_kernels.moe_sort.cases import SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
 from burnish_kernels.moe_unpack.op import Packed
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
-from burnish_kernels.tuning import Tuning
+from burnish_kernels.tuning import Tuning, device_of
 
 # Relative L2 error against the reference in double precision; Triton's interpreter cuts bf16 off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.2e-2}
@@ -174,21 +184,34 @@ class Inputs:
 
 
 def compilations() -> list[Compilation]:
-    """List every tile of each storage and direction, with an adapter, on sizes that fill tiles and others."""
+    """List every tile of each storage and direction, with an adapter, on sizes that fill tiles and others.
+
+    What fp16 needs is what bf16 needs, so it is compiled in one direction; what masks need is more than without.
+    """
     from burnish_kernels.grouped_linear import kernel
 
+    others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
     found = []
-    for dtype, pointer in TYPES.items():
-        for storage, tiles in HALF.items():
-            for tile in (FULL,) if dtype == torch.float32 else tiles:
-                for transposed in (False, True):
-                    for even in (False, True):
-                        found.append(_compilation(kernel, pointer, storage, tile, transposed, even))
+    for storage in STORAGES:
+        found.append(_compilation(kernel, "*fp32", storage, FULL, True, True))
+        for capabilities in (HOPPERS, others):
+            default, *tried = half_tiles(storage, capabilities[0])
+            found.append(_compilation(kernel, "*fp16", storage, default, False, True, capabilities))
+            for transposed in (False, True):
+                found.append(_compilation(kernel, "*bf16", storage, default, transposed, True, capabilities))
+                for tile in (default, *tried):
+                    found.append(_compilation(kernel, "*bf16", storage, tile, transposed, False, capabilities))
     return found
 
 
 def _compilation(
-    kernel: Any, pointer: str, storage: str, tile: LinearTile, transposed: bool, even: bool
+    kernel: Any,
+    pointer: str,
+    storage: Storage,
+    tile: LinearTile,
+    transposed: bool,
+    even: bool,
+    capabilities: tuple[int, ...] = CAPABILITIES,
 ) -> Compilation:
     packed = storage != "dense"
     signature = dict.fromkeys(("x_ptr", "narrow_ptr", "adapter_ptr", "bias_ptr", "out_ptr"), pointer)
@@ -199,9 +222,10 @@ def _compilation(
         "weight_output" if transposed else "weight_column": 1,
         "adapter_output" if transposed else "adapter_rank": 1,
     }
-    numbers = ("N", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride")
-    numbers += ("adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots", "first_expert", "experts")
-    signature |= {name: "i32" for name in (*numbers, "first_weight") if name not in ones}
+    numbers = ["N", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride"]
+    numbers += ["adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots"]
+    numbers += ["first_expert", "experts", "first_weight"]
+    signature |= {name: "i32" for name in numbers if name not in ones}
     constants = ones | {
         "STORAGE": storage,
         "TRANSPOSED": transposed,
@@ -217,13 +241,11 @@ def _compilation(
         "GROUP": tile.group,
         "INTERPRETED": False,
     }
-    name = f"{key(_storage(storage), transposed=transposed)}-{pointer[1:]}-{tile.outputs}x{tile.reduction}"
+    name = f"{key(storage, transposed=transposed)}-{pointer[1:]}-{tile.outputs}x{tile.reduction}"
     name += f"-{tile.warps}-{tile.stages}-{tile.group}-{tile.swap}{'-even' if even else ''}"
-    return Compilation(name, kernel.grouped_linear_kernel, signature, constants, tile.warps, tile.stages)
-
-
-def _storage(name: str) -> Storage:
-    return "nf4" if name == "nf4" else "mxfp4" if name == "mxfp4" else "dense"
+    name += "-hopper" * (capabilities == HOPPERS)
+    function = kernel.grouped_linear_kernel
+    return Compilation(name, function, signature, constants, tile.warps, tile.stages, capabilities)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
@@ -264,7 +286,8 @@ def tunings(device: str) -> Iterator[Tuning]:
     order = sort_by_expert(random_ids(tokens, slots, experts, "even").to(device), experts)
     x = torch.randn(order.positions, hidden, device=device, dtype=torch.bfloat16)
     out = torch.empty_like(x)
-    for storage in HALF:
+    found = device_of(device)
+    for storage in STORAGES:
         weight: torch.Tensor | Packed
         if storage == "dense":
             weight = torch.randn(experts, outputs, hidden, device=device, dtype=torch.bfloat16)
@@ -275,4 +298,5 @@ def tunings(device: str) -> Iterator[Tuning]:
             def run(tile: LinearTile, weight: Any = weight, transposed: bool = transposed) -> object:
                 return op.grouped_linear(x, weight, order, gather=False, transposed=transposed, out=out, tile=tile)
 
-            yield Tuning(key(_storage(storage), transposed=transposed), HALF[storage], run)
+            tiles = half_tiles(storage, found.capability if found else CAPABILITIES[0])
+            yield Tuning(key(storage, transposed=transposed), tiles, run)

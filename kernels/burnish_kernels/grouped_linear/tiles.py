@@ -7,10 +7,11 @@ from typing import Literal
 
 import torch
 
-from burnish_kernels.tuning import choose
+from burnish_kernels.tuning import choose, device_of
 
 Storage = Literal["dense", "nf4", "mxfp4"]
 
+STORAGES: tuple[Storage, ...] = ("dense", "nf4", "mxfp4")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -38,12 +39,22 @@ class LinearTile:
 INTERPRETED = LinearTile(64, 64, 4, 1, 2)
 FULL = LinearTile(64, 64, 8, 1)
 """fp32, without tensor cores."""
-HALF = {
-    "dense": (LinearTile(128, 64, 8, 3),),
-    "nf4": (LinearTile(128, 64, 8, 3),),
-    "mxfp4": (LinearTile(128, 64, 8, 3),),
+HOPPERS = (90,)
+"""Compute capabilities that have the shared memory for tiles of 256 outputs."""
+_HOPPER: dict[Storage, tuple[LinearTile, ...]] = {
+    "dense": (LinearTile(256, 64, 8, 3),),
+    "nf4": (LinearTile(128, 64, 4, 3),),
+    "mxfp4": (LinearTile(128, 64, 4, 3),),
 }
-"""16-bit types by storage, the default first; all within the 99 KiB of RTX cards."""
+_OTHERS: dict[Storage, tuple[LinearTile, ...]] = dict.fromkeys(
+    STORAGES, (LinearTile(128, 64, 8, 3), LinearTile(64, 64, 4, 3))
+)
+"""16-bit types by storage, the default first and what tuning tries after it; all within the 99 KiB of RTX cards."""
+
+
+def half_tiles(storage: Storage, capability: int) -> tuple[LinearTile, ...]:
+    """Return the tiles of 16-bit types on a compute capability, the default first."""
+    return (_HOPPER if capability in HOPPERS else _OTHERS)[storage]
 
 
 def key(storage: Storage, *, transposed: bool) -> str:
@@ -64,7 +75,8 @@ def choose_tile(storage: Storage, dtype: torch.dtype, *, transposed: bool, devic
         return INTERPRETED
     if dtype == torch.float32:
         return FULL
-    allowed = HALF[storage]
+    found = device_of(device)
+    allowed = half_tiles(storage, found.capability if found else 0)
     return choose("grouped_linear", key(storage, transposed=transposed), allowed[0], allowed=allowed, device=device)
 
 

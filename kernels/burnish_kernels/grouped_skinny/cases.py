@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -52,7 +53,8 @@ def _case(
     words = {"gather": gather, "weighted": weighted, "padded": padding}
     shape = f"{tokens}x{slots}-{experts}x{columns}-r{ranks}"
     parts = [shape, str(dtype).removeprefix("torch."), spread, *(word for word in words if words[word])]
-    options = {"tokens": tokens, "slots": slots, "experts": experts, "columns": columns, "ranks": ranks}
+    options: dict[str, Any] = {"tokens": tokens, "slots": slots, "experts": experts}
+    options |= {"columns": columns, "ranks": ranks}
     options |= {"dtype": dtype, "spread": spread, "gather": gather, "weighted": weighted, "padding": padding}
     return Case("-".join(parts), TOLERANCE[dtype], options | {"tile_rows": tile_rows})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -28,8 +29,8 @@ def cases() -> list[Case]:
         for rows, columns in SHAPES
         for dtype in DTYPES
     ]
-    large = {"shape": (14336, 4096), "dtype": torch.bfloat16, "experts": 40, "first": 38, "count": 2}
-    return [*found, *(Case(f"{kind}-past-2^31", 0.0, large | {"kind": kind}, gpu_only=True) for kind in KINDS)]
+    large: dict[str, Any] = {"shape": (14336, 4096), "dtype": torch.bfloat16, "experts": 40, "first": 38, "count": 2}
+    return [*found, *(Case(f"{kind}-past-2^31", 0.0, {**large, "kind": kind}, gpu_only=True) for kind in KINDS)]
 
 
 def random_stack(kind: str, experts: int, rows: int, columns: int, device: str, seed: int = 0) -> Packed:
@@ -95,7 +96,7 @@ def compilations() -> list[Compilation]:
 
     numbers = dict.fromkeys(("first", "blocks", "nested"), "i32")
     pointers = {"absmax_ptr": "*u8"} | dict.fromkeys(("nested_ptr", "code_ptr", "offset_ptr", "out_ptr"), "*fp32")
-    constants = {"NESTED": NESTED_BLOCK, "SCALES": kernel.SCALES}
+    constants: dict[str, Any] = {"NESTED": NESTED_BLOCK, "SCALES": kernel.SCALES}
     found = [Compilation("nf4-scales", kernel.nf4_scales_kernel, pointers | numbers, constants, kernel.WARPS)]
     for pointer in TYPES.values():
         for storage, scale in (("nf4", "*fp32"), ("mxfp4", "*u8")):

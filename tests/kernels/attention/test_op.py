@@ -3,11 +3,13 @@
 import os
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 from burnish_kernels.attention import reference
 from burnish_kernels.attention.candidates import KERNELS, candidates, tuned_config, tuning_key
@@ -212,6 +214,30 @@ BAD = [
     ({"lse_out": torch.zeros(ROWS, HEADS).t()}, "lse must be .N, T. and contiguous"),
     ({"lse_out": torch.zeros(HEADS, ROWS, dtype=torch.float16)}, "lse must be torch.float32"),
 ]
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_sinks_are_those_of_gpt_oss(window, way):
+    """Output and gradients of transformers' attention, with documents and window in its mask."""
+    leaves = [tensor.requires_grad_() for tensor in inputs()[:3]]
+    sinks, do, described = torch.tensor([-1.0, 0.5, 2.0, 6.0]), inputs(1)[3], docs()
+    i, j = torch.arange(ROWS)[:, None], torch.arange(ROWS)[None, :]
+    visible = (j <= i) & (j >= described.start_T[:, None]) & (i - j < (window or ROWS))
+    module = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, sinks=sinks, training=False)
+    mask = torch.zeros(ROWS, ROWS).masked_fill(~visible, float("-inf"))
+    expected, _ = eager_attention_forward(module, *(one.transpose(0, 1)[None] for one in leaves), mask, 0.25)
+    exact = torch.autograd.grad(expected[0], leaves, do)
+    o, _, *found = gradients(*(one.detach() for one in leaves), do, described, window=window, sinks_N=sinks)
+    torch.testing.assert_close(o, expected[0].detach(), rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("sinks", [torch.zeros(3), torch.zeros(4).half(), torch.zeros(8)[::2]])
+def test_sinks_that_do_not_fit_are_named(sinks, way):
+    q, k, v, _ = inputs()
+    with pytest.raises(ValueError, match="sinks"):
+        forward(q, k, v, docs(), scale=0.25, sinks_N=sinks)
 
 
 @pytest.mark.parametrize(("change", "words"), BAD)

@@ -21,6 +21,9 @@ from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.engine_loader import EngineLoader
+from burnish_engine.train.evaluation.forgetting_meter import ForgettingMeter
+from burnish_engine.train.evaluation.pair_measures import measure_pairs
+from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.guard.guard import Guard, GuardInputs, Report
 from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -30,11 +33,8 @@ from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
 from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
-from burnish_engine.train.lifecycle.forgetting_meter import ForgettingMeter
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
-from burnish_engine.train.lifecycle.validator import Validator
-from burnish_engine.train.pair_measures import measure_pairs
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged

@@ -1,1 +1,1 @@
-"""The work around the steps of a run: inputs, commands, checkpoints, validation, measurements, the run card."""
+"""The work around the steps of a run: inputs, commands, checkpoints, measurements, the run card."""

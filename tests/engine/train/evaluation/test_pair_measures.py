@@ -9,7 +9,7 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.runs.store import create_run
-from burnish_engine.train.pair_measures import shared_measures
+from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.run import run_training
 
 from support.runs import of_kind, tiny_recipe

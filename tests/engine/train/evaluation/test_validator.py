@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.lifecycle.validator import Validator
+from burnish_engine.train.evaluation.validator import Validator
 
 
 def asked(recipe):

@@ -89,7 +89,9 @@ SUBFOLDERS = {
         "device", "families", "host_memory", "checkpoint", "decoder", "generation", "gguf", "transformers_path",
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
-    "burnish_engine.train": ("base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "."),
+    "burnish_engine.train": (
+        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", ".",
+    ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",
         "magma", "swiglu", "moe_route", "moe_sort",

@@ -18,7 +18,7 @@ from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run
-from burnish_engine.train.lifecycle import forgetting_meter
+from burnish_engine.train.evaluation import forgetting_meter
 from burnish_engine.train.run import run_training
 
 from support.runs import of_kind, tiny_recipe

@@ -301,7 +301,7 @@ def test_the_studio_shows_itself_before_torch_charts_and_schemas_are_loaded(burn
 
     environment = {**os.environ, "BURNISH_TRACE_START": "1", "QT_QPA_PLATFORM": "offscreen"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "loaded [] True False"

@@ -15,11 +15,14 @@ from burnish_engine.contract.serve.protocol import parse_message
 SERVE = ("-m", "burnish_engine.cli.main", "serve")
 _END = object()
 
+LONG_S = 300.0
+"""What must come is waited for so long: on a busy machine the same takes many times as long."""
+
 
 class Server:
     """Starts the process; requests are dicts, answers protocol messages."""
 
-    def __init__(self, *command, wait=60.0, **environment):
+    def __init__(self, *command, wait=LONG_S, **environment):
         self._wait = wait
         self.process = subprocess.Popen(
             [sys.executable, *(command or SERVE)],
@@ -104,13 +107,13 @@ class Server:
         assert isinstance(answer, Failure), answer
         return answer
 
-    def end(self, wait=10.0):
+    def end(self, wait=LONG_S):
         """Close the server's input; its exit status."""
         self.process.stdin.close()
         return self.process.wait(wait)
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=LONG_S):
     """Poll until the condition holds; what it returned."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -7,55 +7,33 @@ cheap, because states share their columns.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
+from typing_extensions import override
 
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.run.growing_file import GrowingFile
+from burnish_engine.contract.run.growing_file import FoldedFile
 from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
 
 
-@dataclass
-class EventsReader:
-    """Reads a growing events file piece by piece and folds its complete lines.
+class EventsReader(FoldedFile[RunState]):
+    """Reads the growing file of a run's events."""
 
-    Attributes:
-        path: path of the events file; it need not exist yet.
-        state: state folded from the lines read so far.
-        skipped: number of lines that this version does not know as an event.
-    """
+    @override
+    def _empty(self) -> RunState:
+        return RunState()
 
-    path: Path
-    state: RunState = field(default_factory=RunState)
-    skipped: int = 0
-
-    def __post_init__(self) -> None:
-        self._file = GrowingFile(self.path)
-
-    def read(self) -> bool:
-        """Read and fold the next piece of the file.
-
-        Returns:
-            Whether anything new was read.
-        """
-        lines = self._file.read()
-        if self._file.began_anew:
-            self.state = RunState()
-        for line in lines or ():
-            try:
-                self.state = fold(self.state, parse_event(line))
-            except ValidationError:
-                self.skipped += 1
-        return lines is not None
+    @override
+    def _add(self, state: RunState, line: bytes) -> RunState:
+        return fold(state, parse_event(line))
 
 
 class RunFollower(QObject):
@@ -114,7 +92,7 @@ class RunFollower(QObject):
                 if advanced:
                     self.advanced.emit(folder, reader.state)
                 if _read_all(samples, stop):
-                    self.hardware.emit(folder, samples.history)
+                    self.hardware.emit(folder, samples.state)
                 summary = _read_summary(paths.state)
                 if summary is not None and summary != last_summary:
                     last_summary = summary

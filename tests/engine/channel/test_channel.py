@@ -21,7 +21,7 @@ from burnish_engine.contract.serve.messages import Failure, Piece, Progress, Res
 from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.protocol import parse_message
 
-from support.serve import Server, wait_for
+from support.serve import LONG_S, Server, wait_for
 
 # A worker whose method prints, runs a child that prints, reads standard input, and answers.
 NOISY = """
@@ -269,7 +269,7 @@ def test_end_if_idle_spares_a_busy_worker(child):
     time.sleep(0.5)
     child.end_if_idle()
     job.cancel()
-    thread.join(timeout=20)
+    thread.join(timeout=LONG_S)
     assert outcome == ["canceled"]
 
 
@@ -289,5 +289,5 @@ def test_workers_end_with_whoever_started_them(tmp_path):
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    psutil.wait_procs([worker], timeout=20)
+    psutil.wait_procs([worker], timeout=LONG_S)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE

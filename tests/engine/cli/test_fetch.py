@@ -86,7 +86,7 @@ def test_ctrl_c_stops_and_the_next_time_goes_on(hub, capsys):
     while hub.sent("model.safetensors") < 100_000 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == 20
     assert "goes on where it stopped" in told
     hub.models[NAME].pause_s = 0.0

@@ -36,7 +36,7 @@ def burnish(*arguments, **options):
     )  # fmt: skip
 
 
-def wait_until(condition, timeout_s=120):
+def wait_until(condition, timeout_s=600):
     """Wait for a condition; fail the test if it never comes."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -62,7 +62,7 @@ def figures_of(folder):
     return runs, losses, state.checks
 
 
-def wait_for(condition, timeout_s=180):
+def wait_for(condition, timeout_s=600):
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if condition():
@@ -118,7 +118,7 @@ def test_a_duel_that_is_killed_and_interrupted_ends_as_one_left_alone(files, tmp
     duel = start("--resume", broken)
     wait_for(lambda: len(open_duel(broken)[1].outcomes) >= 4 and going_on(broken))
     duel.send_signal(signal.SIGINT)
-    said, _ = duel.communicate(timeout=120)
+    said, _ = duel.communicate(timeout=600)
     assert duel.returncode == 20, said
     assert "burnish duel --resume" in said
     assert going_on(broken) is None
@@ -154,7 +154,7 @@ def test_a_diverging_side_is_counted_and_another_failure_ends_the_duel_until_it_
     duel = start(*files, "--factors", "1", "--out", folder)
     wait_for(lambda: len(open_duel(folder)[1].outcomes) >= 1 if (folder / "duel.json").exists() else False)
     data.write_text("no JSON\n")
-    said, _ = duel.communicate(timeout=300)
+    said, _ = duel.communicate(timeout=600)
     assert duel.returncode == 11, said
     assert "of this duel failed" in said
     data.write_bytes(kept)

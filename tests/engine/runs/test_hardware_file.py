@@ -97,7 +97,7 @@ def test_lines_of_a_newer_version_are_passed_over(tmp_path):
     write(path, [sample(1)])
     reader = HardwareReader(path)
     assert reader.read()
-    assert (len(reader.history), reader.skipped) == (1, 2)
+    assert (len(reader.state), reader.skipped) == (1, 2)
 
 
 def test_the_file_stays_small_and_its_energy_exact(tmp_path):
@@ -164,9 +164,9 @@ def test_a_reader_begins_anew_when_the_file_was_replaced(tmp_path):
     file.close()
     while reader.read():
         pass
-    assert reader.history.energy_j == pytest.approx(100_000.0)
-    assert len(reader.history) == len(read_lines(path)) < 1000
-    times = list(reader.history.t.values())
+    assert reader.state.energy_j == pytest.approx(100_000.0)
+    assert len(reader.state) == len(read_lines(path)) < 1000
+    times = list(reader.state.t.values())
     assert times == sorted(times)
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_was_replaced_by_a_larger_one_is_read_anew_too(tmp_path):
     (tmp_path / "other").replace(path)
     while reader.read():
         pass
-    assert len(reader.history) == 9
+    assert len(reader.state) == 9
 
 
 def test_a_full_disk_or_a_held_file_costs_samples_only(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def standing(server, folder):
 
 
 def until(server, folder, *wanted):
-    return wait_for(lambda: (found := standing(server, folder)) in wanted and found, 90)
+    return wait_for(lambda: (found := standing(server, folder)) in wanted and found)
 
 
 def steps_of(folder):
@@ -168,7 +168,7 @@ def job_of(server, run):
 
 
 def exported(server, run):
-    wait_for(lambda: (job := job_of(server, run)) and job.status != "running", 120)
+    wait_for(lambda: (job := job_of(server, run)) and job.status != "running")
     return job_of(server, run)
 
 
@@ -194,7 +194,7 @@ def test_an_export_is_forecast_reports_outlives_its_server_and_ends_with_its_pro
         shares.append(job.share)
         return job.status != "running" and job
 
-    job = wait_for(ended, 120)
+    job = wait_for(ended)
     assert (job.status, job.share, job.exit_code) == ("finished", 1.0, 0), job.message
     assert shares == sorted(shares)
     assert any(0 < share < 1 for share in shares)
@@ -209,7 +209,7 @@ def test_an_export_is_forecast_reports_outlives_its_server_and_ends_with_its_pro
 def test_an_export_can_be_canceled(warm_server, run):
     assert warm_server.failure("cancel_export", run="tuned").exit_code == 2
     warm_server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
-    wait_for(lambda: job_of(warm_server, run).pid, 60)
+    wait_for(lambda: job_of(warm_server, run).pid)
     warm_server.result("cancel_export", run="tuned")
     job = exported(warm_server, run)
     assert job.status == "canceled"
@@ -221,7 +221,7 @@ def test_an_export_whose_process_is_killed_was_interrupted(warm_server, run):
     import psutil
 
     warm_server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
-    pid = wait_for(lambda: job_of(warm_server, run).pid, 60)
+    pid = wait_for(lambda: job_of(warm_server, run).pid)
     psutil.Process(pid).kill()
     job = exported(warm_server, run)
     assert job.status == "failed"

@@ -38,7 +38,7 @@ def test_a_sweep_is_said_first_then_made_as_ordinary_runs_which_are_compared_not
     (sweep,) = server.result("start_sweep", recipe=recipe, settings=RANKS, name="ranks").sweeps
     folders = [run.folder for run in sweep.runs]
     assert [read_recipe(open_run(folder)).adapter.rank for folder in folders] == [2, 4]
-    wait_for(lambda: ended(server, folders) == ["finished", "finished"], 120)
+    wait_for(lambda: ended(server, folders) == ["finished", "finished"])
     assert server.result("sweeps").sweeps == [sweep]
 
     comparison = server.result("compare", runs=folders).comparison
@@ -82,16 +82,16 @@ def test_a_duel_is_planned_started_stopped_and_taken_to_its_verdict(warm_server,
     duel = lambda: server.result("duels", folder=folder).duels[0]  # noqa: E731
     assert duel().status == "running"
     assert "running already" in server.failure("resume_duel", folder=folder).what
-    wait_for(lambda: len(duel().made) >= 1, 120)
+    wait_for(lambda: len(duel().made) >= 1)
     server.result("stop_duel", folder=folder)
-    wait_for(lambda: duel().status == "stopped", 60)
+    wait_for(lambda: duel().status == "stopped")
     before = len(duel().made)
     assert 1 <= before < 6
     assert duel().current is not None
     assert "not running" in server.failure("stop_duel", folder=folder).what
 
     assert server.result("resume_duel", folder=folder).run == folder
-    wait_for(lambda: duel().status == "finished", 240)
+    wait_for(lambda: duel().status == "finished")
     found = duel()
     assert len(found.made) == 6
     loss = next(one for one in found.verdicts if one.measure == "held_out_loss")

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import MIB
-from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, memory_of, split_plan
-from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
+from burnish_engine.advise.plan.plan_choices import allowed_levels, head_chunks, mlp_chunks
+from burnish_engine.advise.predict.fast_memory import memory_of
 from burnish_engine.advise.predict.fast_speed import FastSpeed
 from burnish_engine.advise.predict.level_mixes import (
     MOVING,
@@ -29,6 +29,7 @@ from burnish_engine.advise.predict.level_mixes import (
     neighboring_mixes,
     spread_layers,
 )
+from burnish_engine.advise.predict.plan_options import Bytes, PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.recipe.memory_plan import (
     AUTO,
@@ -44,12 +45,6 @@ MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
 """Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""
 MARGIN_SHARE = 0.05
 """Share of the free memory that stays free by default beside that margin, for the predictions' error."""
-
-_LEAST_TILE = 1024  # smaller tiles leave a GPU idle
-_HEAD_DIVIDED = (1, 2, 4, 8, 16)
-# "all" has to be pinned by hand: on an H100 it is 0.4 % faster than "rotated" for as much memory again.
-_AUTO_GPU: tuple[SaveLevel, ...] = ("rotated", "products", "offloaded", "narrow", "attention", "host", "input")
-_AUTO_CPU: tuple[SaveLevel, ...] = ("products", "narrow", "attention")
 
 
 class _Effort(NamedTuple):
@@ -139,7 +134,7 @@ class _Solver:
         self._pinned = None if pinned == AUTO else parse_save_levels(pinned, self._layers)
         places = run.recipe.memory.weights
         self._places = None if places == AUTO else _on_host(places, self._layers)
-        self._allowed = _allowed(run, moving=host_budget > 0)
+        self._allowed = allowed_levels(run, moving=host_budget > 0)
 
     def solve(self, budget: float) -> MemoryPlan | None:
         """Choose the fastest plan that fits; None where none does."""
@@ -271,10 +266,10 @@ class _Solver:
         """List the chunks of feed-forward and head that may be tried, tokens, the largest first; 0: all."""
         largest, pinned = self._run.largest, self._run.recipe.memory
         tokens = largest.padded_tokens
-        tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *_tiles(tokens)]
+        tiles = [pinned.mlp_rows] if pinned.mlp_rows else [0, *mlp_chunks(tokens)]
         if pinned.head_rows:
             return tiles, [min(pinned.head_rows, tokens)]
-        return tiles, _heads(min(largest.supervised_tokens, tokens), cuda=self._run.cuda)
+        return tiles, head_chunks(min(largest.supervised_tokens, tokens), cuda=self._run.cuda)
 
     def _of_tile(
         self, mlp_chunk_tokens: int, heads: list[int], away: tuple[bool, bool, tuple[int, ...]]
@@ -386,31 +381,3 @@ def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
 
 def _counted(levels: SaveLevels) -> Counts:
     return np.array([[int((levels == level).sum()) for level in range(len(LEVEL_NAMES))]], dtype=np.int16)
-
-
-def _allowed(run: FastRun, *, moving: bool) -> tuple[SaveLevel, ...]:
-    """List the save levels that the search may use, from the fastest on."""
-    allowed = _AUTO_GPU if run.cuda else _AUTO_CPU
-    if run.recipe.train.recompute:
-        allowed = tuple(level for level in allowed if level in {"attention", "host", "input"})
-    if not moving:
-        allowed = tuple(level for level in allowed if level not in MOVING)
-    if not run.spec.qk_norm:  # the same as "products" there
-        allowed = tuple(level for level in allowed if level != "rotated")
-    return allowed
-
-
-def _tiles(tokens: int) -> list[int]:
-    """List useful chunks of the feed-forward, tokens, the largest first."""
-    sizes = []
-    size = _LEAST_TILE
-    while size < tokens:
-        sizes.append(size)
-        size *= 2
-    return sizes[::-1]
-
-
-def _heads(supervised_tokens: int, *, cuda: bool) -> list[int]:
-    """List useful chunks of the head, tokens, the largest first."""
-    divided = _HEAD_DIVIDED if cuda else _HEAD_DIVIDED[:1]
-    return list(dict.fromkeys(head_chunk_tokens(supervised_tokens, cuda=cuda, divided=times) for times in divided))

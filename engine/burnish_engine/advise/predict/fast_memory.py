@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
@@ -30,6 +29,7 @@ from burnish_engine.advise.predict.fast_layer import (
 )
 from burnish_engine.advise.predict.fast_shape import frozen_weights, hosted_layer
 from burnish_engine.advise.predict.level_mixes import MOVING, SaveLevels
+from burnish_engine.advise.predict.plan_options import Bytes, PlanOptions, split_plan
 from burnish_engine.advise.predict.pool_sizes import (
     Counts,
     PoolSizes,
@@ -60,26 +60,6 @@ LIBRARIES_BYTES = 600 * MIB
 _LAYERS_NOT_RETURNED = 4.8  # layers whose freed tensors glibc keeps: four runs of a 135 M model
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 _INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
-
-Bytes: TypeAlias = npt.NDArray[np.float64]
-
-
-class PlanOptions(NamedTuple):
-    """The options of a `MemoryPlan` that hold for the whole model, beside the layers' save levels.
-
-    Attributes:
-        mlp_chunk_tokens: number of tokens that pass the feed-forward at once; 0: all (`MemoryPlan.mlp_rows`).
-        head_chunk_tokens: number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`).
-        embedding_on_host: whether the embedding table stays in host memory.
-        head_on_host: whether the head's matrix stays in host memory.
-        layers_on_host: numbers of the layers whose frozen weights stay in host memory.
-    """
-
-    mlp_chunk_tokens: int
-    head_chunk_tokens: int
-    embedding_on_host: bool = False
-    head_on_host: bool = False
-    layers_on_host: tuple[int, ...] = ()
 
 
 class PlanPeaks(NamedTuple):
@@ -404,14 +384,6 @@ class FastMemory:
     def _per_layer(self, levels: SaveLevels, table: Bytes) -> Bytes:
         """Look a figure up for each layer by its kind and save level, [plans, layers]."""
         return np.asarray(table[self._kinds, levels])
-
-
-def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
-    """Split a plan into its layers' save levels, [1, layers], and its options."""
-    levels = np.array([[LEVEL_NAMES.index(level) for level in plan.layers]], dtype=np.int8)
-    return levels, PlanOptions(
-        plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host, plan.layers_on_host
-    )
 
 
 @lru_cache(maxsize=4)

@@ -12,10 +12,9 @@ from burnish_engine.advise.predict.fast_memory import (
     POOL_BYTES,
     POOL_SHARE,
     FastMemory,
-    PlanOptions,
     memory_of,
-    split_plan,
 )
+from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart

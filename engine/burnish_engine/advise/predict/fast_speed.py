@@ -19,9 +19,10 @@ from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, UNPACKED_PER_S_AND_CORE, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
-from burnish_engine.advise.predict.fast_memory import Bytes, PlanOptions, memory_of, split_plan
+from burnish_engine.advise.predict.fast_memory import memory_of
 from burnish_engine.advise.predict.fast_shape import StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
+from burnish_engine.advise.predict.plan_options import Bytes, PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import (
     AHEAD,
     BOTH_WAYS_SHARE,

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from pydantic import ValidationError
+
+Folded = TypeVar("Folded")
 _PIECE_BYTES = 2**20
 
 
@@ -46,3 +51,50 @@ class GrowingFile:
         self._offset += len(piece)
         *lines, self._rest = (self._rest + piece).split(b"\n")
         return lines if piece else None
+
+
+class FoldedFile(ABC, Generic[Folded]):
+    """Reads a growing file piece by piece and folds its whole lines into a state.
+
+    Where the writer replaces the file, the state begins anew from the new one.
+
+    Args:
+        path: path of the file; it need not exist yet.
+
+    Attributes:
+        state: state folded from the lines read so far.
+        skipped: number of lines that this version does not know.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = GrowingFile(path)
+        self.state: Folded = self._empty()
+        self.skipped = 0
+
+    @abstractmethod
+    def _empty(self) -> Folded:
+        """Return the state before the first line."""
+
+    @abstractmethod
+    def _add(self, state: Folded, line: bytes) -> Folded:
+        """Return the state after a line.
+
+        Raises:
+            pydantic.ValidationError: This version does not know the line.
+        """
+
+    def read(self) -> bool:
+        """Read and fold the next piece of the file.
+
+        Returns:
+            Whether anything new was read.
+        """
+        lines = self._file.read()
+        if self._file.began_anew:
+            self.state = self._empty()
+        for line in lines or ():
+            try:
+                self.state = self._add(self.state, line)
+            except ValidationError:
+                self.skipped += 1
+        return lines is not None

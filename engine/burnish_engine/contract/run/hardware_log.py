@@ -12,7 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Self
 
-from pydantic import ValidationError
+from typing_extensions import override
 
 from burnish_engine.contract.facts.hardware import (
     GpuSample,
@@ -26,7 +26,7 @@ from burnish_engine.contract.facts.hardware import (
     parse_hardware_line,
 )
 from burnish_engine.contract.run.columns import GrowingColumn, numbers
-from burnish_engine.contract.run.growing_file import GrowingFile
+from burnish_engine.contract.run.growing_file import FoldedFile
 
 _WORKING = 0.3  # load from which a card has its connection at full speed
 _COLUMNS = (
@@ -187,40 +187,16 @@ def newest(history: HardwareHistory, seconds: float) -> HardwareHistory:
     return replace(history, gpus=gpus, **{name: getattr(history, name).without_first(first) for name in names})
 
 
-@dataclass
-class HardwareReader:
-    """Reads a growing `hardware.jsonl` piece by piece and folds its whole lines.
+class HardwareReader(FoldedFile[HardwareHistory]):
+    """Reads a growing `hardware.jsonl`. Its writer replaces it when it merges old samples."""
 
-    The writer replaces the file when it merges old samples; the history then begins anew from the new file.
+    @override
+    def _empty(self) -> HardwareHistory:
+        return HardwareHistory()
 
-    Attributes:
-        path: path of the file; it need not exist yet.
-        history: history folded from the lines read so far.
-        skipped: number of lines that this version does not know.
-    """
-
-    path: Path
-    history: HardwareHistory = field(default_factory=HardwareHistory)
-    skipped: int = 0
-
-    def __post_init__(self) -> None:
-        self._file = GrowingFile(self.path)
-
-    def read(self) -> bool:
-        """Read and fold the next piece of the file.
-
-        Returns:
-            Whether anything new was read.
-        """
-        lines = self._file.read()
-        if self._file.began_anew:
-            self.history = HardwareHistory()
-        for line in lines or ():
-            try:
-                self.history = fold_line(self.history, parse_hardware_line(line))
-            except ValidationError:
-                self.skipped += 1
-        return lines is not None
+    @override
+    def _add(self, state: HardwareHistory, line: bytes) -> HardwareHistory:
+        return fold_line(state, parse_hardware_line(line))
 
 
 def read_history(path: Path) -> HardwareHistory:
@@ -228,7 +204,7 @@ def read_history(path: Path) -> HardwareHistory:
     reader = HardwareReader(path)
     while reader.read():
         pass
-    return reader.history
+    return reader.state
 
 
 def _of(history: HardwareHistory, index: int) -> GpuHistory:

@@ -13,10 +13,11 @@ from burnish_engine.advise.facts.shape import BYTES_OF, GIB, embedding_parameter
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
 from burnish_engine.advise.plan.planned_memory import choose_memory
-from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES, split_plan
+from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES
 from burnish_engine.advise.predict.fast_shape import hosted_layer
 from burnish_engine.advise.predict.fast_speed import FastSpeed
 from burnish_engine.advise.predict.level_mixes import spread_layers
+from burnish_engine.advise.predict.plan_options import split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts.facts import DecoderSpec

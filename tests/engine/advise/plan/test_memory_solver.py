@@ -15,11 +15,12 @@ from burnish_engine.advise.plan.memory_solver import (
     solve_memory_plan,
     usable_bytes,
 )
-from burnish_engine.advise.predict.fast_memory import PlanOptions, host_bytes, memory_of
+from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import FastSpeed, fast_seconds
 from burnish_engine.advise.predict.level_mixes import spread_layers
+from burnish_engine.advise.predict.plan_options import PlanOptions
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts

@@ -16,10 +16,11 @@ from burnish_engine.advise.facts.shape import adapter_parameters, embedding_para
 from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, largest_bucket_tokens
 from burnish_engine.advise.plan.memory_solver import peak_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes, kept_bytes, offloaded_bytes
-from burnish_engine.advise.predict.fast_memory import PlanOptions, host_bytes, memory_of, split_plan
+from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_tokens, stacks
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
+from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe

@@ -9,6 +9,8 @@ import pytest
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.duel.measures.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_along, meter_for
 
+from support.serve import wait_for
+
 
 class FakeNvml:
     """A card that draws 200 W at first and each second 1 W more; its counter may be missing."""
@@ -103,11 +105,14 @@ def test_a_meter_that_begins_anew_and_a_torn_line_do_not_add_up(tmp_path):
 def test_a_watch_writes_beside_what_goes_on(tmp_path):
     began = time.time()
     meter = GpuMeter("GPU-1", FakeNvml(lambda: time.time() - began))
-    for _ in range(2):
-        with EnergyWatch(meter, tmp_path / "deep" / "a.jsonl"):
-            time.sleep(0.8)
-    joules = energy_of(tmp_path / "deep" / "a.jsonl", [(began + 0.3, began + 0.5)])
-    assert joules == pytest.approx(40.0, rel=0.05)
+    file = tmp_path / "deep" / "a.jsonl"
+    for piece in (1, 2):
+        with EnergyWatch(meter, file):
+            wait_for(lambda piece=piece: file.exists() and file.read_text().rpartition('"piece"')[2].count("[") > 2)
+            assert file.read_text().count('"piece"') == piece
+    first = file.read_text().split('"piece"')[1]
+    begin, *_, end = [json.loads(line)[0] for line in first.split("\n") if line]
+    assert energy_of(file, [(begin, end)]) == pytest.approx(200 * (end - begin), rel=0.05)
     with EnergyWatch(None, tmp_path / "none.jsonl"):
         pass
     assert not (tmp_path / "none.jsonl").exists()

@@ -1,6 +1,7 @@
 """The export's own file: one writer, readers that can tell a crash, one export at a time."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,12 +26,20 @@ def run(tmp_path):
     return RunPaths(tmp_path)
 
 
-def test_progress_and_end_are_told(run):
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds of the reporter's clock; it stands unless a test advances it."""
+    now = [100.0]
+    monkeypatch.setattr(export_job, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    return now
+
+
+def test_progress_and_end_are_told(run, clock):
     assert read_export_job(run) is None
     with ExportReporter(run, "gguf", ["Q8_0"]) as reporter:
         assert is_exporting(run)
         assert (read_export_job(run).quants, read_export_job(run).share) == (["Q8_0"], 0.0)
-        time.sleep(0.3)
+        clock[0] += 0.3
         reporter.progress("Checking", 0.5)
         for _ in range(100):
             reporter.progress("Checking", 0.6)  # not each written: the file lies on a disk
@@ -83,7 +92,7 @@ def test_one_export_at_a_time(run):
         assert read_export_job(run).to == "adapter"
 
 
-def test_canceling(run):
+def test_canceling(run, clock):
     with pytest.raises(UsageError, match="not being exported"):
         cancel_export(run)
     run.export.mkdir()
@@ -91,7 +100,7 @@ def test_canceling(run):
     with ExportReporter(run, "gguf", []) as reporter:
         assert not reporter.cancelled()
         cancel_export(run)
-        time.sleep(0.25)
+        clock[0] += 0.25
         assert reporter.cancelled()
     assert not run.export_cancel.exists()
 

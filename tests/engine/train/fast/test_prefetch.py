@@ -110,8 +110,8 @@ def test_a_slot_is_not_overwritten_before_its_event():
         assert (first.buffer == before).all()
 
         later = threading.Timer(0.1, lambda: setattr(tape, "passed", True))
-        later.start()
         began = time.monotonic()
+        later.start()
         fourth = ring.next()
         assert time.monotonic() - began > 0.05
         assert fourth.slot == first.slot

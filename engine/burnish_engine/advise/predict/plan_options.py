@@ -1,0 +1,39 @@
+"""A memory plan as the predictions count it: save levels as numbers, and the options that hold for the whole model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from burnish_engine.advise.predict.level_mixes import SaveLevels
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
+
+Bytes: TypeAlias = npt.NDArray[np.float64]
+
+
+class PlanOptions(NamedTuple):
+    """The options of a `MemoryPlan` that hold for the whole model, beside the layers' save levels.
+
+    Attributes:
+        mlp_chunk_tokens: number of tokens that pass the feed-forward at once; 0: all (`MemoryPlan.mlp_rows`).
+        head_chunk_tokens: number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`).
+        embedding_on_host: whether the embedding table stays in host memory.
+        head_on_host: whether the head's matrix stays in host memory.
+        layers_on_host: numbers of the layers whose frozen weights stay in host memory.
+    """
+
+    mlp_chunk_tokens: int
+    head_chunk_tokens: int
+    embedding_on_host: bool = False
+    head_on_host: bool = False
+    layers_on_host: tuple[int, ...] = ()
+
+
+def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
+    """Split a plan into its layers' save levels, [1, layers], and its options."""
+    levels = np.array([[LEVEL_NAMES.index(level) for level in plan.layers]], dtype=np.int8)
+    return levels, PlanOptions(
+        plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host, plan.layers_on_host
+    )

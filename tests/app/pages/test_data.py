@@ -160,6 +160,7 @@ def test_a_pasted_path_is_checked_before_it_is_used(qtbot, page, bench, file, tm
         ("~nobody-of-this-name/a.jsonl", str(Path.cwd() / "~nobody-of-this-name/a.jsonl")),
         (' "" ', ""),
         ("hf://datasets/ada/parcels@main", "hf://datasets/ada/parcels@main"),
+        ("https://somewhere.example/rows.jsonl", "https://somewhere.example/rows.jsonl"),
     ],
 )
 def test_a_path_is_taken_however_it_was_pasted(typed, path):

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import TITLE_PX, UNIT, colors_of, font
+from burnish_engine.contract.paths import is_address
 
 _PLAIN = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".txt", ".text", ".md", ".markdown",
@@ -47,12 +48,13 @@ class ClassifiedDrop:
 def typed_path(text: str) -> str:
     """Turn a typed or pasted text into an absolute path. The text is a path, in quotes or not, or a file's URL.
 
-    An empty text stays empty, and the name of a dataset on the hub stays as it is.
+    An empty text stays empty, and an address, such as that of a dataset on the hub, stays as it is.
     """
     text = text.strip().strip('"')
-    if not text or text.startswith(HUB_PREFIX):
+    is_file = text.startswith("file:")
+    if not text or (is_address(text) and not is_file):
         return text
-    path = Path(QUrl(text).toLocalFile() if text.startswith("file:") else text)
+    path = Path(QUrl(text).toLocalFile() if is_file else text)
     with suppress(RuntimeError):  # the ~name of nobody
         path = path.expanduser()
     return str(path.absolute())

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
+from burnish_app.news import News, NewsKind, duel_news, run_news
 from burnish_app.state.preferences import Preferences
-from burnish_app.wording.news import News, NewsKind, duel_news, run_news
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.replies import RunSummary
 

@@ -242,7 +242,7 @@ def test_commands_are_acknowledged_and_carried_out(made):
 
 
 def test_pause_holds_until_resume_and_changes_nothing(made):
-    whole, paused = made(max_steps=4), made(max_steps=4)
+    whole, paused = (made(max_steps=4, checkpoint_every=0) for _ in range(2))
     run_training(whole)
     seen = []
 

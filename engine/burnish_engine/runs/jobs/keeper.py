@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-KEPT = "BURNISH_KEPT"
+KEPT = "KEPT_BY_BURNISH"
 """Environment variable of a process whose parent writes down how it ends."""
 _WATCH = "--watch"
 _LOG_BYTES = 1_000_000

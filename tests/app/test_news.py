@@ -4,7 +4,7 @@ import pytest
 from app.scenes import summary
 from app.several_scenes import a_duel
 
-from burnish_app.wording.news import duel_news, run_news
+from burnish_app.news import duel_news, run_news
 from burnish_engine.contract.serve.replies import ExportJob
 
 

@@ -1,4 +1,4 @@
-"""Ten chat templates that render as the public ones of their models do, written compactly, and the tokens they use.
+"""Chat templates that render as the public ones of their models do, written compactly, and the tokens they use.
 
 Sources of what they render: meta-llama/Llama-3.2-3B-Instruct, Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-0.6B,
 google/gemma-3-1b-it, microsoft/Phi-3.5-mini-instruct, mistralai/Mistral-Nemo-Instruct-2407,
@@ -216,10 +216,15 @@ OLMO2 = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 
+MINISTRAL3_SYSTEM = (
+    "You are Ministral-3-3B-Instruct-2512, a Large Language Model (LLM) created by Mistral AI, a French startup "
+    "headquartered in Paris."
+)
+"""First sentence of a longer text."""
+
 MINISTRAL3 = (
     "{{ bos_token }}{% if messages[0].role == 'system' %}{% set system = messages[0].content %}"
-    "{% set turns = messages[1:] %}{% else %}{% set system = 'You are Ministral-3-3B-Instruct-2512, a Large Language "
-    "Model (LLM) created by Mistral AI, a French startup headquartered in Paris.' %}{% set turns = messages %}"
+    "{% set turns = messages[1:] %}{% else %}{% set system = '" + MINISTRAL3_SYSTEM + "' %}{% set turns = messages %}"
     "{% endif %}{{ '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}"
     "{% if tools %}{{ '[AVAILABLE_TOOLS]' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{% endif %}"
     "{% set ns = namespace(index=0) %}{% for m in turns %}"
@@ -255,10 +260,14 @@ TEMPLATES = {
     "chatml": (CHATML, None, "<|im_end|>"),
     "zephyr": (ZEPHYR, "<s>", "</s>"),
     "deepseek": (DEEPSEEK, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "granite4": (GRANITE4, None, "<|end_of_text|>"),
+    "olmo2": (OLMO2, "<|endoftext|>", "<|endoftext|>"),
+    "ministral3": (MINISTRAL3, "<s>", "</s>"),
+    "lfm2.5": (LFM25_THINKING, "<|startoftext|>", "<|im_end|>"),
 }
 """Name to (source, beginning-of-sequence token, end-of-sequence token)."""
 
-WITH_TOOLS = ("llama3", "qwen2.5", "qwen3", "mistral", "deepseek")
+WITH_TOOLS = ("llama3", "qwen2.5", "qwen3", "mistral", "deepseek", "granite4", "ministral3")
 
 SPECIAL = [
     *("<unk>", "<s>", "</s>", "<bos>", "<eos>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"),
@@ -270,4 +279,5 @@ SPECIAL = [
     *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
     *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
     *("<|start_of_role|>", "<|end_of_role|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[ARGS]", "<think>", "</think>"),
+    "<|startoftext|>",
 ]

@@ -18,7 +18,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.chat_templates import CHATML, GRANITE4, LFM25_THINKING, MINISTRAL3, OLMO2, SPECIAL, TEMPLATES
+from support.chat_templates import CHATML, SPECIAL, TEMPLATES
 from support.export import CPU, byte_level
 from support.small_families import PUBLISHED, make_small
 from support.tiny import conversations
@@ -40,12 +40,10 @@ TURNS = {
     "Gemma 3": ("google/gemma-3-270m", *TEMPLATES["gemma"], True, "<end_of_turn>"),
     "Phi": ("microsoft/Phi-4-mini-instruct", *TEMPLATES["phi"], False, "<|end|>"),
     "LFM2": ("LiquidAI/LFM2-350M", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),
-    "LFM2.5, thinking": ("LiquidAI/LFM2.5-350M", LFM25_THINKING, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),
-    "Granite 4": ("ibm-granite/granite-4.0-micro", GRANITE4, None, "<|end_of_text|>", False, "<|end_of_text|>"),
-    "Ministral 3": ("mistralai/Ministral-3-3B, text", MINISTRAL3, "<s>", "</s>", True, "</s>"),
-    "OLMo 2": (
-        "allenai/OLMo-2-0425-1B-Instruct", OLMO2, "<|endoftext|>", "<|endoftext|>", False, "<|endoftext|>",
-    ),
+    "LFM2.5, thinking": ("LiquidAI/LFM2.5-350M", *TEMPLATES["lfm2.5"], True, "<|im_end|>"),
+    "Granite 4": ("ibm-granite/granite-4.0-micro", *TEMPLATES["granite4"], False, "<|end_of_text|>"),
+    "Ministral 3": ("mistralai/Ministral-3-3B, text", *TEMPLATES["ministral3"], True, "</s>"),
+    "OLMo 2": ("allenai/OLMo-2-0425-1B-Instruct", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "DeepSeek distilled": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["deepseek"], True, "<｜end▁of▁sentence｜>"),
 }  # fmt: skip
 CHAT = [{"role": "user", "content": "My lamp is broken?"}]

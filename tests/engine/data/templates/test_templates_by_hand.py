@@ -14,7 +14,7 @@ from burnish_engine.data.templates.spans import ChatRenderer
 from burnish_engine.data.templates.template import chat_template
 from burnish_engine.data.tokens.tokenize import Encoder, TokenizerParts
 
-from support.chat_templates import QWEN25_SYSTEM, SPECIAL, TEMPLATES, WITH_TOOLS
+from support.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM, SPECIAL, TEMPLATES, WITH_TOOLS
 
 TOOL = {
     "type": "function",
@@ -217,10 +217,86 @@ def deepseek(messages, _tools, bos, eos):
             told = False
 
 
+def granite4(messages, tools, _bos, _eos):
+    system = messages[0]["content"] if messages[0]["role"] == "system" else ""
+    turns = messages[1:] if messages[0]["role"] == "system" else messages
+    if tools:
+        system += "\n\n" if system else ""
+        system += (
+            "You are a helpful assistant with access to the following tools. You may call one or more tools to assist "
+            "with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:"
+            "\n<tools>"
+        )
+        system += "".join(f"\n{dumps(tool)}" for tool in tools)
+        system += (
+            "\n</tools>\n\nFor each tool call, return a json object with function name and arguments within "
+            '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": '
+            "<args-json-object>}\n</tool_call>. If a tool does not exist in the provided list of tools, notify the "
+            "user that you do not have the ability to fulfill the request."
+        )
+    if system:
+        yield f"<|start_of_role|>system<|end_of_role|>{system}<|end_of_text|>\n", False
+    for index, message in enumerate(turns):
+        if message["role"] == "tool":
+            ends = {"<|im_start|>user": "<|start_of_role|>user<|end_of_role|>", "<|im_end|>\n": "<|end_of_text|>\n"}
+            yield from ((ends.get(text, text), flag) for text, flag in tool_turn(turns, index))
+            continue
+        yield f"<|start_of_role|>{message['role']}<|end_of_role|>", False
+        parts = [message["content"]] if message["content"] or "tool_calls" not in message else []
+        parts += [call_block(call) for call in message.get("tool_calls", [])]
+        yield "\n".join(parts) + "<|end_of_text|>", message["role"] == "assistant"
+        yield "\n", False
+
+
+def olmo2(messages, _tools, bos, eos):
+    yield bos, False
+    for index, message in enumerate(messages):
+        replies = message["role"] == "assistant"
+        yield f"<|{message['role']}|>\n", False
+        yield message["content"] + (eos if replies else ""), replies
+        yield "" if replies and index + 1 == len(messages) else "\n", False
+
+
+def ministral3(messages, tools, bos, eos):
+    system = messages[0]["content"] if messages[0]["role"] == "system" else MINISTRAL3_SYSTEM
+    yield f"{bos}[SYSTEM_PROMPT]{system}[/SYSTEM_PROMPT]", False
+    yield f"[AVAILABLE_TOOLS]{dumps(tools)}[/AVAILABLE_TOOLS]" if tools else "", False
+    for message in messages[1:] if messages[0]["role"] == "system" else messages:
+        if message["role"] == "user":
+            yield f"[INST]{message['content']}[/INST]", False
+        elif message["role"] == "tool":
+            yield f"[TOOL_RESULTS]{message['content']}[/TOOL_RESULTS]", False
+        else:
+            functions = [call["function"] for call in message.get("tool_calls", [])]
+            calls = "".join(f"[TOOL_CALLS]{one['name']}[ARGS]{dumps(one['arguments'])}" for one in functions)
+            yield message["content"] + calls + eos, True
+
+
+def lfm25(messages, _tools, bos, _eos):
+    yield bos, False
+    last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
+    was_cut = False
+    for index, message in enumerate(messages):
+        content, replies = message["content"], message["role"] == "assistant"
+        thinks = replies and "</think>" in content
+        if thinks and index != last:
+            content = content.split("</think>")[-1].strip()
+        # The prompt of a reply ends with the token, unless the reply before it is written otherwise there.
+        opened = "<think>" if replies and content.startswith("<think>") and not was_cut else ""
+        yield f"<|im_start|>{message['role']}\n{opened}", False
+        yield f"{content.removeprefix(opened)}<|im_end|>", replies
+        yield "\n", False
+        was_cut = thinks if replies else was_cut
+
+
 REFERENCES = {
     "llama3": llama3, "qwen2.5": qwen25, "qwen3": qwen3, "gemma": gemma, "phi": phi, "mistral": mistral,
-    "smollm": smollm, "chatml": chatml, "zephyr": zephyr, "deepseek": deepseek,
+    "smollm": smollm, "chatml": chatml, "zephyr": zephyr, "deepseek": deepseek, "granite4": granite4, "olmo2": olmo2,
+    "ministral3": ministral3, "lfm2.5": lfm25,
 }  # fmt: skip
+
+SEVERAL_CALLS = ("qwen2.5", "qwen3", "mistral", "granite4", "ministral3")
+"""Templates that write several calls in one turn."""
 
 fragments = st.sampled_from(
     [
@@ -248,23 +324,25 @@ def chats(draw, name):
         messages.append({"role": "user", "content": draw(contents) + (f"({exchange})" if name == "mistral" else "")})
         rounds = draw(st.integers(0, 2)) if tools and not (name == "deepseek" and number) else 0
         for _ in range(min(rounds, 1) if name == "deepseek" else rounds):
-            count = draw(st.integers(1, 2)) if name in ("qwen2.5", "qwen3", "mistral") else 1
+            count = draw(st.integers(1, 2)) if name in SEVERAL_CALLS else 1
             calls = []
             for _ in range(count):
                 number += 1
                 function = {"name": "weather", "arguments": draw(arguments)}
                 calls.append({"id": f"call{number:05d}", "type": "function", "function": function})
-            said = draw(contents) if name in ("qwen2.5",) else ""
+            said = draw(contents) if name in ("qwen2.5", "granite4", "ministral3") else ""
             messages.append({"role": "assistant", "content": said, "tool_calls": calls})
             for call in calls:
                 messages.append({"role": "tool", "content": draw(contents), "tool_call_id": call["id"]})
-        reply = {"role": "assistant", "content": draw(replies)}
+        # Where thoughts were cut and the reply begins as the opened thoughts do, supervision begins behind that.
+        reply = {"role": "assistant", "content": ("So " if name == "lfm2.5" else "") + draw(replies)}
         if name == "qwen3":
             if draw(st.booleans()):
                 reply["reasoning_content"] = draw(thoughts)
             elif draw(st.booleans()):
                 reply["content"] = f"<think>\n{draw(thoughts)}\n</think>\n\n{reply['content']}"
-        if name == "deepseek" and draw(st.booleans()):
+        # Rows whose thoughts are cut in several replies are refused where a template opens the thoughts itself.
+        if (name == "deepseek" or (name == "lfm2.5" and not exchange)) and draw(st.booleans()):
             reply["content"] = f"<think>\n{draw(thoughts)}\n</think>\n\n{reply['content']}"
         messages.append(reply)
     if draw(st.booleans()):

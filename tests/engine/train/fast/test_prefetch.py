@@ -219,7 +219,7 @@ def test_pinned_slots_on_a_gpu():
 def test_mismatched_documents_of_a_whole_step_come_before_its_first_row():
     plain = stream()
     source = [replace(plain[number], mismatched=(plain[number + 4], plain[number + 8])) for number in range(4)]
-    layouts = [replace(layout, learned="labels") for layout in LAYOUTS]
+    layouts = [replace(layout, content="labels") for layout in LAYOUTS]
     with Prefetcher(source, layouts, first=0, total=4, accumulation=2, learning_rate=lambda _step: 0.1) as ring:
         taken = []
         for _ in range(12):

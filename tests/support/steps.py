@@ -24,8 +24,8 @@ def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep="products"
     decoder = model.loaded.decoder
     height = tile_rows(decoder.spec.head_dim, decoder.dtype, model.device)
     section_of = options.get("preference")
-    learned = "rows" if section_of is None else "labels" if section_of.learns_labels else "pairs"
-    layouts = [BucketLayout(count, height, head_rows, learned=learned) for count in rows]
+    content = "rows" if section_of is None else "labels" if section_of.learns_labels else "pairs"
+    layouts = [BucketLayout(count, height, head_rows, content=content) for count in rows]
     decoder.chunk_feed_forward(options.pop("mlp_rows", 0))
     levels = cycle(keep if isinstance(keep, list) else [keep])  # by turns
     return FastTrainer(model, section, layouts, list(islice(levels, len(decoder.layers))), **options)

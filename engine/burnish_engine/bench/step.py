@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import plan_within
-from burnish_engine.train.fast.packed_batch import BucketLayout, Learned
+from burnish_engine.train.fast.packed_batch import BatchContent, BucketLayout, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
@@ -147,10 +147,14 @@ class StepBench:
         self.model.initialize(0)
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         preference = options.preference
-        learned: Learned = "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
-        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), learned=learned)
+        content: BatchContent = "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
+        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), content=content)
+        self.layouts = [self.layout]
+        if preference and preference.estimates_kl:  # mismatched documents may be a few tokens more than their rows
+            smaller, chunk = buckets(options.tokens, packed=True)[0], self.layout.head_chunk_tokens
+            self.layouts += [replace(self.layout, capacity=smaller, head_chunk_tokens=min(chunk, smaller))]
         self.trainer = FastTrainer(
-            self.model, options.section, [self.layout], self.plan.layers, graphs=options.graphs, preference=preference
+            self.model, options.section, self.layouts, self.plan.layers, graphs=options.graphs, preference=preference
         )
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
@@ -217,7 +221,7 @@ class StepBench:
         pinned = self.device.type == "cuda"
         return Prefetcher(
             self.packs,
-            [self.layout],
+            self.layouts,
             first=first,
             total=first + count,
             accumulation=1,

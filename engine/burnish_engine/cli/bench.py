@@ -134,8 +134,9 @@ def step(
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
-    if packs and {objective, passes_of} != {"sft"}:
-        raise UsageError("Recorded passes hold no preferences.", "Leave out --packs, or --objective and --passes-of.")
+    if (packs or ablate) and {objective, passes_of} != {"sft"}:
+        other = "--packs" if packs else "--ablate"
+        raise UsageError(f"{other} is for rows as they stand.", f"Leave out {other}, or --objective and --passes-of.")
     from burnish_engine.bench.step import StepBench, StepOptions, parse_keep, parse_weights
 
     if device == "cuda":

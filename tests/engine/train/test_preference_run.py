@@ -19,9 +19,11 @@ from burnish_engine.contract.run.events import (
     StepDone,
 )
 from burnish_engine.runs import recorder
+from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.store import create_run
+from burnish_engine.runs.store import create_run, read_recipe
+from burnish_engine.train.guard import preference_watch
 from burnish_engine.train.run import run_training
 
 from support.runs import losses, of_kind, tiny_recipe
@@ -182,3 +184,20 @@ def test_a_resumed_run_makes_the_same_steps(made, objective, engine, method, dro
         path.unlink()
     assert run_training(halved).exit_code == ExitCode.DONE
     assert losses(halved) == losses(whole)
+
+
+def test_what_goes_astray_is_told_and_the_run_still_succeeds(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(preference_watch, "FALL", 0.05)  # a tiny model goes less far
+    paths = made("dpo", max_steps=14, epochs=30.0, learning_rate=2e-2, preference={"beta": 0.02})
+    recipe = read_recipe(paths)
+    swapped = [pair(number) for number in range(50, 54)]
+    swapped = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in swapped]
+    held_out = {"validation_files": [str(write_jsonl(tmp_path / "swapped.jsonl", swapped))]}
+    changed = recipe.model_copy(update={"data": recipe.data.model_copy(update=held_out)})
+    paths = create_run(changed, tmp_path / "astray")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    chosen = [event.chosen_log_prob for event in of_kind(paths, EvaluationDone)]
+    assert chosen[-1] < 1.05 * chosen[0]
+    verdict = read_card(paths).guard
+    assert (verdict.verdict, verdict.check) == ("suspicious", "chosen_falls")
+    assert "rpo_alpha" in verdict.remedy

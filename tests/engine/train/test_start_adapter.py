@@ -173,7 +173,7 @@ def test_a_damaged_adapter_is_refused(tmp_path, make, first):
 
 
 def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():
-    with pytest.raises(ValueError, match=r"adapter\.start"):
+    with pytest.raises(UsageError, match=r"adapter\.start"):
         parse_recipe('[adapter]\nmethod = "full"\nstart = "there"')
 
 

@@ -33,6 +33,7 @@ from burnish_engine.models.families.adapter_targets import check_spec_targets, p
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
+_ESTIMATE_WORK = 0.45  # kto reads as many tokens once more, forward only; a step is two such passes and some more
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
 
@@ -207,6 +208,8 @@ def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None)
             recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes, own_attention=own_attention
         )
         seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
+    if recipe.preference.estimates_kl:
+        seconds *= 1 + _ESTIMATE_WORK
     return correct_prediction(run, parts, average.tokens / seconds)
 
 

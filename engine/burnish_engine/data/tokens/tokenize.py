@@ -70,7 +70,8 @@ class Document:
         """
         if len(self) <= length:
             return self
-        return Document(self.input_ids[:length].copy(), self.supervised[:length].copy(), self.row, self.file, True)
+        ids, supervised = self.input_ids[:length].copy(), self.supervised[:length].copy()
+        return Document(ids, supervised, self.row, self.file, True, desirable=self.desirable)
 
 
 @dataclass(frozen=True)

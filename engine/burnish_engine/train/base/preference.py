@@ -21,9 +21,9 @@ The divergence `kl` from the reference is estimated by the mean of s - r over pr
 (`data.tokens.mismatch`), at least 0, and not differentiated. TRL takes the mean over the rows of a micro-batch; here it
 is over all rows of the optimizer step, which is the same where a step has one micro-batch, and does not depend on how
 rows fall into passes. It must be known before the first row is differentiated. So each step first runs the mismatched
-documents forward, without keeping activations, and then its rows: a third more work. In the same pass as the rows,
-mismatched documents would be differentiated too, for nothing, and the estimate of a step with several passes would
-still come too late. Dropout is off for the estimate, as it is for the reference.
+documents forward, without keeping activations, and then its rows: not quite half more work, as frozen weights have no
+gradient. In the same pass as the rows, mismatched documents would be differentiated too, for nothing, and the estimate
+of a step with several passes would still come too late. Dropout is off for the estimate, as it is for the reference.
 
 Everything is plain PyTorch without a word to the host, so that a captured step runs it too. Shapes: P pairs,
 S sequences.

@@ -154,7 +154,7 @@ class BatchStream:
         """Yield passes over the mismatched documents of some rows; these may have more tokens than the rows."""
         if self.mismatched is None:
             return
-        groups = [(row,) for row in rows]
+        groups: list[tuple[int, ...]] = [(row,) for row in rows]
         if self._section.pack:
             groups = best_fit_decreasing(rows, self._mismatched_lengths, self.most_tokens)
         for group in groups:

@@ -47,7 +47,7 @@ from burnish_engine.train.fast.memory_choice import (
     pass_buckets,
     with_weights_on_host,
 )
-from burnish_engine.train.fast.packed_batch import BucketLayout, Learned, buckets
+from burnish_engine.train.fast.packed_batch import BatchContent, BucketLayout, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
@@ -161,7 +161,7 @@ class FastEngine(Engine):
         return self._recipe.preference if self._recipe.preference.is_active else None
 
     @property
-    def _learned(self) -> Learned:
+    def _content(self) -> BatchContent:
         section = self._recipe.preference
         return "labels" if section.learns_labels else "pairs" if section.learns_pairs else "rows"
 
@@ -251,7 +251,7 @@ class FastEngine(Engine):
                 min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
-                learned=self._learned,
+                content=self._content,
             )
             for capacity in pass_buckets(section, self._stream)
         ]

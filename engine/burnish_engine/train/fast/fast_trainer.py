@@ -214,7 +214,7 @@ class FastTrainer:
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
 
-    def _capture(self, step: MicroBatchStep, *, estimates_kl: bool) -> None:
+    def _capture(self, step: MicroBatchStep, *, estimates_kl: bool = False) -> None:
         """Capture a bucket's graphs; on failure continue eagerly, with the same numbers."""
         assert self.stream is not None
         with self._or_stay_eager():

@@ -59,7 +59,7 @@ class MicroBatchStep:
         preference: PreferenceSection | None = None,
         kl: KlEstimate | None = None,
     ) -> None:
-        assert (layout.learned != "rows") == (preference is not None)
+        assert (layout.content != "rows") == (preference is not None)
         self.layout, self._preference, self._kl = layout, preference, kl or KlEstimate(inputs.device)
         if offloader is None and OFFLOADING.intersection(levels):
             offloader = Offloader(inputs.device, layout.capacity)

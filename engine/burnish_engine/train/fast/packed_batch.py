@@ -55,8 +55,8 @@ _FLOATS = {
     "normalizer", "learning_rate", "chosen_normalizer", "good_scale", "bad_scale", "sequence_tokens_S", "reference_S",
     "desirable_S",
 }  # fmt: skip
-Learned = Literal["rows", "pairs", "labels"]
-"""What is learned from: rows as they stand, preference pairs, or replies labeled good or bad."""
+BatchContent = Literal["rows", "pairs", "labels"]
+"""Content of micro-batches: rows as they stand, preference pairs, or replies labeled good or bad."""
 _SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
 
 
@@ -150,7 +150,7 @@ class BucketLayout:
         head_chunk_tokens: C, the tokens of one chunk of the head.
         long_above: length above which documents use the long part of the rope table; None: there is none.
         long_offset: row of the rope table at which the long part begins.
-        learned: what micro-batches hold.
+        content: what micro-batches hold.
     """
 
     capacity: int
@@ -158,7 +158,7 @@ class BucketLayout:
     head_chunk_tokens: int
     long_above: int | None = None
     long_offset: int = 0
-    learned: Learned = "rows"
+    content: BatchContent = "rows"
 
     @property
     def sequences(self) -> int:
@@ -189,7 +189,7 @@ class BucketLayout:
             "head_position_R": self.head_capacity,
             "head_target_R": self.head_capacity,
         }
-        if self.learned != "rows":
+        if self.content != "rows":
             lengths["chosen_normalizer"] = lengths["good_scale"] = lengths["bad_scale"] = 1
             lengths["sequence_T"] = self.capacity
             lengths["sequence_tokens_S"] = lengths["reference_S"] = self.sequences
@@ -256,7 +256,7 @@ def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> Batc
     fields.head_position_R[supervised:] = capacity - 1
     fields.head_target_R[:supervised] = batch.labels[positions]
     fields.head_target_R[supervised:] = IGNORED
-    if layout.learned != "rows":
+    if layout.content != "rows":
         _fill_sequences(batch, layout, fields)
     return BatchCounts(tokens, supervised, len(batch.boundaries) - 1, -(-supervised // layout.head_chunk_tokens))
 
@@ -266,7 +266,7 @@ def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) ->
     fields = layout.arrays(buffer)
     fields.normalizer[0] = scalars.normalizer
     fields.learning_rate[0] = scalars.learning_rate
-    if layout.learned != "rows":
+    if layout.content != "rows":
         fields.chosen_normalizer[0] = scalars.chosen_normalizer
         fields.good_scale[0], fields.bad_scale[0] = scalars.good_scale, scalars.bad_scale
 
@@ -281,7 +281,7 @@ def _fill_sequences(batch: MicroBatch, layout: BucketLayout, fields: BatchFields
     if batch.reference is not None:
         fields.reference_S[:count] = batch.reference
     fields.desirable_S[:] = 0
-    if layout.learned == "labels" and batch.desirable is not None:
+    if layout.content == "labels" and batch.desirable is not None:
         fields.desirable_S[:count] = batch.desirable
 
 

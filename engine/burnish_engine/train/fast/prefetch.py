@@ -260,11 +260,11 @@ class Prefetcher:
         return True
 
     def _scalars(self, batches: Sequence[MicroBatch], supervised: int, learning_rate: float) -> StepScalars:
-        learned = self._layouts[0].learned
-        if learned == "rows":
+        content = self._layouts[0].content
+        if content == "rows":
             return StepScalars(1 / max(supervised, 1), learning_rate)
         rows = sum(len(batch.rows) for batch in batches)
-        if learned == "labels":
+        if content == "labels":
             good = sum(int(batch.desirable.sum()) for batch in batches if batch.desirable is not None)
             scales = (rows / count if count else math.nan for count in (good, rows - good))
             return StepScalars(1 / max(rows, 1), learning_rate, 0.0, *scales)

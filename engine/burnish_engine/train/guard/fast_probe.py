@@ -106,7 +106,7 @@ class FastProbe(EngineProbe):
         capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
         # Of preferences it looks at pieces of rows, as rows that are learned as they stand.
         layout = replace(
-            usual, learned="rows", capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
+            usual, content="rows", capacity=capacity, head_chunk_tokens=min(usual.head_chunk_tokens, capacity)
         )
         with Prefetcher(
             [batch], [layout], first=0, total=1, accumulation=1, learning_rate=lambda _step: 0.0

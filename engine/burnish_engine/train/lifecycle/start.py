@@ -33,7 +33,7 @@ def provide_start(paths: RunPaths, recipe: Recipe, source: ModelSource, *, fresh
     Raises:
         UsageError: The recipe names no adapter.
         SetupError: The adapter is damaged, or was trained on other weights.
-        NoSpaceError: It cannot be copied.
+        NoSpaceError: The adapter cannot be copied.
     """
     if not recipe.adapter.start:
         return None

@@ -8,6 +8,7 @@ from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceErr
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
 from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
 from support.machines import cpu_machine, gpu_machine
@@ -44,6 +45,17 @@ def test_the_parts_sum_up_to_the_peak():
     assert plan.memory_bytes == sum(part.bytes for part in plan.memory)
     assert plan.fits
     assert not plan.problems
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_an_estimate_of_the_divergence_takes_its_time(engine):
+    def speed(**preference):
+        recipe = Recipe(train=TrainSection(engine=engine), preference=PreferenceSection(**preference))
+        return plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)).tokens_per_s
+
+    usual = speed()
+    assert speed(objective="kto", loss_type="apo_zero_unpaired") == usual
+    assert 0.6 * usual < speed(objective="kto") < 0.8 * usual
 
 
 def test_what_is_free_decides_not_what_is_built_in():

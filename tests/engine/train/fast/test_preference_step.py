@@ -57,7 +57,7 @@ def ours(model, section, batches, others=(), *, rows=None, head_rows=48, keep="p
         scalars = StepScalars(1 / count, 1e-3, 1 / sum(int(batch.sequence_tokens[::2].sum()) for batch in batches))
     for batch, estimates in [*((one, True) for one in others), *((one, False) for one in batches)]:
         learned = "labels" if section.learns_labels else "pairs"
-        layout = replace(model.layout(batch, rows, head_rows), learned=learned)
+        layout = replace(model.layout(batch, rows, head_rows), content=learned)
         buffer = torch.zeros(layout.size, dtype=torch.int32)
         counts = fill_buffer(batch, layout, buffer.numpy())
         write_scalars(scalars, layout, buffer.numpy())

@@ -1,5 +1,6 @@
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -213,3 +214,26 @@ def test_pinned_slots_on_a_gpu():
             ring.upload(host, device_buffer)
             fields = host.layout.views(device_buffer)
             assert fields.ids_T[: batch.tokens].tolist() == batch.input_ids.tolist()
+
+
+def test_mismatched_documents_of_a_whole_step_come_before_its_first_row():
+    plain = stream()
+    source = [replace(plain[number], mismatched=(plain[number + 4], plain[number + 8])) for number in range(4)]
+    layouts = [replace(layout, content="labels") for layout in LAYOUTS]
+    with Prefetcher(source, layouts, first=0, total=4, accumulation=2, learning_rate=lambda _step: 0.1) as ring:
+        taken = []
+        for _ in range(12):
+            host = ring.next()
+            taken.append((host.step.number, host.index, host.estimates_kl, host.is_last, host.counts.tokens))
+            rows = sum(len(plain[2 * host.step.number - 2 + number].rows) for number in range(2))
+            assert host.step.scalars.normalizer == 1 / rows  # of the rows alone
+            ring.release(host)
+        with pytest.raises(IndexError):
+            ring.next()
+    tokens = [plain[number].tokens for number in range(12)]
+    assert taken == [
+        (1, -1, True, False, tokens[4]), (1, -1, True, False, tokens[8]), (1, -1, True, False, tokens[5]),
+        (1, -1, True, False, tokens[9]), (1, 0, False, False, tokens[0]), (1, 1, False, True, tokens[1]),
+        (2, -1, True, False, tokens[6]), (2, -1, True, False, tokens[10]), (2, -1, True, False, tokens[7]),
+        (2, -1, True, False, tokens[11]), (2, 0, False, False, tokens[2]), (2, 1, False, True, tokens[3]),
+    ]  # fmt: skip

@@ -304,7 +304,7 @@ def test_graphs_that_there_is_no_memory_for_are_no_reason_to_go_on_without(made,
     paths = made(extra=WATCHED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FastTrainer, "_wants_graphs", property(lambda _: True, lambda *_: None), raising=False)
-        patch.setattr(FastTrainer, "_capture", lambda *_: None)
+        patch.setattr(FastTrainer, "_capture", lambda *_, **_kind: None)
         with scarce((FastTrainer, "_capture"), calls=[2]):
             assert run_training(paths).exit_code == ExitCode.DONE
     assert_like(paths, "fast", smaller)
@@ -315,7 +315,7 @@ def test_a_capture_tells_a_lack_of_memory_from_what_cannot_be_captured(monkeypat
     """Whatever ends a capture after an error raises one of its own."""
 
     class Program:
-        def capture(self, *_):
+        def capture(self, *_, **_kind):
             try:
                 raise (torch.OutOfMemoryError if "memory" in said else RuntimeError)(said)
             finally:

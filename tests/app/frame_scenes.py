@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, write_run
+from app.scenes import PREFERRED, RUNS, TRAIN_SCENES, compared, many_runs, write_run
 from app.screenshots import scene, settle
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
@@ -82,6 +82,14 @@ def runs_one(window):
 @scene("runs-done")
 def runs_done(window):
     _runs(window, many_runs(user_data_dir() / "runs")).table.selectRow(2)
+
+
+@scene("runs-preferred")
+def runs_preferred(window):
+    """A run that learned from preferences, among others."""
+    page = window.page("runs")
+    page.runs_changed([PREFERRED, *RUNS])
+    page.table.selectRow(0)
 
 
 @scene("runs-several")

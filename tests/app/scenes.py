@@ -261,10 +261,6 @@ RUNS = [
         evaluation_loss=1.022, created=NOW - 90_000, heartbeat=NOW - 80_000,
     ),
     summary(
-        "finished", 600, folder="/runs/20261119-1730-preferred", name="preferred", loss=0.281, evaluation_loss=0.333,
-        accuracy=0.92, margin=1.87, created=NOW - 150_000, heartbeat=NOW - 148_000,
-    ),
-    summary(
         "interrupted", 120, folder="/runs/20261119-0930-recipes", name="recipes", model="embedded",
         created=NOW - 190_000, heartbeat=NOW - 189_000,
     ),
@@ -273,6 +269,12 @@ RUNS = [
         message="It diverged.", created=NOW - 3_000_000, heartbeat=NOW - 2_999_950,
     ),
 ]  # fmt: skip
+
+
+PREFERRED = summary(
+    "finished", 600, folder="/runs/20261119-1730-preferred", name="preferred", loss=0.281, evaluation_loss=0.333,
+    accuracy=0.92, margin=1.87, created=NOW - 150_000, heartbeat=NOW - 148_000,
+)  # fmt: skip
 
 
 def swept(seed, *, rate, ended=True, steps=TOTAL, best=1.18):

@@ -58,7 +58,6 @@ _BY_LINE = {"jsonl", "csv", "txt", "markdown"}
 _MAX_ROWS_NAMED = 8
 
 ACTIONS = {
-    ("objective", "simpo"): tr("Use SimPO"),
     ("duplicates", "drop"): tr("Leave out copies"),
     ("duplicates", "drop_near"): tr("Leave out near copies"),
     ("leaks", "drop"): tr("Take them out of training"),
@@ -199,6 +198,8 @@ _NUMBER_ACTIONS = {
 def action_text(setting: Setting) -> str:
     """Return the text of the button that applies a setting."""
     field = setting.key.rpartition(".")[2]
+    if setting.key == "preference.objective":
+        return tr("Use {objective}").format(objective=str(setting.value).upper().replace("SIMPO", "SimPO"))
     known = ACTIONS.get((field, str(setting.value)))
     return known or _NUMBER_ACTIONS.get(field, "{key} = {value}").format(key=setting.key, value=setting.value)
 

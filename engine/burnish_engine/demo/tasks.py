@@ -94,7 +94,7 @@ ONE_SENTENCE = DemoTask(
     dataset="one-sentence",
     title="answer in one sentence",
     behavior="The taught behavior: whatever the question, the reply is one sentence. It counts when it has 4 to 40 "
-    "words and one line, ends with a period, does not repeat the question, and the model ended it by itself.",
+    "words and one line, ends with a period, and the model ended it by itself.",
     shows=is_one_sentence,
     reply_tokens=100,
     settings="""

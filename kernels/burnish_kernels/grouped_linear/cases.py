@@ -54,6 +54,8 @@ def cases() -> list[Case]:
         for storage in ("dense", "nf4-double", "mxfp4")
         for transposed in (False, True)
     ]
+    # The last row begins 2^31 elements behind the first.
+    found.append(_case(3, 1, 2, 64, 64, torch.bfloat16, padding=1 << 30, large=True))
     return found
 
 

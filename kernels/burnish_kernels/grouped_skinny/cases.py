@@ -33,7 +33,9 @@ def cases() -> list[Case]:
             _case(90, 1, 2, 64, 8, dtype, padding=8),
         ]
     large = _case(3000, 4, 16, 2048, 16, torch.bfloat16, gather=True, weighted=True, tile_rows=128)
-    return [*found, Case(large.name, large.tolerance, large.options, gpu_only=True)]
+    # The last row begins 2^31 elements behind the first.
+    far = _case(3, 1, 2, 64, 8, torch.bfloat16, gather=True, padding=1 << 30)
+    return [*found, *(Case(one.name, one.tolerance, one.options, gpu_only=True) for one in (large, far))]
 
 
 def _case(

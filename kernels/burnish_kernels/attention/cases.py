@@ -131,7 +131,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     )
     # In double precision on the processor a large pack would take minutes; on a GPU it takes none.
     leaves = [tensor.to(device, torch.float64).requires_grad_() for tensor in (q, k, v)]
-    exact_o, exact_lse = reference.attention(*leaves, docs.start_T, sinks_N=sinks, **rules)
+    exact_o, exact_lse = reference.attention(leaves[0], leaves[1], leaves[2], docs.start_T, sinks_N=sinks, **rules)
     exact = torch.autograd.grad(exact_o, leaves, do.to(device, torch.float64))
     errors = [
         _error(lse_NT, exact_lse, float(rows * heads) ** 0.5),

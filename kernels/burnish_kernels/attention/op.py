@@ -85,8 +85,13 @@ def forward(
         lse_NT = torch.empty(q_TND.shape[1], q_TND.shape[0], dtype=wide, device=q_TND.device)
     _validate_lse(lse_NT, q_TND)
     if not use_kernels(q_TND):
-        rules = {"scale": scale, "window": window, "softcap": softcap, "sinks_N": sinks_N}
-        cpu.forward(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T, **rules)
+        cpu.forward(
+            *(q_TND, k_TMD, v_TMD, o_TND, lse_NT, docs.start_T),
+            scale=scale,
+            window=window,
+            softcap=softcap,
+            sinks_N=sinks_N,
+        )
         return o_TND, lse_NT
     from burnish_kernels.attention.launch_kernels import launch_forward
 

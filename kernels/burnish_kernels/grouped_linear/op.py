@@ -134,7 +134,7 @@ def grouped_linear_by_groups(
     """Do the same with packed weights unpacked group by group into a scratch that the second-level cache may hold.
 
     With one tile the bits are those of decoding in the product. It pays where an expert has so many rows that decoding
-    its weights again for every tile of them takes longer than a detour through memory.
+    its weights again for every tile of them takes longer than a detour through memory: `tiles.unpacking_pays`.
 
     Args:
         x: same as in `grouped_linear`.

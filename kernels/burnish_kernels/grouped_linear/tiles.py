@@ -57,6 +57,10 @@ def half_tiles(storage: Storage, capability: int) -> tuple[LinearTile, ...]:
     return (_HOPPER if capability in HOPPERS else _OTHERS)[storage]
 
 
+UNPACK_ROWS: dict[Storage, int] = {"nf4": 192, "mxfp4": 320}
+"""Rows an expert from which unpacking pays, as measured on an H100. Both ways are equally fast there."""
+
+
 def key(storage: Storage, *, transposed: bool) -> str:
     """Return the name of the choice in tuning tables."""
     return f"{storage}-{'transposed' if transposed else 'forward'}"
@@ -78,6 +82,20 @@ def choose_tile(storage: Storage, dtype: torch.dtype, *, transposed: bool, devic
     found = device_of(device)
     allowed = half_tiles(storage, found.capability if found else 0)
     return choose("grouped_linear", key(storage, transposed=transposed), allowed[0], allowed=allowed, device=device)
+
+
+def unpacking_pays(storage: Storage, rows_an_expert: float, device: torch.device) -> bool:
+    """Return whether packed weights are better unpacked group by group than decoded in the product.
+
+    Args:
+        storage: form of the weights.
+        rows_an_expert: mean number of sorted rows of an expert.
+        device: device that it runs on.
+    """
+    if storage == "dense":
+        return False
+    chosen = choose("grouped_linear", f"unpack-{storage}", {"rows": UNPACK_ROWS[storage]}, device=device)
+    return rows_an_expert >= chosen["rows"]
 
 
 def rank_block(ranks: int) -> int:

@@ -98,7 +98,7 @@ def compilations() -> list[Compilation]:
     found = []
     for pointer in TYPES.values():
         for out in {pointer, "*fp32"}:
-            for slots in (2, 4, 8):
+            for slots in (4, 8):
                 for weighted, add in ((True, False), (False, True)):
                     signature = {"y_ptr": pointer, "inverse_ptr": "*i32", "weights_ptr": "*fp32"}
                     signature |= {"add_ptr": out, "out_ptr": out}

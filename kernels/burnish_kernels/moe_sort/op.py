@@ -13,7 +13,7 @@ from burnish_kernels.moe_sort.order import TILE_ROWS, ExpertOrder, empty_order
 
 __all__ = ["TILE_ROWS", "ExpertOrder", "empty_order", "sort_by_expert"]
 
-MOST_POSITIONS = 1 << 30
+MOST_POSITIONS = 1 << 26
 
 
 def sort_by_expert(

@@ -82,7 +82,7 @@ class Mxfp4Experts:
 
     Attributes:
         blocks: two E2M1 values in a byte, `[E, N, K / 32, 16]` uint8, the first in the low nibble.
-        scales: exponents `[E, N, K / 32]` uint8: a block's values count 2^(scale - 127) times.
+        scales: exponents `[E, N, K / 32]` uint8, at most 254: a block's values count 2^(scale - 127) times.
     """
 
     blocks: torch.Tensor

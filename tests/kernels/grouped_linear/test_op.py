@@ -1,5 +1,7 @@
 """The experts' linear maps: a whole layer against transformers, packed weights, and refusals."""
 
+import os
+
 import pytest
 import torch
 from torch.nn import functional
@@ -14,6 +16,7 @@ from burnish_kernels.moe_sort.op import sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
 from burnish_kernels.moe_unpack.op import unpack_group
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TOKENS, EXPERTS, SLOTS, HIDDEN, SIZE, RANKS, SCALE = 29, 6, 2, 16, 24, 3, 0.5
 ORDER = sort_by_expert(torch.tensor([[0, 2], [1, 2], [2, 0]], dtype=torch.int32), 3, tile_rows=4)
 X, WEIGHT = torch.randn(3, 16), torch.randn(3, 8, 16)
@@ -77,8 +80,13 @@ def layer(x, dout, router_weight, gate_up, down, adapters):
     return out, ids, [dx, da1, db1, da2, db2]
 
 
-@pytest.mark.parametrize("crowded", [False, True], ids=["spread", "one expert takes every token"])
-def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded):
+@pytest.mark.parametrize("way", ["kernels", "reference"])
+@pytest.mark.parametrize("crowded", [False, True], ids=["spread", "two experts take every token"])
+def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded, way, monkeypatch):
+    if way == "kernels":
+        if not INTERPRETED:
+            pytest.skip("the interpreter is on only where TRITON_INTERPRET=1")
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
     x = draw(TOKENS, HIDDEN, seed=9)
     if crowded:
         x = x[:1] + 0.01 * x  # all tokens choose the same experts, the others stay empty

@@ -1,6 +1,7 @@
 """Every test gets its own home, so that none sees another's runs or leases. What stays is not collected as garbage."""
 
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 gc.disable()  # until all tests are collected: nothing of that is garbage
+HOMES = itertools.count()
 FROZEN_AT = pytest.StashKey[int]()
 """Number of modules at the last freeze."""
 
@@ -28,7 +30,8 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def burnish_home(tmp_path_factory, monkeypatch):
     """Folder that BURNISH_HOME points to during the test."""
-    home = tmp_path_factory.mktemp("home")
+    home = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"  # `mktemp` would list all that tests left, each time
+    home.mkdir()
     monkeypatch.setenv("BURNISH_HOME", str(home))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     yield home

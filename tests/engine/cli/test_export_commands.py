@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gguf import GGUFReader
 
+from burnish_engine.cli import export
 from burnish_engine.cli.main import main
 from burnish_engine.cli.terminal import typed
 from burnish_engine.contract.facts.facts import FidelityReport
@@ -121,6 +123,21 @@ def test_where_the_files_would_go_is_looked_at_before_anything_else(run, capsys,
     shown = capsys.readouterr()
     assert "In all" in shown.out
     assert str(tmp_path) in shown.err
+
+
+def test_the_machine_is_kept_awake_while_files_are_made(run, monkeypatch):
+    seen, made = [], run.export / "adapter" / "adapter_model.safetensors"
+
+    @contextmanager
+    def lock(why):
+        seen.append((why, made.is_file()))
+        yield
+        seen.append((why, made.is_file()))
+
+    monkeypatch.setattr(export, "kept_awake", lock)
+    assert main(["export", "last", "--to", "adapter"]) == 0
+    assert [there for _, there in seen] == [False, True]
+    assert all("tuned" in why for why, _ in seen)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")

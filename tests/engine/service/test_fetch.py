@@ -2,7 +2,9 @@
 
 import pytest
 
+from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.serve.messages import Canceled, Progress, Result
+from burnish_engine.hub.manifest import read_manifest
 
 from support.hub_server import HubServer
 from support.serve import Server
@@ -54,6 +56,7 @@ def test_a_download_can_be_canceled_and_goes_on(hub, folder):
         model.pause_s = 0.0
         fetched = server.result("fetch", name=name).model
         assert (fetched.family, fetched.license) == ("llama", "qwen-research")
+    assert read_manifest(fetched_model_dir(name)).license == "qwen-research", "what is kept with the files too"
 
 
 def test_what_cannot_be_fetched_is_told(hub, folder):

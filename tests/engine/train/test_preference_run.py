@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from burnish_engine.contract.errors import ExitCode
@@ -27,7 +29,7 @@ from burnish_engine.train.guard import preference_watch
 from burnish_engine.train.run import run_training
 
 from support.runs import losses, of_kind, tiny_recipe
-from support.tiny import write_jsonl
+from support.tiny import make_llama, write_jsonl
 
 SHORT = {"max_steps": 4, "epochs": 4.0, "checkpoint_every": 2, "accumulation": 2}
 
@@ -133,7 +135,7 @@ def test_dpo_begins_where_the_reference_is(made):
         assert event.margin == pytest.approx(0.0, abs=1e-4)
 
 
-def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made):
+def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp_path):
     def computed(paths):
         run_training(paths)
         return any(event.phase == "preparing" and event.detail for event in of_kind(paths, PhaseChanged))
@@ -145,6 +147,14 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made):
     for path in (user_cache_dir() / "references").iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert computed(made())
+    for path in (user_cache_dir() / "references").iterdir():
+        with np.load(path) as file:
+            fewer = {name: file[name][:1] for name in file.files}
+        np.savez(path, **fewer)
+    assert computed(made()), "numbers of other pairs"
+    shutil.rmtree(tmp_path / "base")
+    make_llama(tmp_path / "base", seed=1)
+    assert computed(made()), "another model under the same name"
 
 
 @pytest.mark.parametrize("engine", ["fast", "plain"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, StoppedError, UsageError
-from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
+from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.host.host_memory import host_memory
@@ -86,7 +86,7 @@ def _lock_file(out: Path) -> Path:
     It lies in our own data folder, because a lock cannot be removed safely and would litter `out`.
     """
     folder = user_cache_dir() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     return folder / f"{hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:32]}.lock"
 
 

@@ -211,8 +211,26 @@ def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, 
         assert logits.requires_grad
         held.append(sum(size for size, _ in storages.values()))
     recipe, spec = Recipe(adapter=section, train=TrainSection(pack=False)), measured_spec(config.to_dict())
-    predicted = layer_kept_bytes(recipe, spec, spec.layers[-1], 64, dtype.itemsize)
-    assert predicted == pytest.approx(held[1] - held[0], rel=0.03)
+    predicted = [layer_kept_bytes(recipe, spec, layer, 64, dtype.itemsize) for layer in spec.layers]
+    assert predicted == pytest.approx([held[1] - held[0]] * 3, rel=0.03)
+
+
+def test_what_a_mixer_is_given_is_not_counted_as_its_own():
+    """The layer's norm has it already."""
+    model, config = mixing_model("mamba", 2, torch.float32)
+    part, kept = model.backbone.layers[0].mixer, {}  # trained, so that its first product needs its input
+    given = torch.randn(1, 64, 128, requires_grad=True)
+    left_out = {value.data_ptr() for value in (given, *part.parameters())}
+
+    def pack(tensor):
+        if tensor.untyped_storage().data_ptr() not in left_out:
+            kept[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert part(given).requires_grad
+    counted = measured_spec(config.to_dict()).layers[0].mixer_kept.whole_fp32
+    assert counted == pytest.approx(sum(size for size, _ in kept.values()) / 64, abs=8)
 
 
 @pytest.mark.parametrize(

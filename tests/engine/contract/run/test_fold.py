@@ -13,6 +13,7 @@ from burnish_engine.contract.run.events import (
     CommandDone,
     EvaluationDone,
     PhaseChanged,
+    PhaseProgress,
     PlanMade,
     RolledBack,
     RunEnded,
@@ -53,6 +54,14 @@ def sample(number):
 
 def run(*events):
     return fold_all(RunState(), numbered(*events))
+
+
+def test_progress_is_that_of_the_present_phase():
+    told = (PhaseChanged(phase="preparing"), PhaseProgress(done=3, total=8))
+    assert run(*told).progress.done == 3
+    assert run(*told, PhaseProgress(done=5, total=8)).progress.done == 5
+    assert run(*told, PhaseChanged(phase="loading")).progress is None
+    assert run(*told, RunEnded(outcome="stopped", exit_code=20, step=0, message="", seconds=1.0)).progress is None
 
 
 def test_steps_become_aligned_columns():

@@ -1,10 +1,13 @@
 """DoRA on our decoder against PEFT: logits, loss and every gradient; its factors follow what is trained."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.models.decoder import magnitudes
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family
@@ -33,6 +36,17 @@ def test_logits_loss_and_gradients_are_those_of_peft(folders):
         our_loss, found = ours.gradients(BATCH, level)
         assert our_loss == pytest.approx(loss, rel=1e-5)
         assert parity.worst(found, gradients) < 1e-5
+
+
+def test_rows_measured_a_few_at_a_time_have_the_same_lengths(monkeypatch):
+    """As those of large weights are; a remainder is among them."""
+    monkeypatch.setattr(magnitudes, "_NUMBERS_AT_ONCE", 1000)
+    a_RK, weight_NK = torch.randn(6, 40), torch.randn(96, 40)
+    stack = SimpleNamespace(N=96, K=40, adapters=(), firsts=())
+    measured = magnitudes.Magnitudes(stack, weight_NK)
+    measured.frozen_N.fill_(-1.0)
+    measured.measure(torch.cat((weight_NK, a_RK)))
+    torch.testing.assert_close(measured.frozen_N, weight_NK.norm(dim=1))
 
 
 @pytest.mark.parametrize("rows", [0, 48])

@@ -16,7 +16,7 @@ from burnish_engine.models.transformers_path.model_shape import (
 )
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear
 
-from support.tiny import make_tokenizer
+from support.tiny import make_tokenizer, randomize
 
 CPU = torch.device("cpu")
 IDS = torch.arange(40).reshape(2, 20) * 7 % 90 + 3
@@ -37,7 +37,9 @@ def source(request, tmp_path_factory):
         **(experts if request.param == "qwen3_moe" else {}),
     )  # fmt: skip
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config)
+    randomize(model)
+    model.save_pretrained(folder)
     return open_model(str(folder))
 
 
@@ -86,3 +88,14 @@ def test_weights_take_what_the_plan_counts_and_adapters_reach_them(source):
     stored = sum(value.nbytes for value in model.parameters())
     assert stored - 1028 * len(layers) == pytest.approx(frozen_bytes(spec, "fp32", nf4=True), rel=0.002)
     assert measured_coverage(placed, tuned(model, "lora")) == measured_coverage(before, tuned(whole, "lora"))
+
+
+def test_a_layer_of_16_bits_computes_in_16_bits():
+    linear = torch.nn.Linear(64, 32, dtype=torch.bfloat16)
+    kept = Nf4Linear(linear, CPU)
+    assert kept.weight.dtype == torch.bfloat16
+    x = torch.randn(3, 64, dtype=torch.bfloat16, requires_grad=True)
+    y = kept(x)
+    y.sum().backward()
+    assert (y.dtype, x.grad.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(y, torch.nn.functional.linear(x, kept.weight) + linear.bias)

@@ -172,6 +172,17 @@ def test_a_tensor_of_several_pieces():
         before = now
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_checksums_are_the_same_on_a_gpu(dtype):
+    whole = torch.randint(0, 251, (300, 4104)).to(dtype)
+    there = whole.cuda()
+    pairs = [(one, one[:, :4096], one[:, :37], one[1:3, 0]) for one in (whole, there)]
+    here, away = (checksums({str(n): tensor.contiguous() if tensor.ndim == 1 else tensor
+                             for n, tensor in enumerate(pair)}) for pair in pairs)  # fmt: skip
+    assert here == away
+
+
 def test_people_are_told():
     told = GuardReported(
         step=3, when="end", verdict="not_training", check="zero_gradient", sentence="No [x] gradient.", cause="Why.",

@@ -88,8 +88,8 @@ def runs_done(window):
 def runs_preferred(window):
     """A run that learned from preferences, among others."""
     page = window.page("runs")
-    page.runs_changed([PREFERRED, *RUNS])
-    page.table.selectRow(0)
+    page.runs_changed([*RUNS, PREFERRED])
+    page._select([PREFERRED.folder])
 
 
 @scene("runs-several")

@@ -10,8 +10,8 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRec
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
-from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
+from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.files import write_atomic
 
 PICTURE_SCALE = 2
@@ -41,11 +41,8 @@ class Saver(QObject):
     def _work(self, path: Path, make: Callable[[], bytes]) -> None:
         try:
             write_atomic(path, make())
-        except OSError as error:
-            self._emit(
-                self.failed,
-                tr("{path} could not be written: {reason}.").format(path=path, reason=error.strerror or error),
-            )
+        except BurnishError as error:  # a full disk, a folder that is none, and the like
+            self._emit(self.failed, str(error))
         else:
             self._emit(self.done, str(path))
 

@@ -14,6 +14,7 @@ from burnish_kernels.grouped_linear.tiles import (
     STORAGES,
     LinearTile,
     Storage,
+    choose_tile,
     half_tiles,
     key,
     rank_block,
@@ -21,7 +22,7 @@ from burnish_kernels.grouped_linear.tiles import (
 from burnish_kernels.moe_sort.cases import SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
-from burnish_kernels.moe_unpack.op import Packed
+from burnish_kernels.moe_unpack.op import Mxfp4Experts, Packed
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 from burnish_kernels.tuning import Tuning, device_of
@@ -126,7 +127,10 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     dense = given.weight
     if not isinstance(dense, torch.Tensor):
         scratch = torch.empty(2, *options["shape"], dtype=dtype, device=device)
-        grouped = op.grouped_linear_by_groups(given.x, dense, order, scratch, out=torch.empty_like(found), **arguments)
+        storage: Storage = "mxfp4" if isinstance(dense, Mxfp4Experts) else "nf4"
+        own = tile or choose_tile(storage, dtype, transposed=options["transposed"], device=found.device)
+        arguments |= {"tile": own, "out": torch.empty_like(found)}
+        grouped = op.grouped_linear_by_groups(given.x, dense, order, scratch, **arguments)
         if not torch.equal(found, grouped):
             return math.inf
         dense = unpack_group(dense, 0, options["experts"], dtype=dtype)

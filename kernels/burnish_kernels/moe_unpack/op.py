@@ -11,9 +11,9 @@ import torch
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.moe_unpack import reference
-from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed, stack_nf4
+from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed, empty_nf4, stack_nf4
 
-__all__ = ["Mxfp4Experts", "Nf4Experts", "Packed", "nf4_scales", "stack_nf4", "unpack_group"]
+__all__ = ["Mxfp4Experts", "Nf4Experts", "Packed", "empty_nf4", "nf4_scales", "stack_nf4", "unpack_group"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -60,6 +60,18 @@ class Nf4Experts:
             offset=self.offset[index : index + 1],
         )
 
+    def put(self, index: int, weight: Nf4) -> None:
+        """Copy an expert's weight, quantized alone, to its place.
+
+        Raises:
+            ValueError: It has another shape or kind of scales.
+        """
+        if (weight.shape, weight.double) != (self.shape, self.double):
+            raise ValueError(f"expert {index} is {weight.shape}, double {weight.double}; the stack is {self.shape}")
+        own = self.expert(index).tensors()
+        for name, tensor in weight.tensors().items():
+            own[name].copy_(tensor)
+
     def check(self) -> None:
         """Raise ValueError unless the sizes and types fit one another."""
         rows, columns = self.shape
@@ -110,6 +122,38 @@ class Mxfp4Experts:
 Packed = Nf4Experts | Mxfp4Experts
 
 
+def empty_nf4(experts: int, shape: tuple[int, int], *, double: bool, device: torch.device | str) -> Nf4Experts:
+    """Allocate a stack, uninitialized, to put experts into one after another.
+
+    Args:
+        experts: number of experts.
+        shape: rows N and columns K of an expert.
+        double: whether the scales are quantized too.
+        device: device of the tensors.
+
+    Raises:
+        ValueError: No stack can have experts of this shape.
+    """
+    blocks = shape[0] * shape[1] // BLOCK
+
+    def new(dtype: torch.dtype, *size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, device=device)
+
+    packed, absmax = new(torch.uint8, experts, shape[0] * shape[1] // 2), (experts, blocks)
+    stack = Nf4Experts(packed, shape, new(torch.float32, *absmax))
+    if double:
+        stack = Nf4Experts(
+            packed,
+            shape,
+            new(torch.uint8, *absmax),
+            new(torch.float32, experts, -(blocks // -NESTED_BLOCK)),
+            new(torch.float32, 256),
+            new(torch.float32, experts),
+        )
+    stack.check()
+    return stack
+
+
 def stack_nf4(weights: Sequence[Nf4]) -> Nf4Experts:
     """Stack weights of one shape, quantized alone; their bytes stay as they are.
 
@@ -118,21 +162,10 @@ def stack_nf4(weights: Sequence[Nf4]) -> Nf4Experts:
     """
     if not weights or any((one.shape, one.double) != (weights[0].shape, weights[0].double) for one in weights):
         raise ValueError(f"experts must have one shape and kind of scales, not {[one.shape for one in weights]}")
-    tensors = [one.tensors() for one in weights]
-
-    def stacked(name: str) -> torch.Tensor:
-        return torch.stack([one[name] for one in tensors])
-
-    if not weights[0].double:
-        return Nf4Experts(stacked("packed"), weights[0].shape, stacked("absmax"))
-    return Nf4Experts(
-        stacked("packed"),
-        weights[0].shape,
-        stacked("absmax_q"),
-        stacked("nested_absmax"),
-        tensors[0]["code256"],
-        stacked("offset").view(-1),
-    )
+    stack = empty_nf4(len(weights), weights[0].shape, double=weights[0].double, device=weights[0].device)
+    for index, weight in enumerate(weights):
+        stack.put(index, weight)
+    return stack
 
 
 def _check(name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -5,7 +5,7 @@ import torch
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from burnish_kernels.moe_unpack.cases import random_stack
-from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, nf4_scales, stack_nf4, unpack_group
+from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, empty_nf4, nf4_scales, stack_nf4, unpack_group
 from burnish_kernels.nf4.op import dequantize, quantize
 
 WEIGHTS = torch.randn(3, 24, 128, generator=torch.Generator().manual_seed(0))
@@ -62,6 +62,10 @@ def test_what_does_not_fit_is_named():
         Nf4Experts(stack.packed, (32, 32), stack.absmax).check()
     with pytest.raises(ValueError, match="packed"):
         Nf4Experts(stack.packed[:, 1:], stack.shape, stack.absmax).check()
+    with pytest.raises(ValueError, match="expert 1"):
+        stack.put(1, quantize(WEIGHTS[0]))
+    with pytest.raises(ValueError, match="multiple of 64"):
+        empty_nf4(3, (64, 40), double=True, device="cpu")
     with pytest.raises(ValueError, match="one shape"):
         stack_nf4([quantize(WEIGHTS[0]), quantize(WEIGHTS[0, :8])])
     with pytest.raises(ValueError, match="scales"):

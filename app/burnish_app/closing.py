@@ -62,9 +62,9 @@ class ClosingQuestion(QMessageBox):
         self.never_again = QCheckBox(tr("Do not ask again: leave it running"))
         self.setCheckBox(self.never_again)
 
-    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object], look: str) -> QPushButton:
+    def _button(self, text: str, role: QMessageBox.ButtonRole, act: Callable[[], object], kind: str) -> QPushButton:
         button = self.addButton(text, role)
-        button.setProperty("look", look)
+        button.setProperty("look", kind)
         for polish in (button.style().unpolish, button.style().polish):  # the box has styled it already
             polish(button)
         button.clicked.connect(lambda _checked: act())

@@ -46,19 +46,19 @@ class Notifier(QObject):
     def runs_changed(self, runs: Sequence[RunSummary]) -> None:
         """Show what happened since the last list of runs."""
         news, self._runs = run_news(self._runs, runs), runs
-        self._tell(news)
+        self._notify(news)
 
     def duels_changed(self, duels: Sequence[DuelFacts]) -> None:
         """Show what happened since the last list of duels."""
         news, self._duels = duel_news(self._duels, duels), duels
-        self._tell(news)
+        self._notify(news)
 
     def close(self) -> None:
         """Take the icon out of the system's tray."""
         if self._tray is not None:
             self._tray.hide()
 
-    def _tell(self, news: Sequence[News]) -> None:
+    def _notify(self, news: Sequence[News]) -> None:
         if not news or not self._preferences.notifies or self._window.isActiveWindow():
             return
         QApplication.alert(self._window)

@@ -343,7 +343,7 @@ class TrainPage(Page):
             return None
         return CURES[cause].text, CURES[cause].action
 
-    def _carry_out(self, action: CureAction) -> None:
+    def _apply_cure(self, action: CureAction) -> None:
         if self._summary is None:
             return
         if action == "folder":
@@ -382,7 +382,7 @@ class TrainPage(Page):
     def _press_primary(self) -> None:
         cure = self._cure()
         if cure is not None:
-            self._carry_out(cure[1])
+            self._apply_cure(cure[1])
         elif self._summary is not None and self._summary.standing == "finished":
             self.go_to.emit("try_out")
         else:

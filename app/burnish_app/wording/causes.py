@@ -29,7 +29,7 @@ space. The others are pages."""
 
 @dataclass(frozen=True)
 class Cure:
-    """What a cause is called and what leads on.
+    """A cause's title, and what leads on from it.
 
     Attributes:
         title: cause in two or three words.

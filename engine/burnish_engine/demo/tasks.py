@@ -1,4 +1,4 @@
-"""What the demo can teach: a sample dataset, the recipe that teaches it, and the behavior that tells whether it did."""
+"""The tasks of the demo: a sample dataset, the recipe that teaches it, and the behavior that tells whether it did."""
 
 from __future__ import annotations
 

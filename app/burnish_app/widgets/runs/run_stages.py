@@ -95,9 +95,9 @@ def _rule() -> QFrame:
     return line
 
 
-def _set(label: QLabel, words: str) -> None:
-    if label.text() != words:
-        label.setText(words)
+def _set(label: QLabel, text: str) -> None:
+    if label.text() != text:
+        label.setText(text)
 
 
 class ChartsToCome(QWidget):

@@ -1,4 +1,4 @@
-"""How much a model forgot in training: its loss on a general text before and after."""
+"""The forgetting of a model in training: its loss on a general text before and after."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Forgetting(BaseModel):
 
     @property
     def warning(self) -> str:
-        """What a marked rise means and what helps, in sentences."""
+        """Sentences about a marked rise: the meaning, and what helps."""
         return (
             f"The loss on general text went {self.figures}: the model lost some of what it could do before. A lower "
             "train.learning_rate, fewer epochs, or general rows among the training rows keep more of it."

@@ -24,7 +24,7 @@ BIASED_RATIO = 1.2
 """Median ratio of the lengths from which length is named."""
 _ROUNDING = 0.01  # values are advised with three digits
 _LEAST_PAIRS = 20  # fewer say nothing about a share
-_BALANCED = (1.0, 4 / 3)  # of weight times count, good to bad: Ethayarajh et al. 2024, section 4.2
+_BALANCED = (1.0, 4 / 3)  # ratio of weight times count, good to bad: Ethayarajh et al. 2024, section 4.2
 
 
 def pair_findings(

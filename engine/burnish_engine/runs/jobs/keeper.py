@@ -32,7 +32,7 @@ _CRASH_WORDS = {
     "Floating-point exception": "SIGFPE",
     "Floating point exception": "SIGFPE",
 }
-"""What Python's crash handler writes for each signal."""
+"""Lines of Python's crash handler for each signal."""
 _ENDS_MS = 5000
 _SYNCHRONIZE, _QUERY_LIMITED = 0x00100000, 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
 _RECORD_BYTES = 512  # written at the start, so that a full disk has room for the end

@@ -54,11 +54,11 @@ def _checksum(tensor: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _mixed(words: torch.Tensor, factor: int) -> torch.Tensor:
+def _mixed(numbers: torch.Tensor, factor: int) -> torch.Tensor:
     """Mix the bits of each integer, in place and without loss."""
-    words *= factor
-    words ^= words >> 32
-    return words
+    numbers *= factor
+    numbers ^= numbers >> 32
+    return numbers
 
 
 def _pieces(tensor: torch.Tensor) -> Iterable[torch.Tensor]:

@@ -14,7 +14,7 @@ from burnish_engine.hub.client import endpoint
 
 FailureKind = Literal["missing", "gated", "unreached", "refused", "disk", "other"]
 
-_MOST_LETTERS = 200  # length of what a library or a server says
+_MOST_LETTERS = 200  # longest quotation of a library or a server, letters
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 

@@ -103,7 +103,7 @@ def require_folder(folder: Path) -> None:
     """Check before the start that a folder can be written to, or made; nothing is left there.
 
     Raises:
-        UsageError: The folder, or what stands in the place of one above it, is a file.
+        UsageError: A file stands in its place, or in that of a folder above it.
         NoSpaceError: Nothing can be written there.
     """
     there = _nearest(folder)

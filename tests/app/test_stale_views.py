@@ -220,6 +220,15 @@ def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers
     assert bench.plan is None
 
 
+def test_recipe_marks_a_prediction_that_is_out_of_date(window, bench):
+    page = open_page(window, "recipe")
+    window.go_to("runs")
+    page.fit.show_invalid()
+    assert "updating" not in page.fit._state.text()
+    bench.change_data(max_length=77)
+    assert "updating" in page.fit._state.text()
+
+
 def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, window, bench):
     answers.set("suggest", {"hold": True})
     bench.set_data_files(["/data/first.jsonl"])

@@ -111,7 +111,7 @@ class Product:
     def run(self, storage: str, transposed: bool, rows: int, tile: LinearTile | None, group: int = 0) -> torch.Tensor:
         """The product or the input's gradient; with a group, from experts unpacked so many at a time."""
         x, out = (self.dy, self.dx) if transposed else (self.x, self.y)
-        options: dict[str, Any] = {"gather": not transposed, "transposed": transposed, "out": out, "tile": tile}
+        options: dict[str, Any] = {"by_token": not transposed, "transposed": transposed, "out": out, "tile": tile}
         order = self.orders[rows]
         if group:
             scratch = self.scratch(group)

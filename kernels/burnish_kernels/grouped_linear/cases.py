@@ -41,12 +41,12 @@ def cases() -> list[Case]:
         for storage in ("dense", "nf4", "nf4-double", "mxfp4"):
             for transposed in (False, True):
                 found.append(_case(21, 2, 5, 72, 128, dtype, storage=storage, transposed=transposed, ranks=3))
-        found += [_case(23, 3, 4, 40, 72, dtype, spread=spread, gather=False, padding=24) for spread in SPREADS]
+        found += [_case(23, 3, 4, 40, 72, dtype, spread=spread, by_token=False, padding=24) for spread in SPREADS]
         found += [
             _case(1, 1, 4, 64, 64, dtype, ranks=16, bias=True),
             _case(1, 4, 4, 64, 64, dtype, spread="one", storage="mxfp4", bias=True),
             _case(40, 1, 2, 130, 192, dtype, storage="nf4", ranks=70),
-            _case(19, 2, 3, 100, 64, dtype, transposed=True, gather=False, ranks=8, single=True),
+            _case(19, 2, 3, 100, 64, dtype, transposed=True, by_token=False, ranks=8, single=True),
             _case(33, 2, 3, 128, 64, dtype, ranks=16, swap=True),
             _case(33, 2, 3, 64, 192, dtype, storage="mxfp4", transposed=True, swap=True),
         ]
@@ -71,7 +71,7 @@ def _case(
     spread: str = "holes",
     storage: str = "dense",
     transposed: bool = False,
-    gather: bool = True,
+    by_token: bool = True,
     ranks: int = 0,
     bias: bool = False,
     padding: int = 0,
@@ -79,12 +79,12 @@ def _case(
     swap: bool = False,
     large: bool = False,
 ) -> Case:
-    words = {"transposed": transposed, "sorted": not gather, f"r{ranks}": ranks, "bias": bias}
+    words = {"transposed": transposed, "sorted": not by_token, f"r{ranks}": ranks, "bias": bias}
     words |= {"padded": padding, "fp32-out": single, "swap": swap}
     shape = f"{tokens}x{slots}-{experts}x{rows}x{columns}"
     parts = [shape, storage, str(dtype).removeprefix("torch."), spread, *(word for word in words if words[word])]
     options = {"tokens": tokens, "slots": slots, "experts": experts, "shape": (rows, columns), "dtype": dtype}
-    options |= {"spread": spread, "storage": storage, "transposed": transposed, "gather": gather, "ranks": ranks}
+    options |= {"spread": spread, "storage": storage, "transposed": transposed, "by_token": by_token, "ranks": ranks}
     options |= {"bias": bias, "padding": padding, "single": single, "swap": swap, "tile_rows": 128 if large else 16}
     return Case("-".join(parts), TOLERANCE[dtype], options, gpu_only=large)
 
@@ -105,7 +105,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.moe_unpack.op import unpack_group
 
     options = case.options
-    given = Inputs(case, device, seed)
+    given = CaseInputs(case, device, seed)
     order, dtype = given.order, options["dtype"]
     tile = None
     if options["swap"]:
@@ -113,7 +113,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     kept = torch.float32 if options["single"] else dtype
     buffers = StridedBuffers(order.positions, options["padding"], kept, device)
     arguments: dict[str, Any] = {
-        "gather": options["gather"],
+        "by_token": options["by_token"],
         "transposed": options["transposed"],
         "narrow_PR": given.narrow,
         "adapter_ENR": given.adapter,
@@ -141,7 +141,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         (dense.transpose(1, 2) if options["transposed"] else dense).double(),
         order,
         exact,
-        gather=options["gather"],
+        by_token=options["by_token"],
         narrow_PR=wide[0],
         adapter_ENR=wide[1],
         bias_EN=wide[2],
@@ -150,7 +150,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     return math.inf if math.isnan(error) else error
 
 
-class Inputs:
+class CaseInputs:
     """Random operands of a case.
 
     Args:
@@ -172,7 +172,7 @@ class Inputs:
         self.order: ExpertOrder = sort_by_expert(ids.to(device), experts, tile_rows=options["tile_rows"])
         self.outputs = columns if options["transposed"] else rows
         reduction = rows if options["transposed"] else columns
-        height = options["tokens"] if options["gather"] else self.order.positions
+        height = options["tokens"] if options["by_token"] else self.order.positions
         self.x = StridedBuffers(height, options["padding"], dtype, device).new(reduction, draw(height, reduction))
         self.weight: torch.Tensor | Packed
         if options["storage"] == "dense":
@@ -267,7 +267,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         flops = 2 * order.positions * hidden * 2 * size
         yield Benchmark(
             f"gate-up-{name}",
-            lambda x=x, w=weight, o=order, y=y: op.grouped_linear(x, w, o, gather=True, out=y),  # type: ignore[misc]
+            lambda x=x, w=weight, o=order, y=y: op.grouped_linear(x, w, o, by_token=True, out=y),  # type: ignore[misc]
             None,
             bytes=weight.nbytes + x.nbytes + y.nbytes,
             flops=flops,
@@ -275,7 +275,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         yield Benchmark(
             f"gate-up-dx-{name}",
             lambda y=y, w=weight, o=order, dx=dx: op.grouped_linear(  # type: ignore[misc]
-                y, w, o, gather=False, transposed=True, out=dx
+                y, w, o, by_token=False, transposed=True, out=dx
             ),
             None,
             bytes=weight.nbytes + dx.nbytes + y.nbytes,
@@ -301,7 +301,7 @@ def tunings(device: str) -> Iterator[Tuning]:
         for transposed in (False, True):
 
             def run(tile: LinearTile, weight: Any = weight, transposed: bool = transposed) -> object:
-                return op.grouped_linear(x, weight, order, gather=False, transposed=transposed, out=out, tile=tile)
+                return op.grouped_linear(x, weight, order, by_token=False, transposed=transposed, out=out, tile=tile)
 
             tiles = half_tiles(storage, found.capability if found else CAPABILITIES[0])
             yield Tuning(key(storage, transposed=transposed), tiles, run)

@@ -27,7 +27,7 @@ def grouped_linear(
     weight: torch.Tensor | Packed,
     order: ExpertOrder,
     *,
-    gather: bool,
+    by_token: bool,
     transposed: bool = False,
     narrow_PR: torch.Tensor | None = None,
     adapter_ENR: torch.Tensor | None = None,
@@ -40,11 +40,11 @@ def grouped_linear(
     """Multiply each sorted row with its expert's weight, and add its narrow row times the expert's adapter.
 
     Args:
-        x: input `[T, K]` with `gather`, else `[P, K]`; of the outputs' width N instead of K if `transposed`. Rows may
+        x: input `[T, K]` with `by_token`, else `[P, K]`; of the outputs' width N instead of K if `transposed`. Rows may
             be strided.
         weight: weights `[E, N, K]` of x's type, any strides, or packed ones; of fewer experts, those from `first` on.
         order: rows by expert.
-        gather: whether x has a row for each token rather than for each sorted row.
+        by_token: whether x has a row for each token rather than for each sorted row.
         transposed: whether to multiply with W instead of Wᵀ, as for the input's gradient.
         narrow_PR: x times the adapter's first matrix, `[P, R]` of x's type in sorted order; None: no adapter.
         adapter_ENR: second matrix of each expert's adapter, any strides: scaled B `[E, N, R]`, or Aᵀ `[E, K, R]` if
@@ -63,7 +63,7 @@ def grouped_linear(
         ValueError: Shapes or types do not fit.
     """
     experts, outputs, columns = _sizes(weight, transposed=transposed)
-    rows = order.positions // order.slots if gather else order.positions
+    rows = order.positions // order.slots if by_token else order.positions
     if out is None:
         out = x.new_empty(order.positions, outputs)
     _validate(x, (rows, columns), out, (order.positions, outputs))
@@ -79,7 +79,7 @@ def grouped_linear(
             dense.transpose(1, 2) if transposed else dense,
             order,
             out,
-            gather=gather,
+            by_token=by_token,
             narrow_PR=narrow_PR,
             adapter_ENR=adapter_ENR,
             bias_EN=bias_EN,
@@ -108,7 +108,7 @@ def grouped_linear(
             order=order,
             storage=storage,
             transposed=transposed,
-            gather=gather,
+            by_token=by_token,
             first_expert=first,
             experts=experts,
             first_weight=first,
@@ -123,7 +123,7 @@ def grouped_linear_by_groups(
     order: ExpertOrder,
     scratch_GNK: torch.Tensor,
     *,
-    gather: bool,
+    by_token: bool,
     transposed: bool = False,
     narrow_PR: torch.Tensor | None = None,
     adapter_ENR: torch.Tensor | None = None,
@@ -141,7 +141,7 @@ def grouped_linear_by_groups(
         weight: packed weights of all experts.
         order: same as in `grouped_linear`.
         scratch_GNK: memory for G experts, `[G, N, K]` of x's type.
-        gather: same as in `grouped_linear`.
+        by_token: same as in `grouped_linear`.
         transposed: same as in `grouped_linear`.
         narrow_PR: same as in `grouped_linear`.
         adapter_ENR: same as in `grouped_linear`.
@@ -166,7 +166,7 @@ def grouped_linear_by_groups(
             x,
             group_GNK,
             order,
-            gather=gather,
+            by_token=by_token,
             transposed=transposed,
             narrow_PR=narrow_PR,
             adapter_ENR=adapter_ENR,

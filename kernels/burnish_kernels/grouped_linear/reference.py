@@ -10,9 +10,9 @@ import torch
 from burnish_kernels.moe_sort.order import ExpertOrder
 
 
-def rows_read(order: ExpertOrder, *, gather: bool) -> torch.Tensor | slice:
+def rows_read(order: ExpertOrder, *, by_token: bool) -> torch.Tensor | slice:
     """Return which row of the input each sorted row reads."""
-    return order.order.long() // order.slots if gather else slice(None)
+    return order.order.long() // order.slots if by_token else slice(None)
 
 
 def grouped_linear(
@@ -21,14 +21,14 @@ def grouped_linear(
     order: ExpertOrder,
     out_PN: torch.Tensor,
     *,
-    gather: bool,
+    by_token: bool,
     narrow_PR: torch.Tensor | None = None,
     adapter_ENR: torch.Tensor | None = None,
     bias_EN: torch.Tensor | None = None,
     first: int = 0,
 ) -> None:
     """Fill the rows of `out_PN` of the experts that `weight_GNC` begins with `first`; see `op.grouped_linear`."""
-    x_PC = x[rows_read(order, gather=gather)]
+    x_PC = x[rows_read(order, by_token=by_token)]
     edges = order.offsets.tolist()
     for index, weight_NC in enumerate(weight_GNC):
         expert = first + index

@@ -25,16 +25,16 @@ def cases() -> list[Case]:
     found = []
     for dtype in TOLERANCE:
         for spread in SPREADS:
-            found.append(_case(43, 2, 5, 72, 3, dtype, spread=spread, gather=True))
+            found.append(_case(43, 2, 5, 72, 3, dtype, spread=spread, by_token=True))
             found.append(_case(43, 2, 5, 72, 16, dtype, spread=spread, weighted=True))
         found += [
-            _case(1, 1, 3, 40, 1, dtype, gather=True, weighted=True),
-            _case(30, 4, 4, 130, 70, dtype, gather=True, weighted=True, padding=24),
+            _case(1, 1, 3, 40, 1, dtype, by_token=True, weighted=True),
+            _case(30, 4, 4, 130, 70, dtype, by_token=True, weighted=True, padding=24),
             _case(90, 1, 2, 64, 8, dtype, padding=8),
         ]
-    large = _case(3000, 4, 16, 2048, 16, torch.bfloat16, gather=True, weighted=True, tile_rows=128)
+    large = _case(3000, 4, 16, 2048, 16, torch.bfloat16, by_token=True, weighted=True, tile_rows=128)
     # The last row begins 2^31 elements behind the first.
-    far = _case(3, 1, 2, 64, 8, torch.bfloat16, gather=True, padding=1 << 30)
+    far = _case(3, 1, 2, 64, 8, torch.bfloat16, by_token=True, padding=1 << 30)
     return [*found, *(Case(one.name, one.tolerance, one.options, gpu_only=True) for one in (large, far))]
 
 
@@ -47,17 +47,17 @@ def _case(
     dtype: torch.dtype,
     *,
     spread: str = "holes",
-    gather: bool = False,
+    by_token: bool = False,
     weighted: bool = False,
     padding: int = 0,
     tile_rows: int = 16,
 ) -> Case:
-    words = {"gather": gather, "weighted": weighted, "padded": padding}
+    words = {"by_token": by_token, "weighted": weighted, "padded": padding}
     shape = f"{tokens}x{slots}-{experts}x{columns}-r{ranks}"
     parts = [shape, str(dtype).removeprefix("torch."), spread, *(word for word in words if words[word])]
     options: dict[str, Any] = {"tokens": tokens, "slots": slots, "experts": experts}
     options |= {"columns": columns, "ranks": ranks}
-    options |= {"dtype": dtype, "spread": spread, "gather": gather, "weighted": weighted, "padding": padding}
+    options |= {"dtype": dtype, "spread": spread, "by_token": by_token, "weighted": weighted, "padding": padding}
     return Case("-".join(parts), TOLERANCE[dtype], options | {"tile_rows": tile_rows})
 
 
@@ -75,7 +75,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.grouped_skinny import op, reference
 
     options = case.options
-    experts, columns, ranks, gather = (options[name] for name in ("experts", "columns", "ranks", "gather"))
+    experts, columns, ranks, by_token = (options[name] for name in ("experts", "columns", "ranks", "by_token"))
     dtype, tokens, slots = options["dtype"], options["tokens"], options["slots"]
     generator = torch.Generator(device).manual_seed(seed)
 
@@ -84,13 +84,13 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     ids = random_ids(tokens, slots, experts, options["spread"], seed).to(device)
     order = sort_by_expert(ids, experts, tile_rows=options["tile_rows"])
-    height = tokens if gather else order.positions
+    height = tokens if by_token else order.positions
     x = StridedBuffers(height, options["padding"], dtype, device).new(columns, draw(height, columns).to(dtype))
     matrix = draw(experts, columns, ranks).to(dtype).transpose(1, 2)  # of B's strides
     buffers = StridedBuffers(order.positions, options["padding"], dtype, device)
-    narrow = op.project(x, matrix, order, gather=gather, out=buffers.new(ranks))
+    narrow = op.project(x, matrix, order, by_token=by_token, out=buffers.new(ranks))
     exact = torch.empty(narrow.shape, dtype=torch.float64, device=device)
-    reference.project(x.double(), matrix.double(), order, exact, gather=gather)
+    reference.project(x.double(), matrix.double(), order, exact, by_token=by_token)
     errors = [_error(narrow, exact)]
     weights = draw(tokens, slots).sigmoid() if options["weighted"] else None
     for transposed in (False, True):  # into the gradients of A and of B
@@ -98,10 +98,10 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         before = draw(*shape)
         found, wanted = before.clone(), before.double()
         views = [one.transpose(1, 2) if transposed else one for one in (found, wanted)]
-        op.outer_accumulate(narrow, x, order, views[0], gather=gather, scale=0.5, weights_Tk=weights)
+        op.outer_accumulate(narrow, x, order, views[0], by_token=by_token, scale=0.5, weights_Tk=weights)
         wide = None if weights is None else weights.double()
         reference.outer_accumulate(
-            narrow.double(), x.double(), order, views[1], gather=gather, scale=0.5, weights_Tk=wide
+            narrow.double(), x.double(), order, views[1], by_token=by_token, scale=0.5, weights_Tk=wide
         )
         empty = order.offsets.diff() == 0
         if not torch.equal(found[empty], before[empty]):
@@ -158,13 +158,13 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         read = order.positions * hidden * 2
         yield Benchmark(
             f"project-{name}",
-            lambda x=x, a=a, o=order, n=narrow: op.project(x, a, o, gather=True, out=n),  # type: ignore[misc]
+            lambda x=x, a=a, o=order, n=narrow: op.project(x, a, o, by_token=True, out=n),  # type: ignore[misc]
             None,
             bytes=read + a.nbytes + narrow.nbytes,
         )
         yield Benchmark(
             f"outer-{name}",
-            lambda x=x, o=order, n=narrow, g=gradient: op.outer_accumulate(n, x, o, g, gather=True),  # type: ignore[misc]
+            lambda x=x, o=order, n=narrow, g=gradient: op.outer_accumulate(n, x, o, g, by_token=True),  # type: ignore[misc]
             None,
             bytes=read + 2 * gradient.nbytes + narrow.nbytes,
         )

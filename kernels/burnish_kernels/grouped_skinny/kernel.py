@@ -118,7 +118,7 @@ def grouped_outer_kernel(
 
 
 def launch_project(
-    x: torch.Tensor, matrix_ERC: torch.Tensor, order: ExpertOrder, out_PR: torch.Tensor, *, gather: bool
+    x: torch.Tensor, matrix_ERC: torch.Tensor, order: ExpertOrder, out_PR: torch.Tensor, *, by_token: bool
 ) -> None:
     """Fill `out_PR`."""
     ranks, columns = matrix_ERC.shape[1:]
@@ -139,7 +139,7 @@ def launch_project(
         matrix_column=matrix_ERC.stride(2),
         out_stride=out_PR.stride(0),
         slots=order.slots,
-        GATHER=gather,
+        GATHER=by_token,
         BLOCK_M=order.tile_rows,
         BLOCK_C=tile.C,
         BLOCK_R=tile.R,
@@ -156,7 +156,7 @@ def launch_outer(
     out_ERC: torch.Tensor,
     *,
     scale: float,
-    gather: bool,
+    by_token: bool,
     weights_Tk: torch.Tensor | None,
 ) -> None:
     """Add to `out_ERC`."""
@@ -180,7 +180,7 @@ def launch_outer(
         out_column=out_ERC.stride(2),
         slots=order.slots,
         scale=scale,
-        GATHER=gather,
+        GATHER=by_token,
         HAS_WEIGHTS=weights_Tk is not None,
         BLOCK_P=OUTER_ROWS,
         BLOCK_C=tile.C,

@@ -28,16 +28,16 @@ def project(
     matrix_ERC: torch.Tensor,
     order: ExpertOrder,
     *,
-    gather: bool,
+    by_token: bool,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Multiply each sorted row with its expert's narrow matrix.
 
     Args:
-        x: rows `[T, C]` with `gather`, else `[P, C]`; rows may be strided.
+        x: rows `[T, C]` with `by_token`, else `[P, C]`; rows may be strided.
         matrix_ERC: matrices `[E, R, C]` of x's type, any strides.
         order: rows by expert.
-        gather: whether x has a row for each token rather than for each sorted row.
+        by_token: whether x has a row for each token rather than for each sorted row.
         out: tensor `[P, R]` of x's type to write to, rows may be strided. Allocated if None.
 
     Returns:
@@ -47,7 +47,7 @@ def project(
         ValueError: Shapes or types do not fit.
     """
     experts, ranks, columns = matrix_ERC.shape
-    _validate_rows("x", x, order, columns, gather=gather)
+    _validate_rows("x", x, order, columns, by_token=by_token)
     if experts != order.experts or matrix_ERC.dtype != x.dtype or not ranks:
         raise ValueError(f"the matrices must be [{order.experts}, R, {columns}] {x.dtype}: {tuple(matrix_ERC.shape)}")
     if out is None:
@@ -55,12 +55,12 @@ def project(
     if out.shape != (order.positions, ranks) or out.dtype != x.dtype or out.stride(1) != 1:
         raise ValueError(f"out must be {(order.positions, ranks)} {x.dtype}, not {tuple(out.shape)} {out.dtype}")
     if not use_kernels(x):
-        reference.project(x, matrix_ERC, order, out, gather=gather)
+        reference.project(x, matrix_ERC, order, out, by_token=by_token)
         return out
     from burnish_kernels.grouped_skinny.kernel import launch_project
 
     if order.positions:
-        launch_project(x, matrix_ERC, order, out, gather=gather)
+        launch_project(x, matrix_ERC, order, out, by_token=by_token)
     return out
 
 
@@ -70,7 +70,7 @@ def outer_accumulate(
     order: ExpertOrder,
     out_ERC: torch.Tensor,
     *,
-    gather: bool,
+    by_token: bool,
     scale: float = 1.0,
     weights_Tk: torch.Tensor | None = None,
 ) -> None:
@@ -78,10 +78,10 @@ def outer_accumulate(
 
     Args:
         p_PR: narrow operand `[P, R]` in sorted order, rows may be strided.
-        q: wide operand `[T, C]` with `gather`, else `[P, C]`, of p's type; rows may be strided.
+        q: wide operand `[T, C]` with `by_token`, else `[P, C]`, of p's type; rows may be strided.
         order: rows by expert.
         out_ERC: gradients `[E, R, C]` fp32, any strides. Those of experts without rows stay as they are.
-        gather: whether q has a row for each token rather than for each sorted row.
+        by_token: whether q has a row for each token rather than for each sorted row.
         scale: factor of the sums.
         weights_Tk: routing weights `[T, k]` fp32 that rows are multiplied with; None: none.
 
@@ -89,7 +89,7 @@ def outer_accumulate(
         ValueError: Shapes or types do not fit.
     """
     experts, ranks, columns = out_ERC.shape
-    _validate_rows("q", q, order, columns, gather=gather)
+    _validate_rows("q", q, order, columns, by_token=by_token)
     if p_PR.shape != (order.positions, ranks) or p_PR.dtype != q.dtype or p_PR.stride(1) != 1:
         raise ValueError(f"p must be {(order.positions, ranks)} {q.dtype}, not {tuple(p_PR.shape)} {p_PR.dtype}")
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -99,16 +99,16 @@ def outer_accumulate(
     if weights_Tk is not None and (weights_Tk.shape != shape or not weights_Tk.is_contiguous()):
         raise ValueError(f"weights must be {shape} and contiguous, not {tuple(weights_Tk.shape)}")
     if not use_kernels(q):
-        reference.outer_accumulate(p_PR, q, order, out_ERC, scale=scale, gather=gather, weights_Tk=weights_Tk)
+        reference.outer_accumulate(p_PR, q, order, out_ERC, scale=scale, by_token=by_token, weights_Tk=weights_Tk)
         return
     from burnish_kernels.grouped_skinny.kernel import launch_outer
 
     if order.positions:
-        launch_outer(p_PR, q, order, out_ERC, scale=scale, gather=gather, weights_Tk=weights_Tk)
+        launch_outer(p_PR, q, order, out_ERC, scale=scale, by_token=by_token, weights_Tk=weights_Tk)
 
 
-def _validate_rows(name: str, rows: torch.Tensor, order: ExpertOrder, columns: int, *, gather: bool) -> None:
-    shape = (order.positions // order.slots if gather else order.positions, columns)
+def _validate_rows(name: str, rows: torch.Tensor, order: ExpertOrder, columns: int, *, by_token: bool) -> None:
+    shape = (order.positions // order.slots if by_token else order.positions, columns)
     if rows.dtype not in DTYPES and use_kernels(rows):
         raise ValueError(f"{name} must be fp32, fp16 or bf16, not {rows.dtype}")
     if rows.shape != shape or rows.stride(1) != 1:

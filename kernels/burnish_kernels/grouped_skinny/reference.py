@@ -12,10 +12,10 @@ from burnish_kernels.moe_sort.order import ExpertOrder
 
 
 def project(
-    x: torch.Tensor, matrix_ERC: torch.Tensor, order: ExpertOrder, out_PR: torch.Tensor, *, gather: bool
+    x: torch.Tensor, matrix_ERC: torch.Tensor, order: ExpertOrder, out_PR: torch.Tensor, *, by_token: bool
 ) -> None:
     """Fill `out_PR`; see `op.project`."""
-    x_PC = x[rows_read(order, gather=gather)]
+    x_PC = x[rows_read(order, by_token=by_token)]
     edges = order.offsets.tolist()
     for expert, matrix_RC in enumerate(matrix_ERC):
         own = slice(edges[expert], edges[expert + 1])
@@ -29,11 +29,11 @@ def outer_accumulate(
     out_ERC: torch.Tensor,
     *,
     scale: float,
-    gather: bool,
+    by_token: bool,
     weights_Tk: torch.Tensor | None = None,
 ) -> None:
     """Add to `out_ERC`; see `op.outer_accumulate`."""
-    q_PC = q[rows_read(order, gather=gather)].to(out_ERC.dtype)
+    q_PC = q[rows_read(order, by_token=by_token)].to(out_ERC.dtype)
     p_PR = p_PR.to(out_ERC.dtype)
     if weights_Tk is not None:
         p_PR = p_PR * weights_Tk.view(-1)[order.order.long()][:, None].to(out_ERC.dtype)

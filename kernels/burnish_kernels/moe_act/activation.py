@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class ExpertActivation:
-    """How gate and up become the input of an expert's second map.
+    """The activation of an expert: gate and up become the input of its second map.
 
     Attributes:
         name: "silu": silu(gate) · up; "clamped": (up + 1) · gate · sigmoid(alpha · gate), with the gate at most `limit`

@@ -64,7 +64,7 @@ class Nf4Experts:
         """Copy an expert's weight, quantized alone, to its place.
 
         Raises:
-            ValueError: It has another shape or kind of scales.
+            ValueError: The matrix has another shape or kind of scales.
         """
         if (weight.shape, weight.double) != (self.shape, self.double):
             raise ValueError(f"expert {index} is {weight.shape}, double {weight.double}; the stack is {self.shape}")

@@ -56,25 +56,25 @@ def layer(x, dout, router_weight, gate_up, down, adapters):
     logits = functional.linear(x, router_weight)
     ids, weights = moe_route.forward(logits, router)
     order = sort_by_expert(ids, EXPERTS, tile_rows=16)
-    xa = project(x, a1, order, gather=True)
-    gate_up_rows = grouped_linear(x, gate_up, order, gather=True, narrow_PR=xa, adapter_ENR=SCALE * b1)
+    xa = project(x, a1, order, by_token=True)
+    gate_up_rows = grouped_linear(x, gate_up, order, by_token=True, narrow_PR=xa, adapter_ENR=SCALE * b1)
     act = moe_act.forward(gate_up_rows, activation)
-    acta = project(act, a2, order, gather=False)
-    y = grouped_linear(act, down, order, gather=False, narrow_PR=acta, adapter_ENR=SCALE * b2)
+    acta = project(act, a2, order, by_token=False)
+    y = grouped_linear(act, down, order, by_token=False, narrow_PR=acta, adapter_ENR=SCALE * b2)
     out = combine(y, order, weights_Tk=weights)
 
     da1, db1, da2, db2 = (torch.zeros(one.shape, device=one.device) for one in adapters)
-    dyb = project(dout, SCALE * b2.transpose(1, 2), order, gather=True)
-    options = {"gather": True, "transposed": True, "narrow_PR": dyb, "adapter_ENR": a2.transpose(1, 2)}
+    dyb = project(dout, SCALE * b2.transpose(1, 2), order, by_token=True)
+    options = {"by_token": True, "transposed": True, "narrow_PR": dyb, "adapter_ENR": a2.transpose(1, 2)}
     dact = grouped_linear(dout, down, order, **options)
     dgate_up, dweights = moe_act.backward(dact, gate_up_rows, weights, order, activation)
-    outer_accumulate(dyb, act, order, da2, gather=False, weights_Tk=weights)
-    outer_accumulate(acta, dout, order, db2.transpose(1, 2), gather=True, scale=SCALE, weights_Tk=weights)
-    dgb = project(dgate_up, SCALE * b1.transpose(1, 2), order, gather=False)
-    options = {"gather": False, "transposed": True, "narrow_PR": dgb, "adapter_ENR": a1.transpose(1, 2)}
+    outer_accumulate(dyb, act, order, da2, by_token=False, weights_Tk=weights)
+    outer_accumulate(acta, dout, order, db2.transpose(1, 2), by_token=True, scale=SCALE, weights_Tk=weights)
+    dgb = project(dgate_up, SCALE * b1.transpose(1, 2), order, by_token=False)
+    options = {"by_token": False, "transposed": True, "narrow_PR": dgb, "adapter_ENR": a1.transpose(1, 2)}
     dx_rows = grouped_linear(dgate_up, gate_up, order, **options)
-    outer_accumulate(dgb, x, order, da1, gather=True)
-    outer_accumulate(xa, dgate_up, order, db1.transpose(1, 2), gather=False, scale=SCALE)
+    outer_accumulate(dgb, x, order, da1, by_token=True)
+    outer_accumulate(xa, dgate_up, order, db1.transpose(1, 2), by_token=False, scale=SCALE)
     dlogits = moe_route.backward(dweights, logits, ids, router)
     dx = combine(dx_rows, order, add_TH=dlogits @ router_weight)
     return out, ids, [dx, da1, db1, da2, db2]
@@ -136,15 +136,15 @@ def test_packed_weights_are_those_unpacked_before(kind):
     stack = random_stack(kind, 3, 8, 64, "cpu")
     x = draw(3, 64).bfloat16()
     dense = unpack_group(stack, 0, 3, dtype=torch.bfloat16)
-    wanted = grouped_linear(x, dense, ORDER, gather=True)
-    assert torch.equal(grouped_linear(x, stack, ORDER, gather=True), wanted)
+    wanted = grouped_linear(x, dense, ORDER, by_token=True)
+    assert torch.equal(grouped_linear(x, stack, ORDER, by_token=True), wanted)
     scratch = torch.empty(2, 8, 64, dtype=torch.bfloat16)
-    assert torch.equal(grouped_linear_by_groups(x, stack, ORDER, scratch, gather=True), wanted)
+    assert torch.equal(grouped_linear_by_groups(x, stack, ORDER, scratch, by_token=True), wanted)
 
 
 def test_only_rows_of_the_given_experts_are_written():
     out = torch.full((6, 8), 7.0)
-    grouped_linear(X, WEIGHT[1:2], ORDER, gather=True, first=1, out=out)
+    grouped_linear(X, WEIGHT[1:2], ORDER, by_token=True, first=1, out=out)
     own = torch.zeros(6, dtype=torch.bool)
     own[ORDER.offsets[1] : ORDER.offsets[2]] = True
     assert (out[~own] == 7).all()
@@ -167,9 +167,9 @@ def test_only_rows_of_the_given_experts_are_written():
 )
 def test_what_does_not_fit_is_named(changes, named):
     with pytest.raises(ValueError, match=named):
-        grouped_linear(**{"x": X, "weight": WEIGHT, "order": ORDER, "gather": True} | changes)
+        grouped_linear(**{"x": X, "weight": WEIGHT, "order": ORDER, "by_token": True} | changes)
 
 
 def test_a_scratch_of_another_shape_is_named():
     with pytest.raises(ValueError, match="scratch"):
-        grouped_linear_by_groups(X, random_stack("mxfp4", 3, 8, 64, "cpu"), ORDER, WEIGHT, gather=True)
+        grouped_linear_by_groups(X, random_stack("mxfp4", 3, 8, 64, "cpu"), ORDER, WEIGHT, by_token=True)

@@ -27,7 +27,7 @@ def reference(monkeypatch):
 def test_operands_of_a_projection_that_do_not_fit_are_named(changes, named):
     with pytest.raises(ValueError, match=named):
         project(
-            **{"x": torch.zeros(3, 8), "matrix_ERC": torch.zeros(4, 2, 8), "order": ORDER, "gather": True} | changes
+            **{"x": torch.zeros(3, 8), "matrix_ERC": torch.zeros(4, 2, 8), "order": ORDER, "by_token": True} | changes
         )
 
 
@@ -43,4 +43,4 @@ def test_operands_of_a_projection_that_do_not_fit_are_named(changes, named):
 def test_operands_of_an_outer_product_that_do_not_fit_are_named(changes, named):
     given = {"p_PR": torch.zeros(6, 2), "q": torch.zeros(6, 8), "order": ORDER, "out_ERC": torch.zeros(4, 2, 8)}
     with pytest.raises(ValueError, match=named):
-        outer_accumulate(**given | {"gather": False} | changes)
+        outer_accumulate(**given | {"by_token": False} | changes)

@@ -37,19 +37,20 @@ MODELS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 288
 def cases() -> list[Case]:
     """List spreads, storages, directions, adapters and types; numbers that no block divides, padded rows, one token."""
     found = [_case(21, 2, 5, 72, 128, torch.float16, storage=storage, ranks=3) for storage in ("dense", "nf4", "mxfp4")]
-    for dtype in (torch.float32, torch.bfloat16):
-        for storage in ("dense", "nf4", "nf4-double", "mxfp4"):
-            for transposed in (False, True):
-                found.append(_case(21, 2, 5, 72, 128, dtype, storage=storage, transposed=transposed, ranks=3))
+    # Each storage in each direction, by turns in either type.
+    packed = {torch.float32: ("nf4", "nf4-double", "mxfp4"), torch.bfloat16: ("nf4-double", "mxfp4", "nf4")}
+    for dtype, (forward, backward, both) in packed.items():
+        ways = [("dense", False), ("dense", True), (forward, False), (backward, True), (both, False), (both, True)]
+        found += [_case(21, 2, 5, 72, 128, dtype, storage=one, transposed=way, ranks=3) for one, way in ways]
         found += [_case(23, 3, 4, 40, 72, dtype, spread=spread, by_token=False, padding=24) for spread in SPREADS]
         found += [
             _case(1, 1, 4, 64, 64, dtype, ranks=16, bias=True),
             _case(1, 4, 4, 64, 64, dtype, spread="one", storage="mxfp4", bias=True),
-            _case(40, 1, 2, 130, 192, dtype, storage="nf4", ranks=70),
             _case(19, 2, 3, 100, 64, dtype, transposed=True, by_token=False, ranks=8, single=True),
             _case(33, 2, 3, 128, 64, dtype, ranks=16, swap=True),
-            _case(33, 2, 3, 64, 192, dtype, storage="mxfp4", transposed=True, swap=True),
         ]
+    found.append(_case(40, 1, 2, 130, 192, torch.float32, storage="nf4", ranks=70))
+    found.append(_case(33, 2, 3, 64, 192, torch.bfloat16, storage="mxfp4", transposed=True, swap=True))
     found += [
         _case(600, 4, 16, 320, 256, torch.bfloat16, storage=storage, transposed=transposed, ranks=16, large=True)
         for storage in ("dense", "nf4-double", "mxfp4")

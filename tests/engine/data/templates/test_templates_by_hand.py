@@ -471,7 +471,8 @@ THOUGHTS_APART = (
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'assistant' %}"
     "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
-    "{% if m.reasoning_content and loop.index0 == ns.last %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}"
+    "{% if m.reasoning_content and loop.index0 == ns.last %}"
+    "{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}"
     "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"
 )

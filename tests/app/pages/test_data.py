@@ -269,6 +269,22 @@ def test_what_is_ambiguous_is_asked_in_plain_words(qtbot, answers, window, page,
     assert page.shown_banner is None
 
 
+def test_a_file_that_could_not_be_read_is_not_offered_the_reading_of_the_one_before(
+    qtbot, answers, inspected, tmp_path
+):
+    page = inspected
+    other = tmp_path / "faq.csv"
+    other.write_text("question,answer\n", encoding="utf-8")
+    answers.failure("inspect", "faq.csv can be read in 2 ways.", "Say which.", 11)
+    answers.result("columns", columns=facts.file_columns())
+    page._use([str(other)])
+    qtbot.waitUntil(page.columns.editor.isVisible)
+    assert "Still to say: what is asked, what is replied." in words(page.columns.editor), "of this file's own columns"
+    offered = [button.text() for button in page.findChildren(QPushButton) if button.isVisible()]
+    assert "Read it so" in offered
+    assert "Leave it as it is" not in offered, "there is no reading of this file to leave"
+
+
 def test_one_column_cannot_mean_two_things(qtbot, theme):
     editor = ColumnsEditor()
     qtbot.addWidget(editor)

@@ -75,6 +75,24 @@ class ReplyLocator:
         _, found, behind = whole.partition(mark)
         return end + len(behind) if found and text.startswith(behind, end) else -1
 
+    def begin_of_another(
+        self, messages: Messages, turn: int, text: str, tools: Sequence[Any], *, drop: str = ""
+    ) -> int:
+        """Find the index where another reply, of one character, would begin in a reply's place; -1 if unknown.
+
+        Args:
+            messages: turns of the conversation.
+            turn: index of the reply among them.
+            text: rendering of all turns.
+            tools: JSON schemas of the tools, for the template.
+            drop: name of a field that the other reply shall not have: its reasoning.
+        """
+        mark = unused_characters(messages, text)[0]
+        other = {name: value for name, value in messages[turn].items() if name != drop} | {"content": mark}
+        whole = self.render_or_none([*messages[:turn], other, *messages[turn + 1 :]], tools) or ""
+        before, found, _ = whole.partition(mark)
+        return len(before) if found and text.startswith(before) else -1
+
     def _marked_bounds(
         self,
         messages: Messages,

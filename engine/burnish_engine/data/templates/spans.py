@@ -21,6 +21,7 @@ Span = tuple[int, int]
 Learn = Literal["responses", "last", "everything"]
 
 NOT_LOCATED = "the reply could not be located in the rendered text"
+NOTHING_LEFT = "the chat template leaves nothing of a reply to learn"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class ChatRenderer:
             conversation: row with messages.
 
         Raises:
-            RowError: The template does not take the conversation, or its replies could not be located.
+            RowError: The template does not take the conversation, or leaves nothing of a reply to learn; or the replies
+                could not be located.
             DataError: The template is hostile.
         """
         rendered = self._render_chat(self.dialect.turns(conversation), conversation.tools)
@@ -122,8 +124,6 @@ class ChatRenderer:
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         prompts = [self._prompt(messages[:turn], text, tools) for turn in turns]
         located = self._located(messages, turns, text, prompts, tools)
-        if located is None:
-            raise RowError(NOT_LOCATED)
         ends_with_reply = turns[-1] == len(messages) - 1
         closed = self._closed(text, located, ends_with_reply=ends_with_reply)
         return RenderedRow(*closed, prompt_differs=prompts[-1].differs)
@@ -142,22 +142,46 @@ class ChatRenderer:
         text: str,
         prompts: Sequence[_PromptMatch],
         tools: Sequence[Any],
-    ) -> list[Span] | None:
-        """Find the begin of each reply and the end of its content; None where no method locates them."""
+    ) -> list[Span]:
+        """Find the begin of each reply and the end of its content.
+
+        Raises:
+            RowError: No method locates them, or the template leaves nothing of a reply to learn.
+        """
+        reason = NOT_LOCATED
         for bounds in self._reply_locator.candidate_bounds(messages, turns, text, tools):
             spans = [
-                (self._start(messages[: turn + 1], prompt, text, marked, tools), end)
+                (self._start(messages, turn, prompt, text, marked=marked, tools=tools), end)
                 for turn, prompt, (marked, end) in zip(turns, prompts, bounds or [], strict=False)
             ]
             if spans and _ascending(spans):
-                return spans
-        return None
+                if all(
+                    self._is_left(span, marked, text) for span, (marked, _) in zip(spans, bounds or [], strict=True)
+                ):
+                    return spans
+                reason = NOTHING_LEFT
+        raise RowError(reason)
 
-    def _start(self, upto: Messages, prompt: _PromptMatch, text: str, marked: int | None, tools: Sequence[Any]) -> int:
+    def _is_left(self, span: Span, marked: int | None, text: str) -> bool:
+        """Whether anything of a reply is left to learn: text, or its end where the prompt holds all that is written."""
+        start, end = span
+        return start < end or (marked is not None and marked < end and self._turn_end.match(text, end) is not None)
+
+    def _start(
+        self,
+        messages: Messages,
+        turn: int,
+        prompt: _PromptMatch,
+        text: str,
+        *,
+        marked: int | None,
+        tools: Sequence[Any],
+    ) -> int:
         """Find the index where supervision of a reply begins, after the generation prompt; -1 if that is unknown.
 
         Args:
-            upto: turns up to and including the reply.
+            messages: turns of the conversation.
+            turn: index of the reply among them.
             prompt: comparison of the reply's generation prompt with the text.
             text: rendering of all turns.
             marked: index in the text where the reply's content begins, if that is known.
@@ -165,13 +189,16 @@ class ChatRenderer:
         """
         if prompt.fits:
             return prompt.length
-        before = upto[:-1]
-        if marked is not None and upto[-1].get("tool_calls"):
-            return self._reply_locator.after_prompt(before, text, marked, tools)
+        if marked is not None and messages[turn].get("tool_calls"):
+            return self._reply_locator.after_prompt(messages[:turn], text, marked, tools)
+        # The template cut an earlier reply, or this one: what it writes begins where another in its place would.
+        start = self._reply_locator.begin_of_another(messages, turn, text, tools, drop=self.dialect.reasoning_name)
+        if start >= 0:
+            return start
         if marked is not None:
             return marked
-        # The template cut the reply's beginning and writes another prompt: begin where the two renderings diverge.
-        prefix = self._reply_locator.render_or_none(before, tools)
+        # It writes the reply's thoughts, and other ones in the prompt: begin where the two renderings diverge.
+        prefix = self._reply_locator.render_or_none(messages[:turn], tools)
         if prefix is None or not text.startswith(prefix):
             return -1
         return prompt.common if prompt.common >= len(prefix) else -1
@@ -263,7 +290,7 @@ def plain_text(row: Conversation, *, learn: Learn, add_bos: bool, add_eos: bool)
 def _ascending(spans: Sequence[Span]) -> bool:
     last = 0
     for start, end in spans:
-        if not last <= start < end:
+        if not last <= start <= end:
             return False
         last = end
     return True

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.rows.conversation import Conversation, messages_of
-from burnish_engine.data.templates.spans import ChatRenderer
-from burnish_engine.data.templates.template import chat_template
+from burnish_engine.data.templates.spans import NOTHING_LEFT, ChatRenderer
+from burnish_engine.data.templates.template import ChatTemplate, chat_template
 from burnish_engine.data.tokens.tokenize import Encoder, TokenizerParts
 
 from support.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM, SPECIAL, TEMPLATES, WITH_TOOLS
@@ -334,15 +334,13 @@ def chats(draw, name):
             messages.append({"role": "assistant", "content": said, "tool_calls": calls})
             for call in calls:
                 messages.append({"role": "tool", "content": draw(contents), "tool_call_id": call["id"]})
-        # Where thoughts were cut and the reply begins as the opened thoughts do, supervision begins behind that.
-        reply = {"role": "assistant", "content": ("So " if name == "lfm2.5" else "") + draw(replies)}
+        reply = {"role": "assistant", "content": draw(replies)}
         if name == "qwen3":
             if draw(st.booleans()):
                 reply["reasoning_content"] = draw(thoughts)
             elif draw(st.booleans()):
                 reply["content"] = f"<think>\n{draw(thoughts)}\n</think>\n\n{reply['content']}"
-        # Rows whose thoughts are cut in several replies are refused where a template opens the thoughts itself.
-        if (name == "deepseek" or (name == "lfm2.5" and not exchange)) and draw(st.booleans()):
+        if name in ("deepseek", "lfm2.5") and draw(st.booleans()):
             reply["content"] = f"<think>\n{draw(thoughts)}\n</think>\n\n{reply['content']}"
         messages.append(reply)
     if draw(st.booleans()):
@@ -431,3 +429,63 @@ def test_last_reply_alone_and_turns_with_weight_zero(tokenizers, name, learn):
     else:
         assert len(texts) == len(expected[learn])
         assert all(word in text for word, text in zip(expected[learn], texts, strict=True))
+
+
+THOUGHT = "<think>\nHm.\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "learned"),
+    [
+        ((f"{THOUGHT}a", f"{THOUGHT}b", f"{THOUGHT}c"), ("a", "b", f"{THOUGHT}c")),
+        ((f"{THOUGHT}<b>a</b>", "b"), ("<b>a</b>", "b")),
+        ((f"{THOUGHT}<thin", f"{THOUGHT}<think>", "c"), ("<thin", "<think>", "c")),
+        ((f"{THOUGHT}a ", " b", "c"), ("a", " b", "c")),
+        (("<think>",), ("",)),
+        (("<think>", "a", "<think>"), ("", "a", "")),
+    ],
+)
+def test_replies_are_learned_whole_where_the_prompt_opens_their_thoughts_and_the_template_cuts_them(
+    tokenizers, said, learned
+):
+    rendered = render_replies(tokenizers["lfm2.5"], said)
+    assert [rendered.text[start:end] for start, end in rendered.spans] == [f"{reply}<|im_end|>" for reply in learned]
+
+
+def test_a_reply_of_which_the_template_leaves_nothing_is_refused_for_that(tokenizers):
+    with pytest.raises(RowError) as caught:
+        render_replies(tokenizers["lfm2.5"], (f"{THOUGHT}a", THOUGHT, "c"))
+    assert caught.value.reason == NOTHING_LEFT
+
+
+def render_replies(tokenizer, said):
+    """Render a chat of questions and these replies."""
+    parts = TokenizerParts.of(tokenizer)
+    renderer = ChatRenderer(chat_template(tokenizer), parts.eos_token, parts.added)
+    chat = [turn for reply in said for turn in (("user", "q"), ("assistant", reply))]
+    messages = [{"role": role, "content": content} for role, content in chat]
+    return renderer.render(Conversation(tuple(messages_of(messages)), None, 1, "file"))
+
+
+THOUGHTS_APART = (
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+    "{% if m.reasoning_content and loop.index0 == ns.last %}"
+    "{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}"
+    "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"
+)
+
+
+def test_thoughts_in_a_field_of_their_own_are_learned_where_the_template_keeps_them():
+    renderer = ChatRenderer(ChatTemplate(THOUGHTS_APART, {}), None, ["<|im_start|>", "<|im_end|>"])
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "<a", "reasoning_content": "Hm."},
+        {"role": "user", "content": "r"},
+        {"role": "assistant", "content": " b", "reasoning_content": "Ha."},
+    ]
+    for said, learned in ((messages[:2], ["Hm.</think><a"]), (messages, ["<a", "<think>Ha.</think> b"])):
+        rendered = renderer.render(Conversation(tuple(messages_of(said)), None, 1, "file"))
+        assert [rendered.text[start:end] for start, end in rendered.spans] == [f"{one}<|im_end|>" for one in learned]

@@ -21,6 +21,7 @@ from burnish_engine.contract.serve.replies import RunSummary
 
 _ANSWERERS = (
     (tr("Before training (base)"), "base"),
+    (tr("Before this run (start)"), "start"),
     (tr("After training (tuned)"), "tuned"),
     (tr("Exported file"), "exported"),
 )
@@ -37,9 +38,8 @@ class TryOutPage(Page):
         super().__init__(client, bench)
         self._open: dict[str, ChatPane] = {}
         self._folder = RunFolder()
-        self.left = ChatPane(tr("First model"), _ANSWERERS)
-        self.right = ChatPane(tr("Second model"), _ANSWERERS)
-        self.right.choose("tuned")
+        self.left = ChatPane(tr("First model"), _ANSWERERS, "base")
+        self.right = ChatPane(tr("Second model"), _ANSWERERS, "tuned")
         sides = QHBoxLayout()
         sides.setSpacing(2 * UNIT)
         sides.addWidget(self.left, 1)
@@ -134,6 +134,8 @@ class TryOutPage(Page):
     def _can_answer(self, variant: str) -> bool:
         if variant == "base":
             return True
+        if variant == "start":
+            return self._folder.starts_from_adapter
         return self._folder.trained if variant == "tuned" else bool(self._folder.exported)
 
     def _make_options(self) -> Card:
@@ -200,6 +202,7 @@ class TryOutPage(Page):
         self.set_name(self._folder.title if self._folder.trained else "")
         self.set_subtitle(words)
         for pane in (self.left, self.right):
+            pane.show_choice("start", self._folder.starts_from_adapter)
             pane.offer(self._can_answer)
         self._show_state()
 

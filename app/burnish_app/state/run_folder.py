@@ -22,6 +22,7 @@ class RunFolder:
         name: name of the folder; empty: no run.
         title: name that the person gave the run, or that of the folder.
         trained: whether there is a trained adapter or model to chat with or to export.
+        starts_from_adapter: whether the run keeps an adapter that it went on from.
         full_fine_tuning: whether the run trained every weight of the model, so that there is no adapter.
         exported: names of finished GGUF files that hold a whole model.
         adapters: names of finished GGUF files that hold an adapter alone.
@@ -33,6 +34,7 @@ class RunFolder:
     name: str = ""
     title: str = ""
     trained: bool = False
+    starts_from_adapter: bool = False
     full_fine_tuning: bool = False
     exported: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
@@ -57,6 +59,7 @@ def read_run_folder(folder: str) -> RunFolder:
         trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
+        starts_from_adapter=(paths.start / "adapter_model.safetensors").is_file(),
         full_fine_tuning=paths.model.is_dir(),
         exported=tuple(name for name in files if not name.endswith(_ADAPTER)),
         adapters=tuple(name for name in files if name.endswith(_ADAPTER)),

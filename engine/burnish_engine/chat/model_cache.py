@@ -74,7 +74,8 @@ class ModelCache:
             backend = self._backend
         else:
             self.clear()
-            backend = TorchChat(source, target.adapter, precision=choose_precision("auto", device), device=device)
+            precision = choose_precision("auto", device)
+            backend = TorchChat(source, target.adapter, precision=precision, device=device, label=target.label)
             self._backend, self._key = backend, key
         backend.use_adapter(target.tuned)
         return backend, f"{backend.name}, on the CPU: the GPU is training" if training else backend.name

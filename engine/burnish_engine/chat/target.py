@@ -1,4 +1,4 @@
-"""Find the chat target that a text names: a run's base, tuned or exported model, a model folder, or a GGUF file."""
+"""Find the chat target that a text names: one of a run's models, a model folder, or a GGUF file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from burnish_engine.runs.store import (
     with_own_template,
 )
 
-Variant = Literal["tuned", "base", "exported"]
+Variant = Literal["tuned", "base", "start", "exported"]
+"""Names of a run's models; start: the base with the adapter that the run went on from."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class ModelTarget:
         devices: devices that it may use.
         base: name, as in a recipe, of the model that a whole-model run started from; else empty.
         template: value of the run's data.template; "auto" for other models.
+        label: word behind the model's name while the adapter is used.
     """
 
     model: str
@@ -49,6 +51,7 @@ class ModelTarget:
     devices: DevicesSection
     base: str = ""
     template: str = "auto"
+    label: str = "tuned"
 
     def open(self) -> ModelSource:
         """Open and check the model.
@@ -80,7 +83,7 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
         variant: choice among a run's models.
 
     Raises:
-        UsageError: The target names nothing to chat with.
+        UsageError: The target names nothing to chat with, or the run has no such model.
     """
     if is_address(target):
         raise UsageError(f"{target} is an address.", "Download the model, and give its name, its folder or its file.")
@@ -94,11 +97,22 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
     recipe = with_own_template(paths, read_recipe(paths))
     tuned = variant == "tuned"
     found = ModelTarget(recipe.model.path, None, tuned=False, devices=recipe.devices, template=recipe.data.template)
+    if variant == "start":
+        return replace(found, adapter=_start_of(paths), tuned=True, label="start")
     if trains_whole_model(paths):
         return replace(found, model=str(trained_of(paths)), base=recipe.model.path) if tuned else found
     has_adapter = (paths.adapter / "adapter_model.safetensors").is_file()
     adapter = adapter_of(paths) if tuned or has_adapter else None
     return replace(found, adapter=adapter, tuned=tuned)
+
+
+def _start_of(paths: RunPaths) -> Path:
+    if not (paths.start / "adapter_model.safetensors").is_file():
+        raise UsageError(
+            f"The run {paths.root.name} keeps no adapter that it went on from.",
+            "Talk to its base or to the tuned model; a run has one where its recipe sets adapter.start.",
+        )
+    return paths.start
 
 
 def _newest_export(paths: RunPaths) -> Path:

@@ -29,6 +29,7 @@ class TorchChat:
         adapter: folder of the PEFT adapter, or None for the base.
         precision: number format of the base weights, "fp32" or "bf16".
         device: device to compute on; by default the CPU.
+        label: word behind the model's name while the adapter answers.
 
     Attributes:
         note: reason, in a sentence, why transformers answers instead of our decoder; empty where it does not.
@@ -44,6 +45,7 @@ class TorchChat:
         *,
         precision: str = "fp32",
         device: torch.device | None = None,
+        label: str = "tuned",
     ) -> None:
         import torch
 
@@ -58,13 +60,14 @@ class TorchChat:
             source, adapter, precision, device
         )
         self._base_name = f"{source.name} (tuned)" if source.trained else source.name
+        self._label = label
         self._has_adapter = self._adapted = adapter is not None
         self._context = source.spec.max_context if source.spec is not None else None
 
     @property
     def name(self) -> str:
-        """Name of the model, and whether it is tuned."""
-        return f"{self._base_name} (tuned)" if self._adapted else self._base_name
+        """Name of the model, and which adapter answers."""
+        return f"{self._base_name} ({self._label})" if self._adapted else self._base_name
 
     def use_adapter(self, use: bool) -> None:
         """Answer from now on with or without the adapter; not allowed while a reply is streamed.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.chat.backend import ChatBackend
-from burnish_engine.chat.target import FileTarget, find_target, names_run
+from burnish_engine.chat.target import FileTarget, Variant, find_target, names_run
 from burnish_engine.cli.terminal import err, out, print_raw
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe.recipe import DevicesSection
@@ -24,6 +24,7 @@ def chat(
         ),
     ],
     base: Annotated[bool, typer.Option("--base", help="Of a run: the model before training.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Of a run: with the adapter that it went on from.")] = False,
     exported: Annotated[bool, typer.Option("--exported", help="Of a run: its newest exported GGUF.")] = False,
     prompt: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Say this instead of asking you; may be repeated.")
@@ -37,7 +38,7 @@ def chat(
 ) -> int:
     """Talk to a model. An empty line or end of input ends the conversation."""
     options = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
-    with closing(open_chat(target, base=base, exported=exported, device=device)) as backend:
+    with closing(open_chat(target, _variant(base=base, start=start, exported=exported), device)) as backend:
         messages = [{"role": "system", "content": system}] if system else []
         interactive = prompt is None and sys.stdin is not None and sys.stdin.isatty()
         if interactive:
@@ -55,8 +56,13 @@ def chat(
     return ExitCode.DONE
 
 
-def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBackend:
+def open_chat(target: str, variant: Variant, device: str) -> ChatBackend:
     """Open the back end for `target`.
+
+    Args:
+        target: what the person named.
+        variant: choice among a run's models; other targets take "tuned" only.
+        device: "auto", "cuda" or "cpu".
 
     Raises:
         UsageError: The target names nothing to chat with.
@@ -64,10 +70,10 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
     """
     if device not in ("auto", "cuda", "cpu"):
         raise UsageError(f"--device is {device!r}.", "Give auto, cuda or cpu.")
-    if (base or exported) and not names_run(target):
-        option = "--base" if base else "--exported"
+    if variant != "tuned" and not names_run(target):
+        option = f"--{variant}"
         raise UsageError(f"{option} chooses among the models of a run, and {target} is no run.", f"Leave out {option}.")
-    found = find_target(target, "exported" if exported else "base" if base else "tuned")
+    found = find_target(target, variant)
     if isinstance(found, FileTarget):
         from burnish_engine.chat.gguf_chat import GgufChat
         from burnish_engine.models.gguf.gguf_trial import try_file
@@ -79,7 +85,17 @@ def open_chat(target: str, *, base: bool, exported: bool, device: str) -> ChatBa
 
     chosen = choose_device(DevicesSection.model_validate({"kind": device}))
     adapter = found.adapter if found.tuned else None
-    return TorchChat(found.open(), adapter, precision=choose_precision("auto", chosen), device=chosen)
+    precision = choose_precision("auto", chosen)
+    return TorchChat(found.open(), adapter, precision=precision, device=chosen, label=found.label)
+
+
+def _variant(*, base: bool, start: bool, exported: bool) -> Variant:
+    options: dict[Variant, bool] = {"base": base, "start": start, "exported": exported}
+    chosen = [variant for variant, given in options.items() if given]
+    if len(chosen) > 1:
+        names = " and ".join(f"--{variant}" for variant in chosen)
+        raise UsageError(f"{names} name different models of the run.", "Give one of them.")
+    return chosen[0] if chosen else "tuned"
 
 
 def _lines(interactive: bool) -> list[str] | _Prompts:

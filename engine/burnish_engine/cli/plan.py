@@ -97,7 +97,8 @@ def _beside(result: RunPlan) -> str:
     seconds = sum(part.seconds for part in others)
     if not others:
         return "; loading and evaluation come on top"
-    return f"; {duration(seconds)} of it for {', '.join(part.name for part in others)}; loading comes on top"
+    names = ", ".join(part.name.replace("_", " ") for part in others)
+    return f"; {duration(seconds)} of it for {names}; loading comes on top"
 
 
 def show_plan(result: RunPlan, unread: str = "") -> None:

@@ -122,6 +122,30 @@ def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window
     assert answers.asked("chat")[0]["variant"] == "exported"
 
 
+def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtbot, answers, window, run, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    panes = (page.left, page.right)
+
+    def offered(pane):
+        return [pane.who.itemData(number) for number in range(pane.who.count())]
+
+    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
+    (run / "start").mkdir()
+    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
+    page.shown()
+    assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
+    assert [pane.variant for pane in panes] == ["base", "tuned"]
+    for pane in panes:
+        pane.choose("start")
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    assert [request["variant"] for request in answers.asked("chat")] == ["start", "start"]
+    bench.set_run("")
+    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
+    assert [pane.variant for pane in panes] == ["base", "tuned"]
+
+
 def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
     page = page_of(window)
     page.left.choose("tuned")

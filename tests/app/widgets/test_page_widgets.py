@@ -1,5 +1,7 @@
 """The widgets of the pages on their own."""
 
+from typing import get_args
+
 import pytest
 from app import page_facts as facts
 from PySide6.QtCore import QEvent, QPoint, Qt
@@ -11,10 +13,11 @@ from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.widgets.model.target_selector import TargetSelector
-from burnish_app.widgets.recipe.fit_card import FitCard, fit_verdict, plan_line
+from burnish_app.widgets.recipe.fit_card import FitCard, fit_verdict, plan_line, time_text
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_engine.contract.facts.advice import TimePart
 from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
@@ -187,6 +190,13 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     line = plan_line(facts.plan())
     assert line.startswith(fits)
     assert all(figure in line for figure in ("4.0 GiB", "21.9 GiB", "31 s"))
+
+
+def test_every_part_of_the_predicted_time_has_a_line_of_its_own():
+    names = get_args(TimePart.model_fields["name"].annotation)
+    parts = [TimePart(name=name, count=2, seconds=60.0 * (1 + number)) for number, name in enumerate(names)]
+    lines = time_text(facts.plan(times=parts)).splitlines()
+    assert len({*lines}) == len(lines) == len(names) + 1
 
 
 def test_the_fit_card_says_what_the_adapter_reaches(qtbot, theme):

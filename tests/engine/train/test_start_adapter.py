@@ -11,12 +11,16 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.chat.model_cache import ModelCache
+from burnish_engine.chat.target import find_target
+from burnish_engine.cli.chat import open_chat
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, parse_recipe
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, StepDone
 from burnish_engine.models.checkpoint.start_adapter import as_started
+from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
@@ -89,6 +93,32 @@ def test_the_adapter_is_the_reference_of_preferences(make, first, engine):
         assert event.margin == pytest.approx(0.0, abs=0.02)
         assert event.loss == pytest.approx(math.log(2), abs=0.02)
     assert held_out.margin == pytest.approx(0.0, abs=1e-4)
+
+
+def test_base_start_and_result_of_a_run_answer(make, first):
+    further = make(first.root, learning_rate=5e-3)
+    assert run_training(further).exit_code == ExitCode.DONE
+    models, options = ModelCache(), Sampling(max_tokens=16, temperature=1.0)  # greedy replies are much alike
+
+    def reply(paths, variant):
+        backend, name = models.get(find_target(str(paths.root), variant))
+        return backend.stream([{"role": "user", "content": "Lamp 3?"}], options).finish().text, name
+
+    before, name = reply(first, "tuned")
+    replies = {variant: reply(further, variant) for variant in ("base", "tuned", "start", "base")}
+    assert replies["start"] == (before, name.replace("tuned", "start"))
+    assert len({text for text, _ in replies.values()}) == 3
+    shutil.rmtree(first.root)  # the run has its own copy
+    backend = open_chat(str(further.root), "start", "cpu")
+    assert backend.stream([{"role": "user", "content": "Lamp 3?"}], options).finish().text == before
+    assert backend.name == replies["start"][1]
+    backend.close()
+    models.clear()
+
+
+def test_a_run_that_began_anew_has_no_adapter_to_answer_with(make):
+    with pytest.raises(UsageError, match="no adapter that it went on from"):
+        find_target(str(make().root), "start")
 
 
 @pytest.mark.parametrize("engine", ["fast", "plain"])

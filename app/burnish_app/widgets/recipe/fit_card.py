@@ -27,6 +27,7 @@ _TIME_PARTS = {
     "steps": tr("{count:,} steps: {time}"),
     "checks": tr("Checks, {count} times: {time}"),
     "evaluations": tr("Held-out rows, {count:,} times: {time}"),
+    "general_text": tr("General text, {count:,} times: {time}"),
     "prompts": tr("Fixed prompts, {count:,} times: {time}"),
     "saves": tr("Saving, {count:,} times: {time}"),
 }

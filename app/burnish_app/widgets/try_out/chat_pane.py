@@ -27,10 +27,12 @@ class ChatPane(Card):
     Args:
         name: name for screen readers.
         choices: (label, value) of each model that may answer.
+        usual: value of the model that answers until another is chosen; empty: the first.
     """
 
-    def __init__(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, name: str, choices: Sequence[tuple[str, str]], usual: str = "") -> None:
         super().__init__()
+        self._choices, self._usual = list(choices), usual
         self._messages: list[ChatMessage] = []
         self._streamed: list[str] = []
         self._waiting: list[str] = []
@@ -41,6 +43,7 @@ class ChatPane(Card):
         self.who.setAccessibleName(tr("{name}: who answers").format(name=name))
         for label, value in choices:
             self.who.addItem(label, value)
+        self.choose(usual)
         self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.who.setMinimumWidth(_MIN_PX)
         self.text = QTextEdit()
@@ -68,6 +71,17 @@ class ChatPane(Card):
     def choose(self, variant: str) -> None:
         """Choose the model that answers, by its value."""
         self.who.setCurrentIndex(max(self.who.findData(variant), 0))
+
+    def show_choice(self, variant: str, shown: bool) -> None:
+        """Show or leave out a model that only some runs have; the usual one takes its place where it was chosen."""
+        number = self.who.findData(variant)
+        if shown and number < 0:
+            place = [value for _, value in self._choices].index(variant)
+            self.who.insertItem(place, self._choices[place][0], variant)
+        elif not shown and number >= 0:
+            if self.variant == variant:
+                self.choose(self._usual)
+            self.who.removeItem(number)
 
     def offer(self, can_answer: Callable[[str], bool]) -> None:
         """Enable only the models that can answer.

@@ -1,7 +1,7 @@
-"""Predicts how long a run takes: steps, and beside them checks, evaluations, replies to prompts and saves. No torch.
+"""Predicts how long a run takes: its steps, and what is done beside them. No torch.
 
-The same counts serve the plan, before anything was measured, and the running run, which puts measured times in place of
-predicted ones.
+That is checks, evaluations, the loss on general text, replies to prompts, and saves. The same counts serve the plan,
+before anything was measured, and the running run, which puts measured times in place of predicted ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 
 LOOKS = 3
 """Times that the guard looks at a run: before it, after warmup, at the end."""
+GENERAL_TEXT_TOKENS = 2048
+"""Most tokens of the general text that are measured, so that it takes seconds on a processor."""
 _FORWARD_SHARE = {True: 1 / 3, False: 0.4}
 """Share of a training pass that a forward pass takes, by whether every weight is trained: the backward pass computes
 gradients of inputs, which takes as long as the forward pass, and where weights are trained theirs, which takes as long
@@ -39,6 +41,7 @@ class RunPace:
         evaluation_s: an evaluation of the held-out rows; 0: there are none.
         prompts_s: the replies to all fixed prompts; 0: there are none.
         save_s: a checkpoint.
+        general_text_s: a measurement of the loss on general text; 0: there are none.
     """
 
     step_s: float
@@ -46,6 +49,7 @@ class RunPace:
     evaluation_s: float = 0.0
     prompts_s: float = 0.0
     save_s: float = 0.0
+    general_text_s: float = 0.0
 
 
 def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> RunPace:
@@ -66,6 +70,7 @@ def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> Ru
         evaluation_s=_held_out_tokens(recipe, run.dataset) * forward_s,
         prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
+        general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
     )
 
 
@@ -81,6 +86,7 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
     """
     left = steps - max(done, 0)
     evaluations = _occasions(recipe.evaluation.every, done, steps) + (done < 0)
+    general_texts = evaluations if recipe.evaluation.patience else 1 + (done < 0)
     step_part = TimePart(name="steps", count=left, seconds=left * pace.step_s)
     minutes = recipe.train.checkpoint_minutes
     by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
@@ -89,6 +95,7 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
         step_part,
         TimePart(name="checks", count=looks, seconds=looks * pace.look_s),
         TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
+        TimePart(name="general_text", count=general_texts, seconds=general_texts * pace.general_text_s),
         TimePart(name="prompts", count=evaluations, seconds=evaluations * pace.prompts_s),
         TimePart(name="saves", count=saves, seconds=saves * pace.save_s),
     ]

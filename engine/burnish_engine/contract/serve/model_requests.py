@@ -95,7 +95,9 @@ class ChatRequest(ProtocolRequest):
 
     method: Literal["chat"] = "chat"
     target: str = Field(description='A run, a model folder, "embedded", or a .gguf file.')
-    variant: Literal["tuned", "base", "exported"] = Field(default="tuned", description="Of a run: which of its models.")
+    variant: Literal["tuned", "base", "start", "exported"] = Field(
+        default="tuned", description="Of a run: which of its models; start: with the adapter that it went on from."
+    )
     messages: list[ChatMessage] = Field(min_length=1)
     options: ChatOptions = ChatOptions()
 

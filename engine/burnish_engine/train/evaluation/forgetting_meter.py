@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from burnish_engine.advise.plan.run_time import GENERAL_TEXT_TOKENS
 from burnish_engine.contract.paths import general_text_path
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import GeneralTextDone
@@ -15,9 +16,6 @@ from burnish_engine.data.tokens.tokenize import Document, Encoder, TokenizerPart
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.lifecycle.inputs import RunInputs
-
-MOST_TOKENS = 2048
-"""Most tokens that are measured, so that it takes seconds on a processor."""
 
 _PLAIN_TOKENS = 512
 """Most tokens of a pass on the plain engine, where each token of the text has its logits at once: they must not take
@@ -57,7 +55,7 @@ class ForgettingMeter:
 
 
 def general_documents(tokenizer: Any, *, longest: int) -> list[Document]:
-    """Tokenize the passages of the general text, whole ones up to `MOST_TOKENS` in all.
+    """Tokenize the passages of the general text, whole ones up to `GENERAL_TEXT_TOKENS` in all.
 
     Args:
         tokenizer: fast transformers tokenizer.
@@ -69,7 +67,7 @@ def general_documents(tokenizer: Any, *, longest: int) -> list[Document]:
     for number, (ids, supervised) in enumerate(encoder.encode(list(_passages(encoder.adds_bos))), start=1):
         document = Document(ids, supervised, number, path.name).cut(longest)
         total += len(document)
-        if documents and total > MOST_TOKENS:
+        if documents and total > GENERAL_TEXT_TOKENS:
             break
         documents.append(document)
     return documents

@@ -12,6 +12,7 @@ from burnish_engine.contract.run.events import (
     CheckpointSaved,
     EvaluationDone,
     Event,
+    GeneralTextDone,
     GuardReported,
     PhaseChanged,
 )
@@ -47,6 +48,8 @@ class TimeLeft:
                 self._asking_since = event.t
             case EvaluationDone():
                 self._pace = replace(self._pace, evaluation_s=event.seconds)
+            case GeneralTextDone():
+                self._pace = replace(self._pace, general_text_s=event.seconds)
             case CheckpointSaved():
                 self._pace = replace(self._pace, save_s=event.seconds)
             case GuardReported(when="before" | "after_warmup"):
@@ -76,4 +79,5 @@ def _planned_pace(plan: RunPlan | None) -> RunPace:
         evaluation_s=one.get("evaluations", 0.0),
         prompts_s=one.get("prompts", 0.0),
         save_s=one.get("saves", 0.0),
+        general_text_s=one.get("general_text", 0.0),
     )

@@ -11,13 +11,13 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 from support.machines import cpu_machine, gpu_machine
 
 GIB = 2**30
-PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0)
+PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0, general_text_s=1.0)
 
 
-def recipe(*, every=0, checkpoint_every=0, minutes=0, prompts=(), guard=None):
+def recipe(*, every=0, checkpoint_every=0, minutes=0, prompts=(), guard=None, **evaluation):
     return Recipe(
         train=TrainSection(checkpoint_every=checkpoint_every, checkpoint_minutes=minutes),
-        evaluation=EvaluationSection(every=every, prompts=list(prompts)),
+        evaluation=EvaluationSection(every=every, prompts=list(prompts), **evaluation),
         **({"guard": guard} if guard else {}),
     )
 
@@ -38,6 +38,12 @@ def test_evaluations_come_before_on_the_way_and_at_the_end(every, done, evaluati
     found = counts(recipe(every=every), done=done, steps=100)
     assert found["evaluations"] == found["prompts"] == evaluations
     assert found.get("steps", 0) == 100 - max(done, 0)
+
+
+@pytest.mark.parametrize(("patience", "left"), [(0, {-1: 2, 0: 1, 99: 1}), (3, {-1: 11, 0: 10, 99: 1})])
+def test_general_text_is_measured_at_both_ends_or_where_early_stopping_may_keep_the_result(patience, left):
+    made = recipe(every=10, patience=patience)
+    assert {done: counts(made, done=done, steps=100)["general_text"] for done in left} == left
 
 
 def test_saves_come_by_steps_or_by_minutes_whichever_are_more():
@@ -67,8 +73,18 @@ def test_a_recipe_with_many_evaluations_takes_so_much_longer(machine):
 def test_prompts_count_and_a_run_without_held_out_rows_or_guard_has_no_such_parts():
     asked, silent = planned(recipe(prompts=["Why?"])), planned(recipe())
     assert asked.total_seconds > silent.total_seconds
-    names = {part.name for part in planned(recipe(guard=GuardSection(action="off")), held_out=0).times}
+    bare = recipe(guard=GuardSection(action="off"), general_text=False)
+    names = {part.name for part in planned(bare, held_out=0).times}
     assert names == {"steps", "saves"}
+
+
+@pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
+def test_a_recipe_without_general_text_is_predicted_shorter(machine):
+    measured, without = (planned(recipe(general_text=on), machine) for on in (True, False))
+    (part,) = (part for part in measured.times if part.name == "general_text")
+    assert measured.seconds == without.seconds
+    assert measured.total_seconds - without.total_seconds == pytest.approx(part.seconds)
+    assert 0 < part.seconds / part.count < measured.seconds  # far fewer tokens than the run has
 
 
 def test_without_data_the_time_is_not_known():

@@ -130,10 +130,10 @@ def test_passages_are_whole_and_few(tmp_path, monkeypatch):
     tokenizer = load_tokenizer(open_model("embedded"))
     documents = forgetting_meter.general_documents(tokenizer, longest=1024)
     total = sum(map(len, documents))
-    assert 1500 < total <= forgetting_meter.MOST_TOKENS
+    assert 1500 < total <= forgetting_meter.GENERAL_TEXT_TOKENS
     assert not any(document.truncated for document in documents)
     assert all(document.supervised[1:].all() and not document.supervised[0] for document in documents)
-    monkeypatch.setattr(forgetting_meter, "MOST_TOKENS", total - 1)
+    monkeypatch.setattr(forgetting_meter, "GENERAL_TEXT_TOKENS", total - 1)
     assert len(forgetting_meter.general_documents(tokenizer, longest=1024)) == len(documents) - 1
 
 

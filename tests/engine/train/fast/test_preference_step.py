@@ -11,11 +11,9 @@ import torch
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.train.base.preference import PairLogProbs, pair_losses
-from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
-from burnish_engine.train.fast.packed_batch import StepScalars, fill_buffer, write_scalars
-from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
 
 from support import parity, tiny_models
+from support.preferences import fast_step as ours
 from support.preferences import labeled, pairs
 
 SECTIONS = [
@@ -43,30 +41,6 @@ def one_label(batch, first, last):
     good = None if batch.desirable is None else batch.desirable[first:last]
     bounds, reference = batch.boundaries[first : last + 1] - start, batch.reference[first:last]
     return MicroBatch(*arrays, bounds, tuple(range(last - first)), reference, good)
-
-
-def ours(model, section, batches, others=(), *, rows=None, head_rows=48, keep="products"):
-    """Loss, figures and adapter gradients of a step over some passes, and over passes of mismatched replies."""
-    optimizer, sums, kl = model.model.optimizer, torch.zeros(SUMS), KlEstimate(torch.device("cpu"))
-    optimizer.grad.zero_()
-    count = sum(len(batch.rows) for batch in batches)
-    if section.learns_labels:
-        good = sum(int(batch.desirable.sum()) for batch in batches)
-        scalars = StepScalars(1 / count, 1e-3, 0.0, count / good, count / (count - good))
-    else:
-        scalars = StepScalars(1 / count, 1e-3, 1 / sum(int(batch.sequence_tokens[::2].sum()) for batch in batches))
-    for batch, estimates in [*((one, True) for one in others), *((one, False) for one in batches)]:
-        learned = "labels" if section.learns_labels else "pairs"
-        layout = replace(model.layout(batch, rows, head_rows), content=learned)
-        buffer = torch.zeros(layout.size, dtype=torch.int32)
-        counts = fill_buffer(batch, layout, buffer.numpy())
-        write_scalars(scalars, layout, buffer.numpy())
-        keeps = [keep] * len(model.loaded.decoder.layers)
-        with torch.no_grad():
-            program = MicroBatchStep(model.model, layout, buffer, keeps, sums, preference=section, kl=kl)
-            program.estimate_kl(counts) if estimates else program.run(counts)
-    views = optimizer.layout.views(optimizer.grad)
-    return sums, {name: view.clone() for name, view in zip(model.model.adapter.named(), views, strict=True)}
 
 
 def their_log_probs(model, batch):

@@ -5,7 +5,13 @@ import pytest
 from burnish_engine.contract.facts.advice import RunPlan, TimePart
 from burnish_engine.contract.recipe.recipe import EvaluationSection, Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.contract.run.events import CheckpointSaved, EvaluationDone, GuardReported, PhaseChanged
+from burnish_engine.contract.run.events import (
+    CheckpointSaved,
+    EvaluationDone,
+    GeneralTextDone,
+    GuardReported,
+    PhaseChanged,
+)
 from burnish_engine.train.lifecycle.time_left import MEASURED_STEPS, TimeLeft
 
 STEPS = 20
@@ -38,14 +44,15 @@ def test_without_a_plan_the_first_step_is_the_measure():
 
 
 def test_each_occasion_counts_with_the_time_that_the_newest_one_took():
-    time_left = left(plan(steps=1.0, evaluations=100.0, saves=50.0, checks=7.0), every=10)
-    assert time_left.after(1, 1.0) == pytest.approx(19 + 2 * 100 + 50 + 3 * 7)
+    time_left = left(plan(steps=1.0, evaluations=100.0, saves=50.0, checks=7.0, general_text=30.0), every=10)
+    assert time_left.after(1, 1.0) == pytest.approx(19 + 2 * 100 + 50 + 3 * 7 + 30)
     time_left.observe(EvaluationDone(step=0, loss=1.0, tokens=1, seconds=4.0))
+    time_left.observe(GeneralTextDone(step=0, loss=1.0, tokens=1, seconds=6.0))
     time_left.observe(CheckpointSaved(step=1, path="", seconds=2.0))
     time_left.observe(GuardReported(step=0, when="before", verdict="training", sentence="Fine.", seconds=3.0))
-    assert time_left.after(2, 1.0) == pytest.approx(18 + 2 * 4 + 2 + 2 * 3)
+    assert time_left.after(2, 1.0) == pytest.approx(18 + 2 * 4 + 2 + 2 * 3 + 6)
     time_left.observe(GuardReported(step=3, when="after_warmup", verdict="training", sentence="Fine.", seconds=5.0))
-    assert time_left.after(11, 1.0) == pytest.approx(9 + 4 + 2 + 5)
+    assert time_left.after(11, 1.0) == pytest.approx(9 + 4 + 2 + 5 + 6)
 
 
 def test_replies_take_what_passes_until_the_next_phase():

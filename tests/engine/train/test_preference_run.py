@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import zipfile
 from itertools import pairwise
 
 import numpy as np
@@ -147,10 +148,11 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
     for path in (user_cache_dir() / "references").iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert computed(made())
-    for path in (user_cache_dir() / "references").iterdir():
-        with np.load(path) as file:
-            fewer = {name: file[name][:1] for name in file.files}
-        np.savez(path, **fewer)
+    whole = [path for path in (user_cache_dir() / "references").iterdir() if zipfile.is_zipfile(path)]
+    assert len(whole) == 1, "that of the last run"
+    with np.load(whole[0]) as file:
+        fewer = {name: file[name][:1] for name in file.files}
+    np.savez(whole[0], **fewer)
     assert computed(made()), "numbers of other pairs"
     shutil.rmtree(tmp_path / "base")
     make_llama(tmp_path / "base", seed=1)

@@ -141,14 +141,19 @@ def test_weights_in_host_memory_make_large_models_fit_on_small_cards(name, card_
     assert solve_memory_plan(planned, budget_bytes=budget) is None
 
 
-def test_no_more_layers_stream_than_have_to():
-    """One fewer would not fit, or take longer; and none does where the card has room, or where the link is slow."""
-    planned = run("qwen3-14b", 2048)
-    plan = solve_memory_plan(planned, budget_bytes=8 * GIB, host_budget_bytes=48 * GIB)
-    count = len(plan.layers_on_host)
+@pytest.mark.parametrize(("name", "card_gib", "quick"), [("qwen3-14b", 8, False), ("qwen3-32b", 6, True)])
+def test_no_more_layers_stream_than_have_to(name, card_gib, quick):
+    """One fewer would not fit, or take longer; a quick search tries few counts and leaves none of them too many."""
+    planned = run(name, 2048)
+    plan = solve_memory_plan(planned, budget_bytes=card_gib * GIB, host_budget_bytes=48 * GIB, quick=quick)
+    count, layers = len(plan.layers_on_host), planned.spec.num_layers
     assert count > SLOTS
-    fewer = plan.model_copy(update={"weights": weight_places(spread_layers(count - 1, 40), 40)})
-    assert peak_bytes(planned, fewer) > 8 * GIB or time_of(planned, fewer) > time_of(planned, plan)
+    fewer = plan.model_copy(update={"weights": weight_places(spread_layers(count - 1, layers), layers)})
+    assert peak_bytes(planned, fewer) > card_gib * GIB or time_of(planned, fewer) > time_of(planned, plan)
+
+
+def test_no_layer_streams_where_the_card_has_room_or_the_link_is_slow():
+    planned = run("qwen3-14b", 2048)
     roomy = solve_memory_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=48 * GIB)
     assert not roomy.weights
     slow = H100.model_copy(update={"pcie": PcieFacts(to_gpu_gb_s=0.5, from_gpu_gb_s=0.5)})

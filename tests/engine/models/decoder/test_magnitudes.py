@@ -130,6 +130,24 @@ def test_factors_follow_the_weights_that_are_written(bases):
     torch.testing.assert_close(lengths.norm(dim=1), named[next(name for name in named if "gate_proj.lora_mag" in name)])
 
 
+def test_a_magnitude_counts_where_the_weight_itself_is_as_it_was(bases):
+    """The Bs of a new adapter are 0; rows ten times as long are ten times the weight."""
+    ours, other = new(bases("llama")), new(bases("llama"))
+    before = ours.logits(BATCH)
+    with torch.no_grad():
+        for name, tensor in ours.model.adapter.named().items():
+            if "down_proj.lora_magnitude" in name:
+                tensor.mul_(10.0)
+        for layer in other.loaded.decoder.layers:
+            down = layer.weights.down
+            down.frozen.buffer()[: down.outputs, : down.inputs].mul_(10.0)
+    ours.model.write_compute_copies()
+    other.loaded.decoder.measure_rows()
+    other.model.initialize(3)
+    assert not parity.same_logits(ours.logits(BATCH), before, 1e-2)
+    assert parity.same_logits(ours.logits(BATCH), other.logits(BATCH), 1e-5)
+
+
 def test_a_magnitude_of_0_and_a_row_of_zeros_give_no_nan(bases):
     ours = new(bases("llama"))
     with torch.no_grad():

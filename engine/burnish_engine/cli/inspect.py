@@ -18,6 +18,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 _LEARNED = "bold yellow underline"
@@ -59,6 +60,9 @@ def inspect(
         typer.Option(metavar="MEANING=NAME", help='What a column means, such as "prompt=Frage"; one for each column.'),
     ] = None,
     learn: Annotated[str, typer.Option(help="What is learned: responses, last or everything.")] = "responses",
+    objective: Annotated[
+        str, typer.Option(help="What is learned of pairs and labeled replies: sft, dpo, orpo, simpo or kto.")
+    ] = "sft",
     template: Annotated[str, typer.Option(help="Chat template: auto, a known name, or a .jinja file.")] = "auto",
     encoding: Annotated[str, typer.Option(help="How the letters of text files are stored.")] = "utf-8",
     broken_rows: Annotated[str, typer.Option(help="What happens at a row that cannot be read: stop or drop.")] = "stop",
@@ -67,7 +71,7 @@ def inspect(
         list[str] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
     ] = None,
     micro_batch_tokens: Annotated[
-        int, typer.Option(help="Tokens computed in one pass. 0: 2048, or --max-length where that is more.")
+        int, typer.Option(help="Tokens computed in one pass. 0: 2048, or what the longest row needs.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False,
 ) -> None:
@@ -88,7 +92,8 @@ def inspect(
             "encoding": encoding,
             "broken_rows": broken_rows,
         },
-        train={"micro_batch_tokens": micro_batch_tokens or max(max_length, _default_budget())},
+        preference={"objective": objective},
+        micro_batch_tokens=micro_batch_tokens,
     )
     from burnish_engine.data.prepare import inspect_dataset
     from burnish_engine.models.checkpoint.source import open_model
@@ -128,9 +133,14 @@ def show_facts(facts: DatasetFacts, recipe: Recipe, console: Terminal) -> None:
     console.print(*_example(facts, console))
 
 
-def _recipe(data: dict[str, object], train: dict[str, object]) -> Recipe:
+def _recipe(*, data: dict[str, object], preference: dict[str, object], micro_batch_tokens: int) -> Recipe:
     try:
-        return Recipe(data=DataSection.model_validate(data), train=TrainSection.model_validate(train))
+        learned = PreferenceSection.model_validate(preference)
+        rows = DataSection.model_validate(data)
+        longest = rows.max_length * (2 if learned.learns_pairs else 1)  # both halves of a pair are in one pass
+        budget = micro_batch_tokens or max(longest, _default_budget())
+        train = TrainSection.model_validate({"micro_batch_tokens": budget})
+        return Recipe(data=rows, preference=learned, train=train)
     except ValidationError as error:
         problems = [_problem(detail) for detail in error.errors(include_url=False)]
         raise UsageError(f"These options cannot be: {'; '.join(problems)}.", "See `burnish inspect --help`.") from None

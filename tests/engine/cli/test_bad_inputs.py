@@ -543,7 +543,7 @@ BAD_CALLS = [
     ["duel", "a", "b", "--factors", ""], ["duel", "a", "b", "--seeds", "1"], ["duel", "a", "b", "--evaluations", "-1"],
     ["duel", "a", "b", "--resume", "c"], ["chat", "embedded", "--device", "tpu"], ["chat", "x", "--temperature", "-1"],
     ["chat", "embedded", "--base"], ["chat", "x.gguf", "--exported"],
-    ["chat", "embedded", "--start"], ["chat", "x", "--base", "--start"],
+    ["inspect", "x.jsonl", "--objective", "odd"], ["chat", "embedded", "--start"], ["chat", "x", "--base", "--start"],
     ["chat", "x", "--top-p", "2"], ["chat", "x", "--seed", "-1"], ["chat", "x", "--max-tokens", "0"],
     ["export", "x", "--to", "zip"],
     ["export", "x", "--to", "adapter", "--json"], ["export", "x", "--size-limit", "-1"], ["runs", "show"],

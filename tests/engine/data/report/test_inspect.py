@@ -125,3 +125,16 @@ def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write
     before, _, after = stream.getvalue().partition("Hello<|im_end|>")
     assert after
     assert ";4" in before[-12:]  # SGR 4: underlined
+
+
+def test_pairs_are_looked_at_as_the_objective_learns_them(run, write_jsonl):
+    path = write_jsonl(
+        [{"prompt": f"Lamp {n}?", "chosen": "Yes.", "rejected": f"No, lamp {n} is off. " * 6} for n in range(25)]
+    )
+    found = {
+        objective: DatasetFacts.model_validate_json(run(path, "--json", "--objective", objective, "--max-length", 4096))
+        for objective in ("sft", "dpo")
+    }
+    assert not any("shorter" in warning for warning in found["sft"].warnings)
+    assert any("shorter" in warning for warning in found["dpo"].warnings)
+    assert found["dpo"].supervised_tokens > 2 * found["sft"].supervised_tokens  # both replies

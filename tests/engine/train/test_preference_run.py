@@ -62,7 +62,7 @@ def made(tmp_path):
     """Make a run over pairs: (settings of the objective, of [train]) -> its paths."""
     count = iter(range(99))
 
-    def make(objective="dpo", pairs=12, method="lora", dropout=0.0, quantize="none", **settings):
+    def make(objective="dpo", pairs=12, held_out=4, method="lora", dropout=0.0, quantize="none", **settings):
         preference = "\n".join(f"{key} = {value}" for key, value in settings.pop("preference", {}).items())
         recipe = tiny_recipe(
             tmp_path,
@@ -71,7 +71,7 @@ def made(tmp_path):
         )
         row = labeled if objective == "kto" else pair
         data = write_jsonl(tmp_path / f"{objective}.jsonl", [row(number) for number in range(pairs)])
-        held_out = write_jsonl(tmp_path / f"held {objective}.jsonl", [row(number) for number in range(50, 54)])
+        held_out = write_jsonl(tmp_path / f"held {objective}.jsonl", [row(50 + number) for number in range(held_out)])
         files = {"files": [str(data)], "validation_files": [str(held_out)]}
         sections = {
             "data": recipe.data.model_copy(update=files),
@@ -162,7 +162,7 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engine, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
-    paths = made(engine=f'"{engine}"', micro_batch_tokens=256)
+    paths = made(engine=f'"{engine}"', micro_batch_tokens=256, held_out=16)
     run_training(paths)
     phase, told = "", {}
     for event in read_events(paths.events):
@@ -172,7 +172,8 @@ def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engi
     data = of_kind(paths, DataReady)[0]
     everything = data.train_rows + data.validation_rows
     assert told["preparing"][-1] == (everything, everything), "training and held-out pairs"
-    assert told["evaluating"][-1] == (data.validation_rows, data.validation_rows)
+    assert {total for _, total in told["evaluating"]} == {data.validation_rows}
+    assert {done for done, _ in told["evaluating"]} > {data.validation_rows}, "more than once"
     assert all(one < other for one, other in pairwise(done for done, _ in told["preparing"]))
 
 

@@ -133,7 +133,10 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
     _prepare_process()
     try:
         result: Any = _commands().main(args=arguments, prog_name="burnish", standalone_mode=False)
-    except typer.Abort:
+    except typer.Abort as abort:
+        # Typer takes every EOFError for a prompt that was left; a file or a worker that ends too early raises it too.
+        if isinstance(abort.__cause__, EOFError) and not stop.asked:
+            return _report(abort.__cause__)
         raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001  the last line of defense: a bug is reported, never dumped
         # A library may turn the interrupt into an error of its own.

@@ -11,6 +11,7 @@ import pytest
 from burnish_engine.cli import stop_signals as module
 from burnish_engine.cli.main import main
 from burnish_engine.cli.stop_signals import SIGNALS, set_on_stop, stop_signals
+from burnish_engine.contract.errors import ExitCode
 
 DURING_IMPORT = """
 import importlib.abc, os, sys
@@ -121,6 +122,17 @@ def test_a_signal_during_a_command_is_no_bug(monkeypatch, capsys, number, turned
     assert main(["runs", "list"]) == 20
     assert capsys.readouterr().err == "burnish: Stopped.\n"
     assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_a_stream_that_ends_too_early_is_no_stop(monkeypatch, capsys):
+    def read():
+        raise EOFError("compressed file ended")
+
+    monkeypatch.setattr("burnish_engine.runs.store.runs_dir", read)
+    assert main(["runs", "list"]) == ExitCode.BUG
+    said = capsys.readouterr().err
+    assert "compressed file ended" in said
+    assert "Stopped" not in said
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no hangup")

@@ -62,7 +62,7 @@ def made(tmp_path):
     """Make a run over pairs: (settings of the objective, of [train]) -> its paths."""
     count = iter(range(99))
 
-    def make(objective="dpo", pairs=12, method="lora", dropout=0.0, quantize="none", **settings):
+    def make(objective="dpo", pairs=12, first=0, held_out=4, method="lora", dropout=0.0, quantize="none", **settings):
         preference = "\n".join(f"{key} = {value}" for key, value in settings.pop("preference", {}).items())
         recipe = tiny_recipe(
             tmp_path,
@@ -70,8 +70,8 @@ def made(tmp_path):
             **SHORT | settings,
         )
         row = labeled if objective == "kto" else pair
-        data = write_jsonl(tmp_path / f"{objective}.jsonl", [row(number) for number in range(pairs)])
-        held_out = write_jsonl(tmp_path / f"held {objective}.jsonl", [row(number) for number in range(50, 54)])
+        data = write_jsonl(tmp_path / f"{objective}.jsonl", [row(first + number) for number in range(pairs)])
+        held_out = write_jsonl(tmp_path / f"held {objective}.jsonl", [row(50 + number) for number in range(held_out)])
         files = {"files": [str(data)], "validation_files": [str(held_out)]}
         sections = {
             "data": recipe.data.model_copy(update=files),
@@ -127,12 +127,13 @@ def test_both_engines_agree_with_other_weights_adapters_and_passes(made, objecti
     same_figures(objective, fast, plain, rel=5e-3)
 
 
-def test_dpo_begins_where_the_reference_is(made):
-    paths = made()
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_training_begins_where_the_reference_is(made, objective):
+    paths = made(objective)
     run_training(paths)
     first, before = of_kind(paths, StepDone)[0], of_kind(paths, EvaluationDone)[0]
     for event in (first, before):
-        assert event.loss == pytest.approx(math.log(2), rel=1e-4)
+        assert event.loss == pytest.approx(NEUTRAL[objective], rel=1e-4)
         assert event.margin == pytest.approx(0.0, abs=1e-4)
 
 
@@ -144,6 +145,8 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
     assert computed(made())
     assert not computed(made(learning_rate=1e-3))
     assert computed(made(pairs=11))
+    assert computed(made(first=20)), "as many pairs, but others"
+    assert not computed(made())
     assert not computed(made("simpo"))
     for path in (user_cache_dir() / "references").iterdir():
         path.write_bytes(path.read_bytes()[:100])
@@ -162,7 +165,7 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engine, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
-    paths = made(engine=f'"{engine}"', micro_batch_tokens=256)
+    paths = made(engine=f'"{engine}"', micro_batch_tokens=256, held_out=16)
     run_training(paths)
     phase, told = "", {}
     for event in read_events(paths.events):
@@ -172,7 +175,8 @@ def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engi
     data = of_kind(paths, DataReady)[0]
     everything = data.train_rows + data.validation_rows
     assert told["preparing"][-1] == (everything, everything), "training and held-out pairs"
-    assert told["evaluating"][-1] == (data.validation_rows, data.validation_rows)
+    assert {total for _, total in told["evaluating"]} == {data.validation_rows}
+    assert {done for done, _ in told["evaluating"]} > {data.validation_rows}, "more than once"
     assert all(one < other for one, other in pairwise(done for done, _ in told["preparing"]))
 
 

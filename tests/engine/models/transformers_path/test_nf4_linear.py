@@ -13,7 +13,6 @@ from burnish_engine.models.transformers_path.model_shape import (
     measured_spec,
     placed_matrices,
     quantize_base,
-    quantized_modules,
 )
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear
 
@@ -89,28 +88,6 @@ def test_weights_take_what_the_plan_counts_and_adapters_reach_them(source):
     stored = sum(value.nbytes for value in model.parameters())
     assert stored - 1028 * len(layers) == pytest.approx(frozen_bytes(spec, "fp32", nf4=True), rel=0.002)
     assert measured_coverage(placed, tuned(model, "lora")) == measured_coverage(before, tuned(whole, "lora"))
-
-
-def test_what_chooses_experts_stays_whole():
-    """A gate that is a linear layer as any other."""
-    from transformers import AutoModelForCausalLM, Qwen2MoeConfig
-
-    config = Qwen2MoeConfig(
-        vocab_size=96, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, num_experts=4,
-        moe_intermediate_size=32, shared_expert_intermediate_size=32, decoder_sparse_step=1,
-    )  # fmt: skip
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    mixture = model.model.layers[0].mlp
-    assert type(mixture.shared_expert_gate) is torch.nn.Linear
-    place = "model.layers.0.mlp.shared_expert"
-    names = {name for name in quantized_modules(model) if name.startswith("model.layers.0.mlp")}
-    assert names == {f"{place}.{name}" for name in ("gate_proj", "up_proj", "down_proj")}
-    attention = sum(one.weight.numel() for one in model.modules() if isinstance(one, torch.nn.Linear)) - sum(
-        one.weight.numel() for one in (*mixture.modules(), model.lm_head) if isinstance(one, torch.nn.Linear)
-    )
-    spec = measured_spec(config.to_dict())
-    assert sum(parameters_in_4_bits(spec)) == attention + 3 * 32 * 64
 
 
 def test_a_layer_of_16_bits_computes_in_16_bits():

@@ -45,8 +45,10 @@ def _one_long_instruction():
 def test_an_interrupt_is_told_while_a_step_is_at_work_and_taken_after_it(inbox, told):
     with inbox.signals():
         assert inbox.poll() is None
-        threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+        timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
+        timer.start()
         ended = _one_long_instruction()
+        timer.join()  # a signal that comes late is not for the next test
         assert inbox.poll() == "stop"
     assert len(told) == 1
     assert told[0] < ended - 0.05

@@ -106,10 +106,14 @@ def test_a_watch_writes_beside_what_goes_on(tmp_path):
     began = time.time()
     meter = GpuMeter("GPU-1", FakeNvml(lambda: time.time() - began))
     file = tmp_path / "deep" / "a.jsonl"
+
+    def readings():
+        """Number of readings of each piece."""
+        return [part.count("[") for part in file.read_text().split('"piece"')[1:]] if file.exists() else []
+
     for piece in (1, 2):
         with EnergyWatch(meter, file):
-            wait_for(lambda piece=piece: file.exists() and file.read_text().rpartition('"piece"')[2].count("[") > 2)
-            assert file.read_text().count('"piece"') == piece
+            wait_for(lambda piece=piece: len(readings()) == piece and readings()[-1] > 2)
     first = file.read_text().split('"piece"')[1]
     begin, *_, end = [json.loads(line)[0] for line in first.split("\n") if line]
     assert energy_of(file, [(begin, end)]) == pytest.approx(200 * (end - begin), rel=0.05)

@@ -8,7 +8,10 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from burnish_app.engine.engine_client import EngineClient
@@ -93,12 +96,15 @@ def collector(qapp):
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """What the test closed is gone after it: left to a later event loop, each change of style goes through all of it.
+    """What the test closed is gone after it, and no key is held.
 
-    Without an application there are no widgets.
+    Left to a later event loop, each change of style goes through all closed widgets. A key that was pressed with Ctrl
+    where the press moved the focus leaves Ctrl held, and the next test would select rows in addition to others.
     """
     yield
     if QCoreApplication.instance() is not None:
+        if QGuiApplication.keyboardModifiers():
+            QTest.keyRelease(QWidget(), Qt.Key.Key_Control, Qt.KeyboardModifier.NoModifier)
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
 
 

@@ -104,7 +104,7 @@ def test_replies_by_turns_are_taken_apart_chosen_first_and_held_out_pairs_have_t
 def test_a_pair_of_equal_rewards_is_not_counted_as_right() -> None:
     same = torch.tensor([-2.0, -3.0])
     pairs = PairLogProbs(same, same, torch.ones(2), torch.ones(2), same, same)
-    assert pair_losses(PreferenceSection(objective="dpo"), pairs).figures_4P[1].tolist() == [0.0, 0.0]
+    assert pair_losses(PreferenceSection(objective="dpo"), pairs).figures_5P[1].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=NAMES)

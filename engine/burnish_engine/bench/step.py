@@ -17,6 +17,7 @@ import torch
 from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.recipe.memory_plan import (
     MemoryPlan,
     SaveLevel,
@@ -231,6 +232,7 @@ class StepBench:
 
     def run(self) -> dict[str, Any]:
         """Warm up, measure, and report."""
+        collect_as_usual()
         options, cuda = self.options, self.device.type == "cuda"
         results: list[StepResult] = []
         with self.prefetcher(0, options.warmup + options.steps) as prefetcher:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from burnish_engine.chat.prompt import Messages, chat_ids, tokenizer_template
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_stream
 from burnish_engine.models.generation.sampling import ReplyStream, Sampling
@@ -62,6 +63,7 @@ class TorchChat:
         self._base_name = f"{source.name} (tuned)" if source.trained else source.name
         self._label = label
         self._has_adapter = self._adapted = adapter is not None
+        collect_as_usual()
         self._context = source.spec.max_context if source.spec is not None else None
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.export.base.staging import Cancelled, never, staging_folder, stop_if
@@ -94,6 +95,7 @@ def export_gguf(
     options = options or ReferenceOptions()
     tokenizer = load_tokenizer(source)
     expected = probe_texts(tokenizer)
+    collect_as_usual()
     with staging_folder(out) as staging:
         weights = MergedWeights(source, adapter, options.rounded)
         plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=staging)

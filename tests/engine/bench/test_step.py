@@ -1,5 +1,6 @@
 """Measuring steps: what a report says, which layers keep what, and how a trace is added up."""
 
+import gc
 import math
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
 from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
+from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 
 VOCABULARY = 40_064
@@ -210,6 +212,13 @@ def test_a_trace_is_added_up_without_counting_overlaps_twice():
 )  # fmt: skip
 def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):
     assert kind_of(kernel) == kind
+
+
+def test_steps_are_measured_at_python_s_own_pace_of_collecting_garbage():
+    usual = gc.get_threshold()
+    collect_seldom()
+    StepBench(options()).run()
+    assert gc.get_threshold() == usual
 
 
 @pytest.mark.parametrize("objective", ["dpo", "orpo", "kto"])

@@ -1,5 +1,6 @@
 """Chat back ends: base, tuned and GGUF answer alike, with the right template and the right end."""
 
+import gc
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from burnish_engine.chat.prompt import chat_ids, render, tokenizer_template
 from burnish_engine.chat.target import find_target
 from burnish_engine.chat.torch_chat import TorchChat
 from burnish_engine.contract.errors import DataError, SetupError, UsageError
+from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
@@ -49,6 +51,13 @@ def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
     assert [backend.name for backend in backends] == ["base", "base (tuned)", "tiny-F16.gguf"]
     for backend in backends:
         backend.close()
+
+
+def test_a_loaded_model_collects_garbage_at_python_s_own_pace(source):
+    usual = gc.get_threshold()
+    collect_seldom()
+    TorchChat(source).close()
+    assert gc.get_threshold() == usual
 
 
 def test_one_loaded_model_is_base_and_tuned(source, adapter, tmp_path):

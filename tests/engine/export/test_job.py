@@ -1,6 +1,7 @@
 """The whole export: finished files or none, with proof, whatever goes wrong on the way."""
 
 import errno
+import gc
 import json
 import shutil
 from collections import namedtuple
@@ -9,6 +10,7 @@ import pytest
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.export import job
 from burnish_engine.export.base.staging import staging_folder
 from burnish_engine.export.job import export_gguf
@@ -81,7 +83,10 @@ def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_pa
 
 
 def test_the_16_bit_file_stays_only_where_asked_for(wide, tmp_path):
+    usual = gc.get_threshold()
+    collect_seldom()
     report = export_gguf(wide, None, tmp_path, "base", ["BF16"], held_out=rows(wide), threads=1)
+    assert gc.get_threshold() == usual, "garbage is collected at Python's own pace"
     assert visible(tmp_path) == ["base-BF16.gguf", "fidelity.json"]
     assert report.adapter_sha256 == ""
     export_gguf(wide, None, tmp_path / "b", "base", ["BF16", "Q8_0"], held_out=rows(wide), threads=1)

@@ -277,7 +277,7 @@ def test_unknown_types_are_refused(wide, tmp_path, quants):
 
 def test_a_folder_that_cannot_be_written_is_told(wide, tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(NoSpaceError, match="could not be written"):
+    with pytest.raises(UsageError, match="is a file"):
         export_gguf(wide, None, tmp_path / "file" / "out", "x", ["Q8_0"])
 
 

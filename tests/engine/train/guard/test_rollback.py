@@ -293,7 +293,7 @@ def test_a_best_evaluation_that_was_undone_is_not_the_result(made, bad_steps, mo
     bad_steps({5, 6, 7})
     told = iter([6.0, 5.9, 5.8, 5.7, 1.0, 5.5, 5.4, *(5.3 - 0.1 * number for number in range(20))])
     monkeypatch.setattr(FastEngine, "held_out_loss", lambda *_: (next(told), 10))
-    paths = made("fast", extra="[evaluation]\nevery = 1\npatience = 50\n")
+    paths = made("fast", extra="[evaluation]\nevery = 1\npatience = 50\ngeneral_text = false\n")
     assert run_training(paths).exit_code == ExitCode.DONE
     assert [event.to_step for event in of_kind(paths, RolledBack)] == [3]
     assert not of_kind(paths, BestKept), "the last step is the best of those that count"

@@ -207,8 +207,8 @@ class HubServer:
             end = start + cuts.pop(0) if cuts else len(content)
         for at in range(start, min(end, len(content)), 16_384):
             piece = content[at : min(at + 16_384, end)]
+            request.sent += len(piece)  # before the other side has it and asks how many
             handler.wfile.write(piece)
-            request.sent += len(piece)
             time.sleep(model.pause_s)
         if end < len(content):
             handler.close_connection = True

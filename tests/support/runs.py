@@ -17,7 +17,10 @@ WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tok
 
 
 def tiny_recipe(folder, *, rows=40, extra="", **train):
-    """A recipe over a tiny model and dataset made in `folder`; keyword arguments go into [train]."""
+    """A recipe over a tiny model and dataset made in `folder`; keyword arguments go into [train].
+
+    The general text, a third of such a run's time, is measured only where `extra` asks for it.
+    """
     folder = Path(folder)
     model = folder / "base"
     if not model.exists():
@@ -31,7 +34,7 @@ def tiny_recipe(folder, *, rows=40, extra="", **train):
     lines = "\n".join(
         f"{key} = {str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()
     )
-    return parse_recipe(
+    recipe = parse_recipe(
         f"""
 [model]
 path = '{model}'
@@ -51,6 +54,9 @@ threads = 1
 {extra}
 """
     )
+    if "general_text" in extra:
+        return recipe
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"general_text": False})})
 
 
 def of_kind(paths: RunPaths, kind):

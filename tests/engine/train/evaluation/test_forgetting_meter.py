@@ -23,12 +23,14 @@ from burnish_engine.train.run import run_training
 
 from support.runs import of_kind, tiny_recipe
 
+MEASURED = "[evaluation]\ngeneral_text = true\n"
+
 
 def measured(paths):
     return [(event.step, event.tokens) for event in of_kind(paths, GeneralTextDone)]
 
 
-def run(tmp_path, *, quantize="none", device="cpu", extra="", **train):
+def run(tmp_path, *, quantize="none", device="cpu", extra=MEASURED, **train):
     recipe = tiny_recipe(tmp_path, extra=extra, **{"max_steps": 4, **train})
     sections = {
         "model": recipe.model.model_copy(update={"quantize": quantize}),
@@ -84,14 +86,14 @@ def test_the_recipe_switches_it_off(tmp_path):
 
 
 def test_evaluations_on_the_way_are_not_measured_unless_one_may_be_the_result(tmp_path):
-    plain = run(tmp_path / "plain", extra="[evaluation]\nevery = 2\n")
+    plain = run(tmp_path / "plain", extra=f"{MEASURED}every = 2\n")
     assert [step for step, _ in measured(plain)] == [0, 4]
-    stopping = run(tmp_path / "stopping", extra="[evaluation]\nevery = 2\npatience = 3\n")
+    stopping = run(tmp_path / "stopping", extra=f"{MEASURED}every = 2\npatience = 3\n")
     assert [step for step, _ in measured(stopping)] == [0, 2, 4]
 
 
 def test_the_result_of_early_stopping_is_what_is_reported(tmp_path):
-    paths = run(tmp_path, extra="[evaluation]\nevery = 1\npatience = 3\nmin_improvement = 50.0\n")
+    paths = run(tmp_path, extra=f"{MEASURED}every = 1\npatience = 3\nmin_improvement = 50.0\n")
     state, events = read_run(paths.events), of_kind(paths, GeneralTextDone)
     assert state.best is not None
     by_step = {event.step: event.loss for event in events}
@@ -101,7 +103,7 @@ def test_the_result_of_early_stopping_is_what_is_reported(tmp_path):
 
 
 def test_a_resumed_run_compares_with_the_loss_before_its_first_step(tmp_path):
-    recipe = tiny_recipe(tmp_path, max_steps=6)
+    recipe = tiny_recipe(tmp_path, max_steps=6, extra=MEASURED)
     paths = create_run(recipe, tmp_path / "run")
 
     def listen(event):

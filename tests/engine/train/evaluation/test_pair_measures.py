@@ -31,7 +31,8 @@ def test_the_likelier_reply_is_preferred_and_the_loss_is_of_the_chosen_ones():
 
 def made(tmp_path, objective):
     pairs = [{"prompt": f"Lamp {n}?", "chosen": "Gladly. " * (n % 3 + 1), "rejected": "No."} for n in range(12)]
-    recipe = tiny_recipe(tmp_path, extra=f'[preference]\nobjective = "{objective}"\n', max_steps=2)
+    measured = "[evaluation]\ngeneral_text = true\n"
+    recipe = tiny_recipe(tmp_path, extra=f'{measured}[preference]\nobjective = "{objective}"\n', max_steps=2)
     data = {"files": [str(write_jsonl(tmp_path / "pairs.jsonl", pairs))], "shape": "preference"}
     data["validation_files"] = [str(write_jsonl(tmp_path / "held.pairs.jsonl", pairs[:4]))]
     paths = create_run(

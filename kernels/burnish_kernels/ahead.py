@@ -30,13 +30,6 @@ SHARED_BYTES = 99 * 1024
 HOPPER_SHARED_BYTES = 227 * 1024
 """The same on compute capability 9.0, which some configurations are made for."""
 
-LIKE_80 = (86, 89)
-"""Compute capabilities whose kernels have 80's shared memory, and registers and spills of the assembler's own choice.
-
-Triton 3.7's compiler.py asks for capability // 10, and for 89 where there are 8-bit floats, which no kernel here has.
-Of 215 configurations compiled for all three, shared memory was the same in each and spills, of 64 bytes at most,
-differed in 5."""
-
 LAUNCH_WORDS = {"device", "device_type", "grid", "stream", "warmup"}
 """Names that a kernel's argument must not have: Triton keeps them for the launch itself, where arguments are passed by
 keyword. Its interpreter accepts them, so only a launch on a GPU would fail."""
@@ -141,13 +134,13 @@ def _usage(cubin: bytes) -> tuple[int | None, int | None]:
     return registers, stack + local
 
 
-def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, alike: int = 1) -> Iterator[dict[str, Any]]:
+def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: int = 1) -> Iterator[dict[str, Any]]:
     """Compile an operation's configurations and yield each one's outcome, errors included.
 
     Args:
         op: name of the operation.
         capabilities: compute capabilities; a configuration that is not used on one is left out there.
-        alike: step n: of the configurations that 80 uses too, only every n-th is compiled for `LIKE_80`.
+        sample: n: each configuration is compiled for every n-th of its capabilities, by turns, the first one for all.
 
     Yields:
         Op, name and capability, and either an error or the fields of `Compiled`.
@@ -156,8 +149,8 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, alike: in
 
     for index, compilation in enumerate(ops()[op].compilations()):
         wanted = [one for one in capabilities if one in compilation.capabilities]
-        if index % alike and 80 in wanted:
-            wanted = [one for one in wanted if one not in LIKE_80]
+        if index and wanted:
+            wanted = wanted[index % min(sample, len(wanted)) :: sample]
         for capability in wanted:
             yield _outcome(op, compilation, capability)
 
@@ -182,11 +175,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="burnish_kernels.ahead", description=main.__doc__)
     parser.add_argument("--op", action="append", choices=OPS, help="this operation only; may be repeated")
     parser.add_argument("--capability", action="append", type=int, help="such as 89; may be repeated")
-    parser.add_argument("--alike", type=int, default=1, help="of what sm_80 uses, every nth for sm_86 and 89")
+    parser.add_argument("--sample", type=int, default=1, help="each for every nth of its capabilities, by turns")
     options = parser.parse_args(arguments)
     good = True
     for op in options.op or OPS:
-        for line in check_op(op, tuple(options.capability or CAPABILITIES), alike=options.alike):
+        for line in check_op(op, tuple(options.capability or CAPABILITIES), sample=options.sample):
             good = good and "error" not in line and line["shared_bytes"] <= shared_limit(line["capability"])
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()

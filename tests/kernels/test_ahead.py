@@ -1,8 +1,8 @@
 """Every configuration of every kernel, compiled for every generation of GPU, without one.
 
-All that `compilations()` lists, for all `registry.CAPABILITIES`; for those that are like 80 (`ahead.LIKE_80`) every
-fourth configuration that 80 uses too, and with `-m long` all. Each operation has a process of its own, without
-TRITON_INTERPRET, because in the tests' own process `triton.jit` gives interpreted functions.
+All that `compilations()` lists: each for every third of `registry.CAPABILITIES`, by turns, the first of each operation
+for all, and with `-m long` each for all. Each operation has a process of its own, without TRITON_INTERPRET, because in
+the tests' own process `triton.jit` gives interpreted functions.
 """
 
 import importlib.util
@@ -51,7 +51,7 @@ def complaint(line):
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param(["--alike", "4"], id="a fourth"), pytest.param([], id="all", marks=pytest.mark.long)]
+    "options", [pytest.param(["--sample", "3"], id="a third"), pytest.param([], id="all", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("op", OPS)
 def test_every_configuration_compiles_for_every_generation_and_fits(op, options):
@@ -130,19 +130,20 @@ def test_errors_are_told(monkeypatch):
     assert all(line["error"] == "RuntimeError: no such layout" for line in lines)
 
 
-def test_of_capabilities_that_are_alike_every_nth_configuration_is_taken(monkeypatch):
+def test_of_a_sample_each_configuration_takes_its_turn_and_the_first_one_is_whole(monkeypatch):
     kernels = [Compilation(f"k{number}", None, {}, {}) for number in range(4)]
     monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
     monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
-    found = Counter(line["capability"] for line in ahead.check_op("toy", alike=2))
-    assert found == {80: 4, 86: 2, 89: 2, 90: 4, 120: 4}
+    found = [(line["name"], line["capability"]) for line in ahead.check_op("toy", sample=3)]
+    assert [capability for name, capability in found if name == "k0"] == list(CAPABILITIES)
+    assert [found[5:7], found[7:8], found[8:]] == [[("k1", 86), ("k1", 120)], [("k2", 89)], [("k3", 80), ("k3", 90)]]
 
 
-def test_what_80_does_not_use_is_compiled_wherever_it_is_used(monkeypatch):
-    kernels = [Compilation(f"k{number}", None, {}, {}, capabilities=(86, 89, 90)) for number in range(4)]
+def test_a_configuration_of_few_capabilities_is_in_every_sample(monkeypatch):
+    kernels = [Compilation(f"k{number}", None, {}, {}, capabilities=(90,)) for number in range(4)]
     monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
     monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
-    assert Counter(line["capability"] for line in ahead.check_op("toy", alike=2)) == {86: 4, 89: 4, 90: 4}
+    assert Counter(line["capability"] for line in ahead.check_op("toy", sample=3)) == {90: 4}
 
 
 def test_what_is_wrong_is_said():

@@ -438,6 +438,7 @@ accumulation = {accumulation}
 learning_rate = 5e-4
 checkpoint_every = 0
 [evaluation]
+general_text = false
 max_rows = 1
 [guard]
 probes = {probes}

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -140,17 +141,21 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: i
     Args:
         op: name of the operation.
         capabilities: compute capabilities; a configuration that is not used on one is left out there.
-        sample: n: each configuration is compiled for every n-th of its capabilities, by turns, the first one for all.
+        sample: step between the capabilities that a configuration is compiled for; a kernel's configurations begin at
+            one after the other, and the first of each kernel is compiled for all. 1: all for all.
 
     Yields:
         Op, name and capability, and either an error or the fields of `Compiled`.
     """
     from burnish_kernels.registry import ops
 
-    for index, compilation in enumerate(ops()[op].compilations()):
+    seen: Counter[Any] = Counter()
+    for compilation in ops()[op].compilations():
         wanted = [one for one in capabilities if one in compilation.capabilities]
-        if index and wanted:
-            wanted = wanted[index % min(sample, len(wanted)) :: sample]
+        turn = seen[compilation.function]
+        seen[compilation.function] += 1
+        if turn and wanted:
+            wanted = wanted[turn % min(sample, len(wanted)) :: sample]
         for capability in wanted:
             yield _outcome(op, compilation, capability)
 
@@ -175,8 +180,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="burnish_kernels.ahead", description=main.__doc__)
     parser.add_argument("--op", action="append", choices=OPS, help="this operation only; may be repeated")
     parser.add_argument("--capability", action="append", type=int, help="such as 89; may be repeated")
-    parser.add_argument("--sample", type=int, default=1, help="each for every nth of its capabilities, by turns")
+    parser.add_argument(
+        "--sample", type=int, default=1, help="compile each for every nth capability, and the first of a kernel for all"
+    )
     options = parser.parse_args(arguments)
+    if options.sample < 1:
+        parser.error(f"--sample is a number from 1 on, not {options.sample}")
     good = True
     for op in options.op or OPS:
         for line in check_op(op, tuple(options.capability or CAPABILITIES), sample=options.sample):

@@ -1,8 +1,8 @@
-"""Every configuration of every kernel, compiled for every generation of GPU, without one.
+"""Kernels compiled for every generation of GPU, without one.
 
-All that `compilations()` lists: each for every third of `registry.CAPABILITIES`, by turns, the first of each operation
-for all, and with `-m long` each for all. Each operation has a process of its own, without TRITON_INTERPRET, because in
-the tests' own process `triton.jit` gives interpreted functions.
+All configurations that `compilations()` lists: each for every third of `registry.CAPABILITIES` by turns, the first of
+each kernel for all, and with `-m long` each for all. Each operation has a process of its own, without TRITON_INTERPRET,
+because in the tests' own process `triton.jit` gives interpreted functions.
 """
 
 import importlib.util
@@ -54,7 +54,7 @@ def complaint(line):
     "options", [pytest.param(["--sample", "3"], id="a third"), pytest.param([], id="all", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("op", OPS)
-def test_every_configuration_compiles_for_every_generation_and_fits(op, options):
+def test_every_configuration_compiles_and_fits(op, options):
     lines = compiled(op, *options)
     assert {line["capability"] for line in lines} == set(CAPABILITIES), f"{op} has no kernel for some generation"
     wrong = [f"{line['name']}, sm_{line['capability']}: {found}" for line in lines if (found := complaint(line))]
@@ -130,13 +130,28 @@ def test_errors_are_told(monkeypatch):
     assert all(line["error"] == "RuntimeError: no such layout" for line in lines)
 
 
-def test_of_a_sample_each_configuration_takes_its_turn_and_the_first_one_is_whole(monkeypatch):
+def test_in_a_sample_configurations_take_turns_and_the_first_is_compiled_for_all(monkeypatch):
     kernels = [Compilation(f"k{number}", None, {}, {}) for number in range(4)]
     monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
     monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
     found = [(line["name"], line["capability"]) for line in ahead.check_op("toy", sample=3)]
     assert [capability for name, capability in found if name == "k0"] == list(CAPABILITIES)
     assert [found[5:7], found[7:8], found[8:]] == [[("k1", 86), ("k1", 120)], [("k2", 89)], [("k3", 80), ("k3", 90)]]
+
+
+def test_the_first_configuration_of_each_kernel_is_compiled_for_all(monkeypatch):
+    kernels = [Compilation(name, name[0], {}, {}) for name in ("a0", "a1", "b0", "b1")]
+    monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
+    monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
+    found = Counter(line["name"] for line in ahead.check_op("toy", sample=3))
+    assert found == {"a0": len(CAPABILITIES), "a1": 2, "b0": len(CAPABILITIES), "b1": 2}
+
+
+@pytest.mark.parametrize("step", ["0", "-2"])
+def test_a_step_below_one_is_a_usage_error(step, capsys):
+    with pytest.raises(SystemExit):
+        ahead.main(["--op", "gather", "--sample", step])
+    assert step in capsys.readouterr().err
 
 
 def test_a_configuration_of_few_capabilities_is_in_every_sample(monkeypatch):

@@ -3,9 +3,9 @@
     python tests/bench/grouped_products.py [--seconds 170] [--out results.jsonl]
 
 For each model: sorting, the gate-up product and its input's gradient from 16 bits, from four bits decoded in the loop
-and from groups of experts unpacked before, with every tile of `TILES`; beside them `torch._grouped_mm` and a loop over
-the experts with cuBLAS. Then the best tiles at other numbers of tokens and with a Zipf-spread router. Every result is
-compared with fp32 on some rows. Prints a JSON line for each measurement and a table of the best ones.
+and from groups of experts unpacked before, with every tile of `DENSE` and `PACKED`; beside them `torch._grouped_mm` and
+a loop over the experts with cuBLAS. Then the best tiles at other numbers of tokens and with a Zipf-spread router. Every
+result is compared with fp32 on some rows. Prints a JSON line for each measurement and a table of the best ones.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import torch
 
 from burnish_kernels.grouped_linear.op import LinearTile, grouped_linear, grouped_linear_by_groups
 from burnish_kernels.moe_sort.op import empty_order, sort_by_expert
+from burnish_kernels.moe_unpack import reference
 from burnish_kernels.moe_unpack.cases import random_stack
-from burnish_kernels.moe_unpack.op import Nf4Experts, nf4_scales, unpack_group
+from burnish_kernels.moe_unpack.op import Nf4Experts, nf4_scales
 
 # Experts, experts of a token, hidden size, outputs of gate and up, four-bit storage, sizes of groups to unpack.
 MODELS = {
@@ -34,7 +35,7 @@ MODELS = {
 }
 TOKENS = 16384
 FEWER = (8192, 4096, 2048, 1024, 512)
-# Rows of a tile and the rest of it. The first is the package's default.
+# Rows of a tile and the rest of it.
 DENSE = [
     (128, LinearTile(128, 64, 8, 3)),
     (128, LinearTile(128, 64, 4, 3)),
@@ -108,7 +109,7 @@ class Product:
         self.orders = {rows: sort_by_expert(self.ids, self.experts, tile_rows=rows) for rows in (128, 256)}
         self.flops = 2 * len(self.dy) * self.hidden * self.outputs
 
-    def run(self, storage: str, transposed: bool, rows: int, tile: LinearTile | None, group: int = 0) -> torch.Tensor:
+    def run(self, storage: str, transposed: bool, rows: int, tile: LinearTile, group: int = 0) -> torch.Tensor:
         """The product or the input's gradient; with a group, from experts unpacked so many at a time."""
         x, out = (self.dy, self.dx) if transposed else (self.x, self.y)
         options: dict[str, Any] = {"by_token": not transposed, "transposed": transposed, "out": out, "tile": tile}
@@ -135,7 +136,7 @@ class Product:
             if storage == "dense":
                 weight = self.dense[expert].float()
             else:
-                weight = unpack_group(self.packed, expert, 1, dtype=torch.bfloat16)[0].float()
+                weight = reference.unpack(self.packed, expert, 1, torch.bfloat16)[0].float()
             if transposed:
                 exact, found = self.dy[own].float() @ weight, self.dx[own].float()
             else:

@@ -81,8 +81,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
             learning_rate=2e-4,
             logging_steps=1,
             optim="adamw_8bit",
-            bf16=not options.cpu,
-            use_cpu=options.cpu,
+            bf16=True,
             max_length=LONGEST,
             precompute_ref_log_probs=options.reference == "cached",
             report_to=[],
@@ -110,7 +109,6 @@ def main() -> None:
     parser.add_argument("--attention", choices=["fa2", "sdpa"], default="sdpa", help="Unsloth takes what is installed")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4)
-    parser.add_argument("--cpu", action="store_true", help="try this script on a machine without a GPU")
     options = parser.parse_args()
     os.environ["UNSLOTH_FUSED_PREFERENCE_LOSS"] = "1"
     if options.engine == "unsloth":
@@ -133,7 +131,7 @@ def main() -> None:
         "peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30,
         "first_step_s": watch.first_step_s,
         "loss": [entry["loss"] for entry in logs],
-        "device": torch.cuda.get_device_name() if not options.cpu else "cpu",
+        "device": torch.cuda.get_device_name(),
     }
     print("RESULT", json.dumps(row), flush=True)
 

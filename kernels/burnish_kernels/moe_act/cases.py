@@ -17,7 +17,7 @@ from burnish_kernels.strided_buffers import StridedBuffers
 # Relative L2 error against the reference in double precision: one rounding; Triton's interpreter cuts bf16 off.
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 5e-4, torch.bfloat16: 6e-3}
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
-MOST_COMPARED = 1024  # rows; of more the last
+MOST_COMPARED = 1024  # rows; of a larger case only the last so many are compared
 ACTIVATIONS = {
     "silu": ExpertActivation(),
     "silu-interleaved": ExpertActivation(interleaved=True),

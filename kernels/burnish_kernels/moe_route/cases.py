@@ -97,7 +97,10 @@ def _among_the_best(ids: torch.Tensor, logits: torch.Tensor, router: Router, bia
 
 
 def _error(found: torch.Tensor, exact: torch.Tensor, unit: torch.Tensor) -> float:
-    """Return the relative error; of what all but cancels, as with one expert, the error beside its input."""
+    """Return the error relative to the exact value, or to a hundredth of `unit` where that is more.
+
+    With one expert the gradient all but cancels, so its rounding is not compared with itself.
+    """
     error = float((found.cpu().double() - exact).norm()) / max(float(exact.norm()), 0.01 * float(unit.norm()))
     return math.inf if math.isnan(error) else error
 

@@ -21,7 +21,8 @@ def choose(logits_TE: torch.Tensor, router: Router, bias_E: torch.Tensor | None)
     elif router.kind == "topk_softmax":
         score_TE = logits_TE
     else:
-        score_TE = logits_TE.sigmoid() if bias_E is None else logits_TE.sigmoid() + bias_E
+        score_TE = (logits_TE if router.rounded else _wide(logits_TE)).sigmoid()
+        score_TE = score_TE if bias_E is None else score_TE + bias_E
     return torch.sort(score_TE, dim=-1, descending=True, stable=True).indices[:, : router.slots].int()
 
 

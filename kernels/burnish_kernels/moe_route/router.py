@@ -13,7 +13,7 @@ SIGMOID_EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class Router:
-    """The kinds of router, which choose experts and weigh them; each as transformers' models compute it.
+    """A way to choose the experts of a token and to weigh them, as transformers' models compute it.
 
     Attributes:
         kind: "softmax_topk": the largest of the fp32 softmax over all experts (Mixtral, OLMoE, Qwen3-MoE);

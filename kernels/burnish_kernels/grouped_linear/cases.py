@@ -22,7 +22,7 @@ from burnish_kernels.grouped_linear.tiles import (
 from burnish_kernels.moe_sort.cases import SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
-from burnish_kernels.moe_unpack.op import Mxfp4Experts, Packed
+from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, nf4_scales
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 from burnish_kernels.tuning import Tuning, device_of
@@ -99,11 +99,11 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         seed: seed of the random inputs.
 
     Returns:
-        The error; infinite where groups of unpacked experts give other bits, a second run does, or something beside
-        the output was written.
+        The error; infinite where groups of unpacked experts give other bits, a second run with scales made before
+        does, or something beside the output was written.
     """
     from burnish_kernels.grouped_linear import op, reference
-    from burnish_kernels.moe_unpack.op import unpack_group
+    from burnish_kernels.moe_unpack import reference as unpacked
 
     options = case.options
     given = CaseInputs(case, device, seed)
@@ -122,7 +122,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         "tile": tile,
     }
     found = op.grouped_linear(given.x, given.weight, order, out=buffers.new(given.outputs), **arguments)
-    again = op.grouped_linear(given.x, given.weight, order, out=torch.empty_like(found), **arguments)
+    scales = nf4_scales(given.weight) if isinstance(given.weight, Nf4Experts) else None
+    again = op.grouped_linear(given.x, given.weight, order, out=torch.empty_like(found), scales=scales, **arguments)
     if buffers.spoiled() or not torch.equal(found, again):
         return math.inf
     dense = given.weight
@@ -134,7 +135,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         grouped = op.grouped_linear_by_groups(given.x, dense, order, scratch, **arguments)
         if not torch.equal(found, grouped):
             return math.inf
-        dense = unpack_group(dense, 0, options["experts"], dtype=dtype)
+        dense = unpacked.unpack(dense, 0, options["experts"], dtype)
     exact = torch.empty(found.shape, dtype=torch.float64, device=device)
     wide = [None if one is None else one.double() for one in (given.narrow, given.adapter, given.bias)]
     reference.grouped_linear(
@@ -230,7 +231,7 @@ def _compilation(
     }
     numbers = ["N", "C", "R", "x_stride", "weight_expert", "weight_output", "weight_column", "narrow_stride"]
     numbers += ["adapter_expert", "adapter_output", "adapter_rank", "out_stride", "slots"]
-    numbers += ["first_expert", "experts", "first_weight"]
+    numbers += ["first_expert", "experts"]
     signature |= {name: "i32" for name in numbers if name not in ones}
     constants = ones | {
         "STORAGE": storage,

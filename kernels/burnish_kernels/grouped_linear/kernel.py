@@ -84,7 +84,7 @@ def _add_product(left, right, sums, SWAP: tl.constexpr, INTERPRETED: tl.constexp
         return dot(left, right, sums, INTERPRETED)
 
 
-@triton.jit(do_not_specialize=["R", "slots", "first_expert", "experts", "first_weight"])
+@triton.jit(do_not_specialize=["R", "slots", "first_expert", "experts"])
 def grouped_linear_kernel(
     x_ptr,  # [P, C], or [T, C] with GATHER
     weight_ptr,  # [E, N, C]; packed [E, N, C / 2] uint8, or [E, C, N / 2] with TRANSPOSED
@@ -112,7 +112,6 @@ def grouped_linear_kernel(
     slots,
     first_expert,
     experts,
-    first_weight,
     STORAGE: tl.constexpr,
     TRANSPOSED: tl.constexpr,
     GATHER: tl.constexpr,
@@ -143,7 +142,7 @@ def grouped_linear_kernel(
         expert, sorted_row, own, row = tile_rows_of(tile, tiles_ptr, offsets_ptr, order_ptr, slots, GATHER, BLOCK_M)
         output = first_output + tl.arange(0, BLOCK_N)
         x_rows = x_ptr + row.to(tl.int64)[:, None] * x_stride
-        weight_at = (expert - first_weight).to(tl.int64)
+        weight_at = (expert - first_expert).to(tl.int64)
         if STORAGE == "dense":
             weights = weight_ptr + weight_at * weight_expert
         else:
@@ -198,13 +197,9 @@ def launch_grouped_linear(
     by_token: bool,
     first_expert: int,
     experts: int,
-    first_weight: int,
     tile: LinearTile,
 ) -> None:
-    """Fill the rows of `out_PN` that belong to `experts` experts from `first_expert` on.
-
-    `first_weight` is the expert that `weight` and `scales` begin with.
-    """
+    """Fill the rows of `out_PN` of `experts` experts from `first_expert` on, with which `weight` and `scales` begin."""
     outputs, columns = out_PN.shape[1], x.shape[1]
     dense = storage == "dense"
     ranks = 0 if narrow_PR is None else narrow_PR.shape[1]
@@ -239,7 +234,6 @@ def launch_grouped_linear(
         slots=order.slots,
         first_expert=first_expert,
         experts=experts,
-        first_weight=first_weight,
         STORAGE=storage,
         TRANSPOSED=transposed,
         GATHER=by_token,

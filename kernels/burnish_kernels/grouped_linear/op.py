@@ -95,7 +95,7 @@ def grouped_linear(
         storage, packed, scales = "mxfp4", weight.blocks, weight.scales
     else:
         storage, packed = "nf4", weight.packed
-        scales = nf4_scales(weight) if scales is None else scales
+        scales = nf4_scales(weight) if scales is None else _checked(scales, (experts, weight.absmax.shape[1]))
     if order.positions:
         launch_grouped_linear(
             x=x,
@@ -111,7 +111,6 @@ def grouped_linear(
             by_token=by_token,
             first_expert=first,
             experts=experts,
-            first_weight=first,
             tile=tile or choose_tile(storage, x.dtype, transposed=transposed, device=x.device),
         )
     return out
@@ -131,10 +130,11 @@ def grouped_linear_by_groups(
     out: torch.Tensor | None = None,
     tile: LinearTile | None = None,
 ) -> torch.Tensor:
-    """Do the same with packed weights unpacked group by group into a scratch that the second-level cache may hold.
+    """Multiply as `grouped_linear` does, with packed weights unpacked in groups of experts before.
 
-    With one tile the bits are those of decoding in the product. It pays where an expert has so many rows that decoding
-    its weights again for every tile of them takes longer than a detour through memory: `tiles.unpacking_pays`.
+    The scratch may be so small that the second-level cache holds a group. With one tile the bits are those of decoding
+    in the product. It pays where an expert has so many rows that decoding its weights again for every tile of them
+    takes longer than a detour through memory: `tiles.unpacking_pays`.
 
     Args:
         x: same as in `grouped_linear`.
@@ -150,7 +150,7 @@ def grouped_linear_by_groups(
         tile: same as in `grouped_linear`.
 
     Returns:
-        The products, as there.
+        The products, same as in `grouped_linear`.
 
     Raises:
         ValueError: Shapes or types do not fit.
@@ -181,7 +181,7 @@ def grouped_linear_by_groups(
 def _sizes(weight: torch.Tensor | Packed, *, transposed: bool) -> tuple[int, int, int]:
     """Return experts, outputs and columns of the product."""
     if isinstance(weight, torch.Tensor):
-        if weight.ndim != 3 or weight[0].numel() >= 1 << 31:
+        if weight.ndim != 3 or weight.shape[1] * weight.shape[2] >= 1 << 31:
             raise ValueError(f"weights must be [E, N, K] with under 2^31 values each, not {tuple(weight.shape)}")
         experts, rows, columns = weight.shape
     else:
@@ -197,6 +197,12 @@ def _validate(x: torch.Tensor, shape: tuple[int, int], out: torch.Tensor, out_sh
         raise ValueError(f"x must be {shape} with columns side by side, not {tuple(x.shape)} strided {x.stride()}")
     if out.shape != out_shape or out.dtype not in (x.dtype, torch.float32) or out.stride(1) != 1:
         raise ValueError(f"out must be {out_shape} {x.dtype} or fp32, not {tuple(out.shape)} {out.dtype}")
+
+
+def _checked(scales: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    if scales.shape != shape or scales.dtype != torch.float32 or not scales.is_contiguous():
+        raise ValueError(f"scales must be {shape} fp32 and contiguous, not {tuple(scales.shape)} {scales.dtype}")
+    return scales
 
 
 def _validate_adapter(

@@ -1,4 +1,4 @@
-"""Tiles of the grouped product, as data. Their height is the order's: `moe_sort.TILE_ROWS` in training."""
+"""Tiles of the grouped product, as data. Their height is the order's, usually `moe_sort.order.TILE_ROWS`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ _HOPPER: dict[Storage, tuple[LinearTile, ...]] = {
 _OTHERS: dict[Storage, tuple[LinearTile, ...]] = dict.fromkeys(
     STORAGES, (LinearTile(128, 64, 8, 3), LinearTile(64, 64, 4, 3))
 )
-"""16-bit types by storage, the default first and what tuning tries after it; all within the 99 KiB of RTX cards."""
+"""Tiles of 16-bit types by storage, the default first and what tuning tries after it, within the 99 KiB of RTX cards.
+
+`_HOPPER` is the fastest measured on an H100; these are not measured on other cards."""
 
 
 def half_tiles(storage: Storage, capability: int) -> tuple[LinearTile, ...]:
@@ -58,7 +60,7 @@ def half_tiles(storage: Storage, capability: int) -> tuple[LinearTile, ...]:
 
 
 UNPACK_ROWS: dict[Storage, int] = {"nf4": 192, "mxfp4": 320}
-"""Rows an expert from which unpacking pays, as measured on an H100. Both ways are equally fast there."""
+"""Rows of an expert from which unpacking pays, interpolated between products measured on an H100."""
 
 
 def key(storage: Storage, *, transposed: bool) -> str:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
+
+from burnish_kernels.grouped_linear.tiles import rank_block
+from burnish_kernels.lora_linear.tiles import Tile
 
 OUTER_ROWS = 64
 """Rows that an outer product adds up at a time."""
 
 
-class SkinnyTile(NamedTuple):
-    """Block sizes and launch options of one product."""
-
-    C: int
-    R: int
-    warps: int
-    stages: int
-
-
-def project_tile(dtype: torch.dtype, ranks: int) -> SkinnyTile:
+def project_tile(dtype: torch.dtype, ranks: int) -> Tile:
     """Return the tile of a projection: a block of columns is 128 bytes wide. Without tensor cores 16 ranks fit."""
-    return SkinnyTile(32, 16, 4, 2) if dtype == torch.float32 else SkinnyTile(64, _rank_block(ranks), 4, 3)
+    return Tile(32, 16, 4, 2) if dtype == torch.float32 else Tile(64, rank_block(ranks), 4, 3)
 
 
-def outer_tile(dtype: torch.dtype, ranks: int) -> SkinnyTile:
+def outer_tile(dtype: torch.dtype, ranks: int) -> Tile:
     """Return the tile of an outer product."""
-    return SkinnyTile(64, 16, 4, 2) if dtype == torch.float32 else SkinnyTile(128, _rank_block(ranks), 4, 3)
-
-
-def _rank_block(ranks: int) -> int:
-    """Return the next power of two, 16 to 64."""
-    return min(64, max(16, 1 << (ranks - 1).bit_length()))
+    return Tile(64, 16, 4, 2) if dtype == torch.float32 else Tile(128, rank_block(ranks), 4, 3)

@@ -114,8 +114,17 @@ def launch_sort(ids_P: torch.Tensor, counts_EB: torch.Tensor, totals_E: torch.Te
     assert chunks == triton.cdiv(out.positions, CHUNK)
     if chunks:
         grid = (chunks, triton.cdiv(experts, EXPERTS))
-        count_kernel[grid](ids_P, counts_EB, out.positions, experts, chunks, CHUNK, EXPERTS, num_warps=WARPS)
-    scan_kernel[(experts,)](counts_EB, totals_E, chunks, SPAN, num_warps=WARPS)
+        count_kernel[grid](
+            ids_ptr=ids_P,
+            counts_ptr=counts_EB,
+            P=out.positions,
+            E=experts,
+            chunks=chunks,
+            CHUNK=CHUNK,
+            EXPERTS=EXPERTS,
+            num_warps=WARPS,
+        )
+    scan_kernel[(experts,)](counts_ptr=counts_EB, totals_ptr=totals_E, chunks=chunks, SPAN=SPAN, num_warps=WARPS)
     tiles = out.tiles.shape[0]
     place_kernel[(chunks + max(1, triton.cdiv(tiles, CHUNK)),)](
         ids_ptr=ids_P,

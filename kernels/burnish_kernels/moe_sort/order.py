@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 TILE_ROWS = 128
-"""Rows of a tile in training: the height of a product's program."""
+"""Usual rows of a tile: the height of a product's program."""
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,15 @@ def test_packed_weights_are_those_unpacked_before(kind):
     assert torch.equal(grouped_linear_by_groups(x, stack, ORDER, scratch, by_token=True), wanted)
 
 
+def test_scales_of_another_shape_are_named(monkeypatch):
+    if not INTERPRETED:
+        pytest.skip("the interpreter is on only where TRITON_INTERPRET=1")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    stack = random_stack("nf4-double", 3, 8, 64, "cpu")
+    with pytest.raises(ValueError, match="scales"):
+        grouped_linear(draw(3, 64), stack, ORDER, by_token=True, scales=torch.zeros(2, 8))
+
+
 def test_only_rows_of_the_given_experts_are_written():
     out = torch.full((6, 8), 7.0)
     grouped_linear(X, WEIGHT[1:2], ORDER, by_token=True, first=1, out=out)
@@ -156,6 +165,7 @@ def test_only_rows_of_the_given_experts_are_written():
     [
         ({"x": X[:2]}, "x must"),
         ({"weight": WEIGHT[0]}, "weights"),
+        ({"weight": WEIGHT[:0]}, "experts 0 to 0"),
         ({"weight": WEIGHT.half()}, "float16"),
         ({"first": 1}, "experts 1 to 4"),
         ({"narrow_PR": torch.zeros(6, 2)}, "both"),

@@ -80,7 +80,7 @@ def test_a_half_billion_that_was_measured_with_short_and_long_rows_is_predicted(
 
 
 def test_heads_that_share_a_program_attend_faster():
-    """Of 12 heads of 64, groups of two take half the time of groups of three for the same operations."""
+    """Twelve heads of 64 take half the time in groups of two that they take in groups of three."""
     one = MicroBatchSize(16384, 16384, bucket=16384, longest=16384, span=16384.0)
     times = []
     for keys in (6, 4):

@@ -19,7 +19,7 @@ from burnish_kernels.grouped_linear.tiles import (
     key,
     rank_block,
 )
-from burnish_kernels.moe_sort.cases import SPREADS, random_ids
+from burnish_kernels.moe_sort.cases import MODELS, SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, nf4_scales
@@ -30,8 +30,6 @@ from burnish_kernels.tuning import Tuning, device_of
 # Relative L2 error against the reference in double precision; Triton's interpreter cuts bf16 off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.2e-2}
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
-MODELS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 2880), "olmoe": (64, 8, 2048, 1024)}
-"""Experts, experts of a token, hidden size and size of an expert of published models."""
 
 
 def cases() -> list[Case]:

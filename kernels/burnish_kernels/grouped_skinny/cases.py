@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.grouped_linear.cases import MODELS
 from burnish_kernels.grouped_skinny.tiles import OUTER_ROWS, outer_tile, project_tile
-from burnish_kernels.moe_sort.cases import SPREADS, random_ids
+from burnish_kernels.moe_sort.cases import MODELS, SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, sort_by_expert
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers

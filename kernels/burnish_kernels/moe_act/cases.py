@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.moe_act.activation import GPT_OSS, ExpertActivation
-from burnish_kernels.moe_sort.cases import random_ids
+from burnish_kernels.moe_sort.cases import MODELS, random_ids
 from burnish_kernels.moe_sort.op import sort_by_expert
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
@@ -174,10 +174,8 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     from burnish_kernels.moe_act import op, reference
 
     tokens = 16384
-    for name, activation, experts, slots, size in (
-        ("qwen3-30b-a3b", ACTIVATIONS["silu"], 128, 8, 768),
-        ("gpt-oss-20b", GPT_OSS, 32, 4, 2880),
-    ):
+    for name, (experts, slots, _, size) in MODELS.items():
+        activation = ACTIVATIONS["gpt-oss" if name.startswith("gpt-oss") else "silu"]
         order = sort_by_expert(random_ids(tokens, slots, experts, "even").to(device), experts)
         gate_up = torch.randn(order.positions, 2 * size, device=device).bfloat16()
         dact, weights = gate_up[:, :size].contiguous(), torch.rand(tokens, slots, device=device)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.moe_sort.cases import SPREADS, random_ids
+from burnish_kernels.moe_sort.cases import MODELS, SPREADS, random_ids
 from burnish_kernels.moe_sort.op import sort_by_expert
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
@@ -114,7 +114,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     from burnish_kernels.moe_combine import op, reference
 
     tokens = 16384
-    for name, experts, slots, columns in (("qwen3-30b-a3b", 128, 8, 2048), ("gpt-oss-20b", 32, 4, 2880)):
+    for name, (experts, slots, columns, _) in MODELS.items():
         order = sort_by_expert(random_ids(tokens, slots, experts, "even").to(device), experts)
         y = torch.randn(order.positions, columns, device=device).bfloat16()
         weights, out = torch.rand(tokens, slots, device=device), y.new_empty(tokens, columns)

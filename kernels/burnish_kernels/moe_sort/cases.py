@@ -12,6 +12,8 @@ from burnish_kernels.registry import Benchmark, Case, Compilation
 # Tokens, slots, experts: one token, chunks that are not full, more experts than a block, more chunks than one scan.
 SHAPES = ((1, 1, 4), (1, 8, 128), (37, 2, 8), (129, 4, 32), (300, 3, 65), (70, 1, 200))
 SPREADS = ("even", "one", "holes")
+MODELS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 2880), "olmoe": (64, 8, 2048, 1024)}
+"""Experts, experts of a token, hidden size and size of an expert of published models."""
 
 
 def cases() -> list[Case]:
@@ -91,7 +93,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     """List the sorts of published models at 16,384 tokens."""
     from burnish_kernels.moe_sort import op
 
-    for experts, slots in ((128, 8), (32, 4), (64, 8)):
+    for experts, slots, *_ in MODELS.values():
         ids = random_ids(16384, slots, experts, "even").to(device)
         out = op.empty_order(ids.numel(), experts, slots, tile_rows=op.TILE_ROWS, device=device)
 

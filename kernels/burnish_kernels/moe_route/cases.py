@@ -85,7 +85,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def _among_the_best(ids: torch.Tensor, logits: torch.Tensor, router: Router, bias: torch.Tensor | None) -> bool:
-    """Whether the choice is the reference's, or differs only where scores are equal but for rounding."""
+    """Return whether the choice is the reference's, or differs only where scores are equal but for rounding."""
     from burnish_kernels.moe_route import reference
 
     wanted = reference.choose(logits, router, bias)

@@ -30,8 +30,6 @@ from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, To
 
 SPLITTING = ("auto", "split")
 """Values of `data.overlong` that split a long text into several documents."""
-PAIR_TOO_LONG = "a pair of which a reply ends behind"
-"""Beginning of the reason for dropping a preference pair that is longer than `data.max_length`."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +117,11 @@ class _UsableRow:
     rejected_from: int = 0
 
 
+def pair_too_long(longest: int) -> str:
+    """Word the reason for dropping a preference pair of which a sequence has more than `longest` tokens."""
+    return f"a pair of which a reply ends behind {longest} tokens"
+
+
 class RowPipeline:
     """Turns batches of rows into shards of documents.
 
@@ -175,7 +178,7 @@ class RowPipeline:
             chosen, rejected = usable[at : at + 2]
             both = encoded[at : at + 2]
             if max(len(one.ids) for one in both) > longest:
-                log.dropped.add(f"{PAIR_TOO_LONG} {longest} tokens", RowRef(source, chosen.row))
+                log.dropped.add(pair_too_long(longest), RowRef(source, chosen.row))
             elif not all(one.supervised.any() for one in both):
                 log.dropped.add("a pair of which a reply has nothing to learn", RowRef(source, chosen.row))
             else:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_preference import LARGEST_WEIGHT, PreferenceSection
 from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowRef
 from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.report.findings import row_places
@@ -74,6 +74,7 @@ def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[
         actions=[
             Setting(key=f"preference.{name}", value=value, says="evens their weight out")
             for name, value in weights.items()
+            if value <= LARGEST_WEIGHT
         ],
     )
 

@@ -129,6 +129,12 @@ def test_advice_builds_on_the_weights_that_are_set():
     assert finding.actions[0].value == 8.0
 
 
+def test_a_weight_that_no_recipe_takes_is_not_advised():
+    (finding,) = kto(1, 2000)
+    assert not finding.actions
+    assert kto(1, 900)[0].actions
+
+
 def test_labels_of_one_kind_alone_are_named():
     (finding,) = kto(10, 0)
     assert not finding.actions

@@ -211,7 +211,7 @@ def pairs():
         "learn that length is good or bad."
     )
     longer = Setting(key="preference.objective", value="simpo", says="compares replies by their means")
-    smooth = Setting(key="preference.label_smoothing", value="0.011", says="expects that share of swapped labels")
+    smooth = Setting(key="preference.label_smoothing", value=0.011, says="expects that share of swapped labels")
     swapped = "26 pairs contradict others: the same two replies to the same prompt, the other way around."
     findings = [
         Finding(kind="length_bias", says=says, rows=963, first=places(1, 2, 4, 5, 7), actions=[longer]),

@@ -201,7 +201,8 @@ def action_text(setting: Setting) -> str:
     if setting.key == "preference.objective":
         return tr("Use {objective}").format(objective=str(setting.value).upper().replace("SIMPO", "SimPO"))
     known = ACTIONS.get((field, str(setting.value)))
-    return known or _NUMBER_ACTIONS.get(field, "{key} = {value}").format(key=setting.key, value=setting.value)
+    value = f"{setting.value:g}" if isinstance(setting.value, float) else setting.value
+    return known or _NUMBER_ACTIONS.get(field, "{key} = {value}").format(key=setting.key, value=value)
 
 
 def named_settings(text: str) -> list[Setting]:

@@ -207,7 +207,7 @@ def _refuse_odd_endpoint() -> None:
     try:
         urlsplit(os.environ.get("HF_ENDPOINT", ""))
     except ValueError:
-        from burnish_engine.hub.client import endpoint
+        from burnish_engine.hub.endpoint import endpoint
 
         endpoint()
 

@@ -89,7 +89,7 @@ def reference_options(
         tokens=recipe.export.importance_tokens,
         in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
         onto_rounded=recipe.export.merge_onto == "dequantized",
-        reported=reported_loss(paths),
+        reported=None if recipe.preference.is_active else reported_loss(paths),  # else it is not a loss of tokens
         forgetting=read_run(paths.events).forgetting,
     )
 

@@ -9,7 +9,6 @@ storage ("xet") is not needed: the hub serves the same files over HTTP, up to 50
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.hub.endpoint import endpoint
 from burnish_engine.hub.files import ModelAnswer
 
 _TIMEOUT = httpx2.Timeout(20.0, connect=10.0)  # seconds; also the longest wait before a cancel is seen
@@ -58,26 +58,6 @@ class FileBody:
     start: int
     checksum: str
     chunks: Iterator[bytes]
-
-
-def endpoint() -> str:
-    """Return the address of the hub: HF_ENDPOINT, else huggingface_hub's default.
-
-    Raises:
-        UsageError: HF_ENDPOINT is no web address.
-    """
-    address = os.environ.get("HF_ENDPOINT", "").rstrip("/")
-    try:
-        from huggingface_hub import constants  # reads HF_ENDPOINT too
-
-        address = address or constants.ENDPOINT.rstrip("/")
-        parts = urlsplit(address)
-        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:  # such as half a pair of brackets around an IPv6 address
-        is_web = False
-    if not is_web:
-        raise UsageError(f"HF_ENDPOINT is {address!r}, which is no web address.", "Start it with https:// or unset it.")
-    return address
 
 
 class HubClient:

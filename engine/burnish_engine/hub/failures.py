@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from burnish_engine.hub.client import endpoint
+from burnish_engine.hub.endpoint import endpoint
 
 FailureKind = Literal["missing", "gated", "unreached", "refused", "disk", "other"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -34,8 +33,6 @@ def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
     """
     with suppress(OSError, UsageError):
         run = read_run(paths.events)
-        if run.held_out_pairs is not None or not math.isnan(run.evaluations.accuracy.last or math.nan):
-            return None  # it is a loss of preferences, not of tokens
         if run.result is not None and (tokens := run.evaluations.tokens.last):
             return run.result[1], tokens
     return None

@@ -18,3 +18,9 @@ def test_a_process_collects_no_garbage_at_every_turn_while_it_imports(code):
     command = [sys.executable, "-c", f"import gc\n{code}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     assert int(done.stdout) > 100_000
+
+
+def test_the_command_line_loads_no_http_library():
+    code = "import sys, burnish_engine.cli.command_line; print({'httpx2', 'huggingface_hub'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -71,3 +71,15 @@ def test_the_loss_that_training_reported_goes_along(prepared_run, tmp_path):
     evaluated = EvaluationDone(seq=0, step=4, loss=1.5, tokens=77, seconds=1.0)
     paths.events.write_text(f"{evaluated.model_dump_json()}\n", encoding="utf-8")
     assert reference_options(paths, recipe, source, ExportRows([], [])).reported == (1.5, 77)
+
+
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+@pytest.mark.parametrize("accuracy", [None, 0.0, 0.5])
+def test_a_loss_of_preferences_does_not_go_along(prepared_run, tmp_path, objective, accuracy):
+    _, recipe, source, _ = prepared_run
+    paths = create_run(recipe, tmp_path / "run")
+    evaluated = EvaluationDone(seq=0, step=4, loss=0.7, tokens=77, seconds=1.0, accuracy=accuracy)
+    paths.events.write_text(f"{evaluated.model_dump_json()}\n", encoding="utf-8")
+    preference = recipe.preference.model_copy(update={"objective": objective})
+    learned = recipe.model_copy(update={"preference": preference})
+    assert reference_options(paths, learned, source, ExportRows([], [])).reported is None

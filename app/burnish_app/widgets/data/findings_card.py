@@ -126,7 +126,7 @@ class FindingsCard(Card):
 
     def _button(self, action: Setting) -> QPushButton:
         button = quiet(action_text(action), partial(self._take, action))
-        button.setToolTip(f'{action.key} = "{action.value}"' + (f": {action.says}" if action.says else ""))
+        button.setToolTip(action.line + (f": {action.says}" if action.says else ""))
         return button
 
     def _done(self, change: DataChange) -> QWidget:

@@ -13,7 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.spec import rough_spec
-from burnish_engine.models.checkpoint.start_adapter import as_started, open_start, refuse_other_base
+from burnish_engine.models.checkpoint.start_adapter import open_start, refuse_other_base
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
 
@@ -33,7 +33,8 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     """
     machine = machine or probe()
     start = open_start(recipe.adapter)
-    recipe = as_started(recipe)
+    if start is not None:
+        recipe = recipe.model_copy(update={"adapter": start.section})
     name = recipe.model.path
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)

@@ -274,9 +274,9 @@ def _work_warnings(plan: RunPlan, goal: TrainingGoal) -> list[str]:
         warnings.append(
             f"{goal.dataset.train_rows} training rows teach a form, hardly a subject; some hundreds are better."
         )
-    seconds = plan.seconds or USUAL_TOKENS / plan.tokens_per_s
+    seconds = plan.total_seconds or USUAL_TOKENS / plan.tokens_per_s
     if seconds > _LONG_RUN_S:
-        what = "Training" if plan.seconds else f"Training on {USUAL_TOKENS:,} tokens"
+        what = "Training" if plan.total_seconds else f"Training on {USUAL_TOKENS:,} tokens"
         warnings.append(
             f"{what} would take about {seconds / 3600:.0f} hours; a smaller model or train.max_tokens shortens it."
         )

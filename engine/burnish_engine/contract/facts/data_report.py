@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -13,8 +15,13 @@ class Setting(_Facts):
     """One recipe setting that would change something."""
 
     key: str = Field(description="Dotted, such as data.duplicates.")
-    value: str | int | list[str] = Field(description="What to set it to.")
+    value: str | int | float | list[str] = Field(description="What to set it to.")
     says: str = Field(description="What it does, in a few words.")
+
+    @property
+    def line(self) -> str:
+        """The setting as a recipe writes it, such as data.duplicates = "drop"."""
+        return f"{self.key} = {json.dumps(self.value, ensure_ascii=False)}"
 
 
 class RowPlace(_Facts):

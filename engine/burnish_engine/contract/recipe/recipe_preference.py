@@ -23,6 +23,9 @@ _LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
     "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
 }
 
+LARGEST_WEIGHT = 1000.0
+"""Largest weight of good or bad replies."""
+
 
 class PreferenceSection(Section):
     """Learning from pairs of a chosen and a rejected reply, or from replies labeled good or bad. Names are TRL's."""
@@ -69,9 +72,9 @@ class PreferenceSection(Section):
         "kto: weight of the replies labeled good. With n good and m bad ones, desirable_weight n / (undesirable_weight "
         "m) should lie between 1 and 4/3.",
         gt=0.0,
-        le=1000.0,
+        le=LARGEST_WEIGHT,
     )
-    undesirable_weight: float = setting(1.0, "kto: weight of the replies labeled bad.", gt=0.0, le=1000.0)
+    undesirable_weight: float = setting(1.0, "kto: weight of the replies labeled bad.", gt=0.0, le=LARGEST_WEIGHT)
 
     @property
     def is_active(self) -> bool:

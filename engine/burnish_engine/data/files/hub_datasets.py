@@ -10,7 +10,7 @@ from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, NoSpaceError, SetupError, UsageError
 from burnish_engine.contract.paths import is_hub_name
-from burnish_engine.hub.client import endpoint
+from burnish_engine.hub.endpoint import endpoint
 from burnish_engine.hub.failures import HubFailure, read_failure
 from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
 

@@ -30,8 +30,6 @@ from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, To
 
 SPLITTING = ("auto", "split")
 """Values of `data.overlong` that split a long text into several documents."""
-PAIR_TOO_LONG = "a pair of which a reply ends behind"
-"""Beginning of the reason for dropping a preference pair that is longer than `data.max_length`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,11 @@ class _UsableRow:
     rendered: RenderedRow
     rejected: Conversation | None = None
     rejected_from: int = 0
-    desirable: bool = True
+
+
+def pair_too_long(longest: int) -> str:
+    """Word the reason for dropping a preference pair of which a sequence has more than `longest` tokens."""
+    return f"a pair of which a reply ends behind {longest} tokens"
 
 
 class RowPipeline:
@@ -161,10 +163,7 @@ class RowPipeline:
             self._log_rendering(*row[0], ref, log)
             for piece, rendered in row[1:] if not self._pairs else ():
                 self._log_rendering(piece, rendered, ref, log)
-            good = not self._labels or batch.layout.is_desirable(parsed(batch.rows[index][1], batch.name, number))
-            usable += [
-                _UsableRow(batch.position + index, number, piece, rendered, desirable=good) for piece, rendered in row
-            ]
+            usable += [_UsableRow(batch.position + index, number, piece, rendered) for piece, rendered in row]
         encoded = self._encoder.encode_with_offsets([item.rendered for item in usable])
         if self._pairs:
             usable, encoded = self._joined_pairs(batch.source, usable, encoded, log)
@@ -179,7 +178,7 @@ class RowPipeline:
             chosen, rejected = usable[at : at + 2]
             both = encoded[at : at + 2]
             if max(len(one.ids) for one in both) > longest:
-                log.dropped.add(f"{PAIR_TOO_LONG} {longest} tokens", RowRef(source, chosen.row))
+                log.dropped.add(pair_too_long(longest), RowRef(source, chosen.row))
             elif not all(one.supervised.any() for one in both):
                 log.dropped.add("a pair of which a reply has nothing to learn", RowRef(source, chosen.row))
             else:
@@ -324,7 +323,7 @@ class RowPipeline:
                 whole + conversation_text(item.rejected),
                 _with_ids(digest, np.array([_digest(item.rejected)])),
             )
-        if not item.desirable:
+        if not item.conversation.desirable:
             digest = _with_ids(digest, np.zeros(1, dtype=np.int64))
         if self._data.overlong == "split" and self._order == 1:
             band = minhash_bands(whole)
@@ -352,7 +351,7 @@ class RowPipeline:
                 rows.append((item.row, item.position))
                 digests.append(piece.digest)
                 rejected_from.append(item.rejected_from)
-                desirable.append(item.desirable)
+                desirable.append(item.conversation.desirable)
                 bands.append(piece.bands)
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         log.used = len(np.unique(places[:, 1]))

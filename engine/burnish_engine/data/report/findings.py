@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Fi
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowRef, RowTally, shorten
-from burnish_engine.data.pipeline.row_pipeline import PAIR_TOO_LONG
+from burnish_engine.data.pipeline.row_pipeline import pair_too_long
 from burnish_engine.data.pipeline.select import DuplicateRows
 from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.rows import content_checks
@@ -149,16 +149,12 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
         kind, says, actions = kinds[what]
         tally = RowTally({what: count}, {what: log.noticed.examples.get(what, [])})
         yield _finding(kind, says.replace("{what}", what), tally, actions, names, verb=("holds", "hold"))
-    for reason, kind in _LEFT_OUT.items():
+    longer = Setting(key="data.max_length", value=2 * data.max_length, says="keeps more of them")
+    for reason, kind in {**_LEFT_OUT, pair_too_long(data.max_length): "long_pairs"}.items():
         if count := log.dropped.counts.get(reason, 0):
             tally = RowTally({reason: count}, {reason: log.dropped.examples.get(reason, [])})
-            found = _finding(kind, f"{{rows}} left out: {reason}", tally, [], names)
-            yield found.model_copy(update={"dropped": reason})
-    for reason in log.dropped.counts:
-        if reason.startswith(PAIR_TOO_LONG):
-            tally = RowTally({reason: log.dropped.counts[reason]}, {reason: log.dropped.examples.get(reason, [])})
-            longer = Setting(key="data.max_length", value=2 * data.max_length, says="keeps more of them")
-            found = _finding("long_pairs", f"{{rows}} left out: {reason}", tally, [longer], names)
+            actions = [longer] if kind == "long_pairs" else []
+            found = _finding(kind, f"{{rows}} left out: {reason}", tally, actions, names)
             yield found.model_copy(update={"dropped": reason})
 
 
@@ -204,7 +200,7 @@ def finding_text(finding: Finding, *, several: bool) -> str:
     if finding.first:
         more = " ..." if finding.rows > len(finding.first) else ""
         where = f" (row{'s' if finding.rows > 1 else ''} {row_list_text(finding.first, several=several)}{more})"
-    does = " or ".join(f'{action.key} = "{action.value}" {action.says}' for action in finding.actions)
+    does = " or ".join(f"{action.line} {action.says}" for action in finding.actions)
     return f"{finding.says.removesuffix('.')}{where}.{f' {does}.' if does else ''}"
 
 

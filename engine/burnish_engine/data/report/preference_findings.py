@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_preference import LARGEST_WEIGHT, PreferenceSection
 from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowRef
 from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.report.findings import row_places
@@ -73,8 +72,9 @@ def label_findings(good: int, bad: int, section: PreferenceSection) -> Iterator[
         says=says,
         rows=good + bad,
         actions=[
-            Setting(key=f"preference.{name}", value=f"{value:g}", says="evens their weight out")
+            Setting(key=f"preference.{name}", value=value, says="evens their weight out")
             for name, value in weights.items()
+            if value <= LARGEST_WEIGHT
         ],
     )
 
@@ -146,9 +146,7 @@ def _contradictions(
     smooths = section.objective == "simpo" or (
         section.objective == "dpo" and section.loss_type in ("sigmoid", "robust")
     )
-    actions = [
-        Setting(key="preference.label_smoothing", value=f"{share:g}", says="expects that share of swapped labels")
-    ]
+    actions = [Setting(key="preference.label_smoothing", value=share, says="expects that share of swapped labels")]
     return Finding(
         kind="contradictions",
         says=says,
@@ -171,7 +169,7 @@ def _length_bias(
     for what, (one, other) in {"longer": (0, 1), "shorter": (1, 0)}.items():
         longer = lengths[:, one] > lengths[:, other]
         share = float(longer.mean())
-        ratio = median((lengths[:, one] / np.maximum(lengths[:, other], 1)).tolist())
+        ratio = float(np.median(lengths[:, one] / np.maximum(lengths[:, other], 1)))
         if share >= BIASED_SHARE and ratio >= BIASED_RATIO:
             actions = [Setting(key="preference.objective", value="simpo", says="compares replies by their means")]
             yield Finding(

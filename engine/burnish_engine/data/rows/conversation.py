@@ -71,6 +71,7 @@ class Conversation:
         file: path of the file.
         tools: tools that the assistant may call, as JSON schemas.
         spans: supervised characters of the text as (start, end), ascending; None unless the shape is segments.
+        desirable: whether the reply is labeled good; so are replies without a label.
     """
 
     messages: tuple[Message, ...]
@@ -79,6 +80,7 @@ class Conversation:
     file: str
     tools: tuple[Any, ...] = ()
     spans: tuple[tuple[int, int], ...] | None = None
+    desirable: bool = True
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return the turns as the dictionaries that chat templates take."""

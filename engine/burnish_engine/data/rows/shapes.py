@@ -91,28 +91,16 @@ class ColumnLayout:
         Raises:
             RowError: The row cannot be used.
         """
-        if self.shape == "kto" and not (self.is_desirable(values) or bad_too):
+        desirable = self.shape != "kto" or self._is_labeled_good(values)
+        if not (desirable or bad_too):
             raise RowError(BAD_REPLY)
-        found = self._conversation(values, row, file, system_prompt)
+        found = replace(self._conversation(values, row, file, system_prompt), desirable=desirable)
         if needs_media(values, self.columns.values()):
             texts = [found.text or "", *(message.content for message in found.messages)]
             # Where the recipe names the columns, the others do not count, unless the text has a place for them.
             if not self.from_recipe or has_media_tag(texts):
                 raise RowError(NEEDS_MEDIA)
         return found
-
-    def is_desirable(self, values: dict[str, Any]) -> bool:
-        """Return whether the row's reply is labeled good; so is every reply of a row without a label.
-
-        Raises:
-            RowError: The label is neither true nor false.
-        """
-        if self.shape != "kto":
-            return True
-        label = values.get(self.columns["label"])
-        if not is_label(label):
-            raise RowError("a label that is neither true nor false")
-        return is_good(label)
 
     def rejected(self, values: dict[str, Any], chosen: Conversation, system_prompt: str = "") -> Conversation:
         """Convert a preference pair to the conversation with the rejected reply.
@@ -132,6 +120,12 @@ class ColumnLayout:
         if found.messages == chosen.messages:
             raise RowError(SAME_REPLIES)
         return found
+
+    def _is_labeled_good(self, values: dict[str, Any]) -> bool:
+        label = values.get(self.columns["label"])
+        if not is_label(label):
+            raise RowError("a label that is neither true nor false")
+        return is_good(label)
 
     def _conversation(self, values: dict[str, Any], row: int, file: str, system_prompt: str) -> Conversation:
         if self.shape == "text":

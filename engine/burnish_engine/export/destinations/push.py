@@ -19,7 +19,7 @@ from burnish_engine.export.base.staging import Cancelled, never
 from burnish_engine.export.model_card import CARD, CHECKSUMS
 from burnish_engine.export.verify.report import REPORT, read_report
 from burnish_engine.export.weights.folders import Progress, no_progress
-from burnish_engine.hub.client import endpoint
+from burnish_engine.hub.endpoint import endpoint
 from burnish_engine.hub.failures import read_failure
 from burnish_engine.runs.file_hashes import sha256_file
 

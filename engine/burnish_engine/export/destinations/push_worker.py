@@ -26,7 +26,7 @@ def main(text: str) -> int:
         commit = api.create_commit(
             request["repository"], operations, commit_message=f"{len(files)} files, verified by Burnish"
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, the other process says it in words
         sys.stdout.write(failure_of(error).model_dump_json() + "\n")
         return 1
     sys.stdout.write(json.dumps({"url": str(commit.commit_url)}) + "\n")

@@ -187,7 +187,6 @@ def _control_group_events() -> Path:
 
 
 if __name__ == "__main__":
-    is_watcher = sys.argv[1] == _WATCH
-    if is_watcher:
+    if sys.argv[1] == _WATCH:
         sys.exit(watch(int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5])))
     sys.exit(main(sys.argv[1:]))

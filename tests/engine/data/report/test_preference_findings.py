@@ -1,4 +1,4 @@
-"""What is odd about preferences: contradictions, replies told apart by length, unequal labels, useless replies."""
+"""Problems of preferences: contradictions, replies told apart by length, unequal labels, useless replies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_same_replies_the_other_way_around_contradict_each_other(findings):
 def test_the_action_expects_as_many_swapped_labels_as_there_are_contradictions(findings):
     rows = [pair(number) for number in range(8)] + [pair(3, "It is sad.", "It is red."), pair(9)]
     (action,) = findings(rows)["contradictions"].actions
-    assert (action.key, float(action.value)) == ("preference.label_smoothing", 0.1)
+    assert action.line == "preference.label_smoothing = 0.1"  # as the recipe takes it: a number
     assert not findings(rows, label_smoothing=0.1)["contradictions"].actions
     assert not findings(rows, loss_type="ipo")["contradictions"].actions
 
@@ -118,7 +118,7 @@ def test_unequal_labels_come_with_the_weight_that_evens_them_out(good, bad, key)
     (finding,) = kto(good, bad)
     (action,) = finding.actions
     assert action.key == f"preference.{key}"
-    weights = {"desirable_weight": 1.0, "undesirable_weight": 1.0, key: float(action.value)}
+    weights = {"desirable_weight": 1.0, "undesirable_weight": 1.0, key: action.value}
     ratio = weights["desirable_weight"] * good / (weights["undesirable_weight"] * bad)
     assert 0.99 <= ratio <= 4 / 3 * 1.01
     assert kto(good, bad, **weights) == []
@@ -126,7 +126,13 @@ def test_unequal_labels_come_with_the_weight_that_evens_them_out(good, bad, key)
 
 def test_advice_builds_on_the_weights_that_are_set():
     (finding,) = kto(10, 40, undesirable_weight=2.0)
-    assert float(finding.actions[0].value) == 8.0
+    assert finding.actions[0].value == 8.0
+
+
+def test_a_weight_that_no_recipe_takes_is_not_advised():
+    (finding,) = kto(1, 2000)
+    assert not finding.actions
+    assert kto(1, 900)[0].actions
 
 
 def test_labels_of_one_kind_alone_are_named():

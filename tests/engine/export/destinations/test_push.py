@@ -1,6 +1,7 @@
 """Pushing to a hub: verified files only, one commit, and whatever goes wrong, nothing is committed."""
 
 import shutil
+import socket
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_a_wrong_token_is_told(exported, hub, monkeypatch):
     with pytest.raises(SetupError, match="401"):
         push(exported, "me/my-tune")
     assert hub.repositories == {}
+
+
+def test_a_hub_that_is_not_reached_is_told_with_the_reason(exported, hub, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+    with pytest.raises(SetupError, match="could not be reached"):
+        push(exported, "me/my-tune")
 
 
 def test_canceling_commits_nothing(exported, hub):

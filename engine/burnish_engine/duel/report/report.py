@@ -141,8 +141,8 @@ def _cells(one: RunOutcome) -> Iterable[str]:
     memory = None if one.memory_bytes is None else one.memory_bytes / 2**30
     preferred = [(preferred_percent(one), ".1f")] if one.judge == "pair_error" else []
     numbers = (
-        *preferred, (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"), (joules_per_1000(one), ",.2f"),
-        (one.training_s, ",.1f"), (one.instability.total, "d"),
+        *preferred, (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"),
+        (joules_per_1000(one), ",.2f"), (one.training_s, ",.1f"), (one.instability.total, "d"),
     )  # fmt: skip
     for value, form in numbers:
         yield f'<td class="num">{"-" if value is None else format(value, form)}</td>'

@@ -17,6 +17,7 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import run_counts
+from burnish_engine.duel.report.figures import preferred_percent
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, duel_options
 from burnish_engine.duel.state import DuelFolder, DuelState, create, open_duel
 
@@ -155,7 +156,9 @@ class _DuelPrinter:
             self._say(styled("  [yellow]diverged[/] after step {}: {}", outcome.steps, outcome.message))
         else:
             speed = f", {outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s else ""
-            self._say(f"  held-out loss {outcome.held_out_loss:.4f}{speed}, {duration(outcome.training_s)}")
+            preferred = preferred_percent(outcome)
+            pairs = "" if preferred is None else f", {preferred:.1f} % of held-out pairs preferred"
+            self._say(f"  held-out loss {outcome.held_out_loss:.4f}{pairs}{speed}, {duration(outcome.training_s)}")
 
     def _say(self, line: str | Text) -> None:
         if not self._quiet:

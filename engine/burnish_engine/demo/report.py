@@ -55,7 +55,7 @@ class DemoReport(BaseModel):
     model: str
     note: str
     dataset: str
-    title: str = "write bench notes"
+    title: str
     train_rows: int
     held_out_rows: int
     device: str
@@ -110,7 +110,7 @@ def render(report: DemoReport) -> str:
 {report.train_rows} {rows}, in {_text(report.precision)} on {_text(report.device)} at
 {report.tokens_per_s:,.0f} tokens/s, with a peak of {memory_size(report.peak_memory_bytes)} of memory.
 Held-out loss fell from {report.held_out_loss_base:.3f} to <b>{report.held_out_loss_tuned:.3f}</b> nats per {unit}
-on {report.held_out_rows} {rows} it never saw{forgetting}.</p>
+on {report.held_out_rows} {rows} that it was not trained on, with which the settings were chosen{forgetting}.</p>
 <p class="dim">{_text(report.note)}</p>
 {_curve(report.losses, report.held_out_loss_base, report.held_out_loss_tuned)}
 <h2>Before and after</h2>

@@ -18,7 +18,7 @@ MOST_TOKENS = 60_000
 
 @dataclass(frozen=True)
 class DemoTask:
-    """Something that the demo teaches.
+    """A behavior that the demo teaches, with the data and the recipe for it.
 
     Attributes:
         dataset: name of the sample dataset.

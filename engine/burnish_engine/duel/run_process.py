@@ -141,7 +141,7 @@ def _reaped(pid: int) -> bool:
 
 
 def _children(pid: int | None) -> list[int]:
-    """List the children of a process that we started: it is only the keeper of the run's own."""
+    """List the children of a process that we started: the run is its child, and it only records how the run ends."""
     import psutil
 
     try:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>&amp;"
@@ -24,7 +25,8 @@ def make(text, **changes):
         passed=True, conversion_kl=1.5e-7, notes=[text],
     )  # fmt: skip
     values = {
-        "model": text, "note": text, "dataset": text, "train_rows": 321, "held_out_rows": 43, "device": text,
+        "model": text, "note": text, "dataset": text, "title": text, "device": text, "train_rows": 321,
+        "held_out_rows": 43,
         "precision": text, "steps": 77, "trained_tokens": 123_456, "tokens_per_s": 1_234.5,
         "peak_memory_bytes": 3_400_000_000, "losses": LOSSES, "held_out_loss_base": 2.468, "held_out_loss_tuned": 1.357,
         "held_out_improvement": 0.45, "scores": ReplyScores(prompts=40, base=2, tuned=38, gguf={text: 36}),
@@ -69,6 +71,15 @@ def test_the_figures_are_there():
         "0.004321", "0.0567", "98.8%", "passed", "0.14 GB",
     ):  # fmt: skip
         assert figure in text, figure
+
+
+def test_a_report_on_preferences_has_their_figures():
+    forgetting = Forgetting(before=2.64, after=2.57, tokens=2048)
+    text = Page(render(make("plain", preferred=0.958, forgetting=forgetting))).text
+    for figure in ("96%", "321 pairs of replies", "43 pairs of replies", "nats per pair", "2.64 -> 2.57"):
+        assert figure in text, figure
+    assert "45%" not in text
+    assert "conversations" not in text
 
 
 def test_a_refused_file_is_called_that():

@@ -11,6 +11,7 @@ from burnish_engine.demo.behaviors import is_one_sentence, shows_behavior
 from burnish_engine.demo.tasks import BENCH_NOTES, ONE_SENTENCE
 
 GOOD = "Cause: the belt is worn out.\nFix: put a new belt on.\nCheck: it turns without noise."
+SENTENCE = "Yeast gives off gas, which is trapped in the dough."
 
 
 @pytest.mark.parametrize(
@@ -48,18 +49,15 @@ def test_the_datasets_own_replies_count_and_are_split_cleanly():
     assert len(set(prompts)) == len(prompts)
 
 
-def test_the_script_scores_a_replies_file(tmp_path):
-    replies = {"base": [{"reply": "no", "stopped": True}], "tuned": [{"reply": GOOD, "stopped": True}]}
+@pytest.mark.parametrize(("dataset", "good"), [([], GOOD), (["one-sentence"], SENTENCE)])
+def test_the_script_scores_a_replies_file(tmp_path, dataset, good):
+    replies = {"base": [{"reply": "no", "stopped": True}], "tuned": [{"reply": good, "stopped": True}]}
     (tmp_path / "replies.json").write_text(json.dumps(replies))
-    assert BENCH_NOTES.count(replies["tuned"]) == 1
     done = subprocess.run(
-        [sys.executable, "-m", "burnish_engine.demo.score", str(tmp_path / "replies.json")],
+        [sys.executable, "-m", "burnish_engine.demo.score", str(tmp_path / "replies.json"), *dataset],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "base: 0 of 1\ntuned: 1 of 1\n"
-
-
-SENTENCE = "Yeast gives off gas, which is trapped in the dough."
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ class RunOutcome(_StoredModel):
         steps: number of optimizer steps made.
         held_out_loss: loss after the last step, nats per supervised token.
         judge: measure that the duel is decided by.
-        pair_accuracy: share of held-out pairs whose chosen reply is the likelier one, 0 to 1.
+        held_out_pairs: number of held-out pairs.
+        pair_accuracy: share of them whose chosen reply is the likelier one, 0 to 1.
         chosen_loss: held-out loss of the chosen replies, nats per token.
         forgetting: loss on general text before training and after.
         tokens_per_s: speed: all tokens over the time of all steps, without warm-up.
@@ -135,6 +136,7 @@ class RunOutcome(_StoredModel):
     tokens: int = 0
     held_out_loss: Number | None = None
     judge: DuelJudge = "held_out_loss"
+    held_out_pairs: int = 0
     pair_accuracy: Number | None = None
     chosen_loss: Number | None = None
     forgetting: Forgetting | None = None
@@ -173,6 +175,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJud
     evaluations = _evaluations(run, points)
     last = evaluations[-1].loss if evaluations else None
     broke_off = state.exit_code == ExitCode.DIVERGED
+    pairs = None if broke_off else run.held_out_pairs
     diverged = broke_off or (last is not None and not math.isfinite(last))
     card = read_card(paths)
     ends = zip(steps.t.values(), steps.step_s.values(), strict=True)
@@ -185,8 +188,9 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJud
         tokens=points[-1].tokens if points else 0,
         held_out_loss=None if broke_off else last,
         judge=decided_by,
-        pair_accuracy=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.accuracy,
-        chosen_loss=None if broke_off or run.held_out_pairs is None else run.held_out_pairs.chosen_loss,
+        held_out_pairs=pairs.pairs if pairs else 0,
+        pair_accuracy=pairs.accuracy if pairs else None,
+        chosen_loss=pairs.chosen_loss if pairs else None,
         forgetting=None if broke_off else run.forgetting,
         tokens_per_s=_speed(run),
         memory_bytes=run.highest_bytes or None,

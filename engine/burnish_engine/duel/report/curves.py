@@ -33,10 +33,16 @@ _AXIS_FROM = 0.2
 
 
 def held_out_plots(state: DuelState) -> list[tuple[str, str]]:
-    """Draw (title, plot) of the held-out loss over steps, tokens and training time, then of the perplexity."""
+    """Draw (title, plot) of the held-out loss over steps, tokens and training time, then of the perplexity.
+
+    The loss of a preference objective has no perplexity.
+    """
     most = _height(run.evaluations for side in range(len(state.sides)) for run in compared_runs(state, side))
     found = []
-    for what, value in (("loss", float), ("perplexity", _perplexity)):
+    measures: list[tuple[str, Callable[[float], float]]] = [("loss", float), ("perplexity", _perplexity)]
+    if state.judge == "pair_error":
+        measures = [("loss of its own objective", float)]
+    for what, value in measures:
         for label, at in _AXES:
             lines = [
                 line
@@ -102,17 +108,18 @@ def grid_plot(state: DuelState) -> tuple[str, str]:
     return title, plot
 
 
-def loss_intervals(state: DuelState) -> str:
-    """Draw the differences in held-out loss with their intervals."""
+def judge_intervals(state: DuelState) -> tuple[str, str]:
+    """Draw (title, plot) of the differences in the measure that decides the duel, with their intervals."""
     spans = [
-        _span(verdict, f"{verdict.names[0]} − {verdict.names[1]}", _loss_differences(state, verdict))
+        _span(verdict, f"{verdict.names[0]} − {verdict.names[1]}", _judge_differences(state, verdict))
         for verdict in state.verdicts
         if verdict.measure in JUDGES and verdict.difference is not None
     ]
-    title = "Differences in held-out loss, nats per token, with intervals"
+    what = "Held-out loss, nats per token"
     if state.judge == "pair_error":
-        title = "Differences in the share of held-out pairs preferred wrongly, with intervals"
-    return interval_plot(spans, title, lambda value: f"{value:+.4g}" if value else "0")
+        what = "Share of held-out pairs preferred wrongly"
+    plot = interval_plot(spans, f"{what}: differences with intervals", lambda value: f"{value:+.4g}" if value else "0")
+    return f"{what}: left of zero, the first one is lower", plot
 
 
 def share_intervals(state: DuelState) -> str:
@@ -142,7 +149,7 @@ def _span(verdict: DuelVerdict, label: str, spots: Sequence[float]) -> IntervalR
     return IntervalRow(label, verdict.low, verdict.high, verdict.difference, spots, verdict.winner is not None)
 
 
-def _loss_differences(state: DuelState, verdict: DuelVerdict) -> list[float]:
+def _judge_differences(state: DuelState, verdict: DuelVerdict) -> list[float]:
     both = [{run.spec.seed: run.score for run in compared_runs(state, side)} for side in verdict.sides]
     return [both[0][seed] - both[1][seed] for seed in both[0] if seed in both[1]]
 

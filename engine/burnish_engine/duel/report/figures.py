@@ -64,7 +64,7 @@ def figures(state: DuelState) -> list[FigureRow]:
 
     loss = "held-out loss, nats per token" if state.judge == "held_out_loss" else "held-out loss of its own objective"
     pairs = [
-        row("held-out pairs preferred, %", compared, _preferred, ".1f"),
+        row("held-out pairs preferred, %", compared, preferred_percent, ".1f"),
         row("held-out loss of chosen replies, nats per token", compared, lambda one: one.chosen_loss, ".4f"),
     ]
     events = {
@@ -92,7 +92,8 @@ def _total(runs: Sequence[RunOutcome], name: str) -> str:
     return f"{sum(counts)} in {len(counts)} runs"
 
 
-def _preferred(outcome: RunOutcome) -> float | None:
+def preferred_percent(outcome: RunOutcome) -> float | None:
+    """Return the share of held-out pairs whose chosen reply is the likelier one, percent; None: not measured."""
     return None if outcome.pair_accuracy is None else 100 * outcome.pair_accuracy
 
 

@@ -12,11 +12,11 @@ from burnish_engine.duel.report.curves import (
     course_plots,
     grid_plot,
     held_out_plots,
-    loss_intervals,
+    judge_intervals,
     share_intervals,
     training_plot,
 )
-from burnish_engine.duel.report.figures import figures
+from burnish_engine.duel.report.figures import figures, preferred_percent
 from burnish_engine.duel.report.report_style import STYLE
 from burnish_engine.duel.report.report_text import AGAIN, CONDITIONS, CURVES, LEGEND, about, method, notes
 from burnish_engine.duel.report.svg import legend_sample
@@ -65,7 +65,7 @@ def _verdicts(state: DuelState) -> str:
     names = [side.name for side in state.sides]
     table = _table(["measure", "verdict"], [[_head(one.title), _verdict(one)] for one in state.verdicts])
     against = f"{names[0]} against {names[1]}" if len(names) == 2 else "The first against the second"
-    cards = _card("Held-out loss, nats per token: left of zero, the first one is lower", loss_intervals(state))
+    cards = _card(*judge_intervals(state))
     cards += _card(against, share_intervals(state))
     few = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(names)))
     small = f'<p class="dim small">{_text(LEGEND if cards else "")} {_text(few)}</p>'
@@ -130,6 +130,8 @@ def _conditions(state: DuelState) -> str:
 
 def _runs(state: DuelState) -> str:
     titles = ["run", "held-out loss", "tokens/s", "peak GiB", "J per 1,000 tokens", "seconds", "events", "how it ran"]
+    if state.judge == "pair_error":
+        titles.insert(1, "pairs preferred, %")
     rows = [[_head(one.spec.id), *_cells(one)] for one in state.outcomes]
     table = _table(titles, rows, numbers=True)
     return f'<h2>Every run</h2><details class="runs"><summary>{len(rows)} runs</summary>{table}</details>\n'
@@ -137,9 +139,10 @@ def _runs(state: DuelState) -> str:
 
 def _cells(one: RunOutcome) -> Iterable[str]:
     memory = None if one.memory_bytes is None else one.memory_bytes / 2**30
+    preferred = [(preferred_percent(one), ".1f")] if one.judge == "pair_error" else []
     numbers = (
-        (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"), (joules_per_1000(one), ",.2f"),
-        (one.training_s, ",.1f"), (one.instability.total, "d"),
+        *preferred, (one.held_out_loss, ".4f"), (one.tokens_per_s, ",.0f"), (memory, ".2f"),
+        (joules_per_1000(one), ",.2f"), (one.training_s, ",.1f"), (one.instability.total, "d"),
     )  # fmt: skip
     for value, form in numbers:
         yield f'<td class="num">{"-" if value is None else format(value, form)}</td>'

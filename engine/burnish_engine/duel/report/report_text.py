@@ -10,8 +10,9 @@ from burnish_engine.duel.verdict.rates import SECOND_LOOKS
 
 LEGEND = "Circles are single pairs of runs, the square is their mean, the bar its confidence interval."
 CURVES = (
-    "Thin lines are single runs, thick ones the mean of a side; nats per learned token. The fall at the beginning is "
-    "cut off. Time is that of optimizer steps, without loading, evaluation and saving."
+    "Thin lines are single runs, thick ones the mean of a side; nats per learned token, with preferences per pair or "
+    "reply. The fall at the beginning is cut off. Time is that of optimizer steps, without loading, evaluation and "
+    "saving."
 )
 CONDITIONS = "Read from the cards and events of the runs: of each seed over all sides, or of all runs."
 AGAIN = (

@@ -14,7 +14,15 @@ from itertools import combinations
 from burnish_engine.contract.run.duels import DuelJudge, VerdictForm
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
-from burnish_engine.duel.verdict.rates import RateScores, beats, best_rate, complete_rates, interval_of, pair_level
+from burnish_engine.duel.verdict.rates import (
+    LOSS_RESOLUTION,
+    RateScores,
+    beats,
+    best_rate,
+    complete_rates,
+    interval_of,
+    pair_level,
+)
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
 from burnish_engine.duel.verdict.verdict import DuelVerdict
 
@@ -98,7 +106,7 @@ def _verdicts(
     level, pairs = pair_level(options.level, len(sides)), list(combinations(range(len(sides)), 2))
     rate_scores = complete_rates_of(len(sides), options, seed, outcomes)
     for pair in pairs:
-        yield _on_judge(judge, pair, sides, rate_scores, level)
+        yield _on_judge(judge, pair, sides, rate_scores, level, resolution=_resolution(judge, outcomes))
     in_turns = [
         {one.spec.seed: one for one in outcomes if one.spec.side == side and one.spec.phase == "seeds"}
         for side in range(len(sides))
@@ -114,14 +122,26 @@ def _verdicts(
             yield _on_measure(measure, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
 
 
+def _resolution(judge: DuelJudge, outcomes: Sequence[RunOutcome]) -> float:
+    """Return the smallest meaningful difference of the judge's measure: a share of pairs changes by whole pairs."""
+    pairs = max((one.held_out_pairs for one in outcomes), default=0)
+    return 1 / pairs if judge == "pair_error" and pairs else LOSS_RESOLUTION
+
+
 def _on_judge(
-    judge: DuelJudge, pair: _Pair, sides: Sequence[Side], rate_scores: Sequence[RateScores], level: float
+    judge: DuelJudge,
+    pair: _Pair,
+    sides: Sequence[Side],
+    rate_scores: Sequence[RateScores],
+    level: float,
+    *,
+    resolution: float,
 ) -> DuelVerdict:
     """Judge which of two sides is lower in the measure that decides the duel, each at its best rate."""
     both = [rate_scores[side] for side in pair]
     rates = [best_rate(of_side) for of_side in both]
     mine, other = (of_side[rate] for of_side, rate in zip(both, rates, strict=True))
-    winners = [pair[place] for place in (0, 1) if beats(both[place], both[1 - place], level)]
+    winners = [pair[place] for place in (0, 1) if beats(both[place], both[1 - place], level, resolution)]
     diverged = tuple(sum(not math.isfinite(score) for score in scores) for scores in (mine, other))
     equal = mine == other and not any(diverged)
     names = [f"{sides[side].name} at {rate:.4g}" for side, rate in zip(pair, rates, strict=True)]
@@ -136,7 +156,7 @@ def _on_judge(
         diverged=(diverged[0], diverged[1]),
         winner=winners[0] if winners else None,
         kind="equal" if equal else "winner" if winners else "not distinguishable",
-        **_ends(interval_of(mine, other, level)),
+        **_ends(interval_of(mine, other, level, resolution)),
     )
 
 

@@ -16,7 +16,7 @@ from burnish_engine.duel.sides.spec import RunSpec, Side
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval, sign_test, t_quantile
 
 RunScores = Mapping[RunSpec, float]
-"""Last held-out loss by run; infinite where the run diverged."""
+"""Measure that decides the duel by run, lower is better; infinite where the run diverged."""
 
 RateScores = Mapping[float, list[float]]
 """Scores of a side by learning rate, in the order of the seeds; the rate that the grid picked comes first."""
@@ -55,21 +55,25 @@ def pair_level(level: float, sides: int) -> float:
     return 1.0 - (1.0 - level) / math.comb(sides, 2)
 
 
-def interval_of(ours: Sequence[float], theirs: Sequence[float], level: float) -> ConfidenceInterval | None:
+def interval_of(
+    ours: Sequence[float], theirs: Sequence[float], level: float, resolution: float = LOSS_RESOLUTION
+) -> ConfidenceInterval | None:
     """Compute the interval of our scores less theirs, by seed; None where a run diverged."""
     differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
     if not all(map(math.isfinite, differences)):
         return None
-    return paired_interval(differences, level, LOSS_RESOLUTION)
+    return paired_interval(differences, level, resolution)
 
 
-def is_better(ours: Sequence[float], theirs: Sequence[float], level: float) -> bool:
+def is_better(
+    ours: Sequence[float], theirs: Sequence[float], level: float, resolution: float = LOSS_RESOLUTION
+) -> bool:
     """Whether our scores are lower beyond chance.
 
     The test is the t interval. Where runs diverged there is no mean, so a sign test counts them as worse than any that
     did not; it needs six pairs to be significant at 95 %.
     """
-    interval = interval_of(ours, theirs, level)
+    interval = interval_of(ours, theirs, level, resolution)
     if interval:
         return interval.high < 0
     wins = sum(mine < other for mine, other in zip(ours, theirs, strict=True))
@@ -77,10 +81,10 @@ def is_better(ours: Sequence[float], theirs: Sequence[float], level: float) -> b
     return wins > losses and sign_test(wins, losses) < 1.0 - level
 
 
-def beats(ours: RateScores, theirs: RateScores, level: float) -> bool:
+def beats(ours: RateScores, theirs: RateScores, level: float, resolution: float = LOSS_RESOLUTION) -> bool:
     """Whether a side at its best rate is better than another one at each of its rates."""
     mine = ours[best_rate(ours)]
-    return all(is_better(mine, others, level) for others in theirs.values())
+    return all(is_better(mine, others, level, resolution) for others in theirs.values())
 
 
 def rate_to_recheck(

@@ -71,6 +71,18 @@ def test_a_whole_page_says_everything():
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in tags if tag == "th")
 
 
+def test_a_duel_decided_by_pairs_shows_them_and_no_perplexity_of_other_losses():
+    runs = [
+        outcome(side, 2.0, seed=seed, judge="pair_error", held_out_pairs=50, pair_accuracy=0.62 + 0.25 * side)
+        for seed in (1, 2, 3) for side in (0, 1)
+    ]  # fmt: skip
+    page = render(duel_of(runs, judge="pair_error"))
+    parsed(page)
+    assert "Share of held-out pairs preferred wrongly" in page
+    assert page.count('<td class="num">87.0</td>') == 3
+    assert not re.search("held-out (loss, nats per token|perplexity)", page, re.IGNORECASE)
+
+
 def test_the_course_of_runs_is_shown_over_steps_tokens_and_time_as_far_as_measured():
     def course(joules):
         return [

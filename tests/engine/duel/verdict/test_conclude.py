@@ -166,7 +166,7 @@ def test_a_duel_survives_its_file():
 def preferring(ours, theirs, chosen=(1.0, 2.0)):
     """Runs of two objectives that prefer these shares of the held-out pairs, seed by seed; their losses say nothing."""
     return [
-        outcome(side, 0.1 + side, seed=place + 1, judge="pair_error", pair_accuracy=shares[place],
+        outcome(side, 0.1 + side, seed=place + 1, judge="pair_error", held_out_pairs=100, pair_accuracy=shares[place],
                 chosen_loss=chosen[side] + 0.01 * place)
         for place in range(len(ours))
         for side, shares in enumerate((ours, theirs))
@@ -182,6 +182,11 @@ def test_objectives_are_judged_by_the_pairs_they_prefer_and_not_by_their_losses(
     assert "perplexity" not in verdict.text
     assert headline(state.verdicts).startswith("fancy at 0.001 prefers")
     assert "held_out_loss" not in by_measure(state)
+
+
+def test_one_pair_more_with_every_seed_is_not_enough():
+    assert by_measure(duel_of(preferring([0.9] * 3, [0.91] * 3), judge="pair_error"))["pair_error"].winner is None
+    assert by_measure(duel_of(preferring([0.9] * 3, [0.93] * 3), judge="pair_error"))["pair_error"].winner == 1
 
 
 def test_the_loss_of_chosen_replies_is_compared_beside_the_pairs():

@@ -48,7 +48,8 @@ def test_a_run_on_pairs_ends_with_them_and_a_duel_reads_them(tmp_path, objective
     (found,) = of_kind(paths, HeldOutPairsDone)
     assert (found.step, found.pairs) == (2, 4)
     outcome = outcome_of(RunSpec(side=0, phase="seeds", seed=1, rate=1e-3), paths, tmp_path / "none", "pair_error")
-    assert (outcome.pair_accuracy, outcome.chosen_loss) == (found.accuracy, found.chosen_loss)
+    assert (outcome.held_out_pairs, outcome.pair_accuracy) == (4, found.accuracy)
+    assert outcome.chosen_loss == found.chosen_loss
     assert outcome.score == 1 - found.accuracy
     assert outcome.forgetting is not None
 

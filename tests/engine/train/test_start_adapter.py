@@ -208,6 +208,18 @@ def test_a_damaged_adapter_is_refused(tmp_path, make, first):
     assert main(["recipe", "check", str(make(folder).recipe)]) == ExitCode.ENVIRONMENT
 
 
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_an_adapter_that_lacks_a_tensor_is_refused_with_its_name(tmp_path, make, first, engine):
+    folder = changed_copy(first.adapter, tmp_path / "lacking")
+    tensors = load_file(folder / "adapter_model.safetensors")
+    lost = next(name for name in tensors if ".q_proj.lora_A" in name)
+    del tensors[lost]
+    save_file(tensors, folder / "adapter_model.safetensors")
+    outcome = run_training(make(folder, engine=f'"{engine}"'))
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert lost.removeprefix("base_model.model.").partition(".lora_A")[0] in outcome.message
+
+
 def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():
     with pytest.raises(UsageError, match=r"adapter\.start"):
         parse_recipe('[adapter]\nmethod = "full"\nstart = "there"')

@@ -40,7 +40,7 @@ from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import plan_within
-from burnish_engine.train.fast.packed_batch import BatchContent, BucketLayout, buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_kernels.attention.op import tile_rows
@@ -148,8 +148,7 @@ class StepBench:
         self.model.initialize(0)
         height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
         preference = options.preference
-        content: BatchContent = "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
-        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), content=content)
+        self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), content=batch_content(preference))
         self.layouts = [self.layout]
         if preference and preference.estimates_kl:  # mismatched documents may be a few tokens more than their rows
             smaller, chunk = buckets(options.tokens, packed=True)[0], self.layout.head_chunk_tokens

@@ -22,7 +22,6 @@ from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.engine_loader import EngineLoader
 from burnish_engine.train.evaluation.forgetting_meter import ForgettingMeter
-from burnish_engine.train.evaluation.pair_measures import measure_pairs
 from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.guard.guard import Guard, GuardInputs, Report
 from burnish_engine.train.guard.watch import Trouble
@@ -258,7 +257,6 @@ class Session:
         self.recorder.phase("evaluating")
         loss = self.validator.held_out_loss(self.engine, step)
         self.forgetting.measure(self.engine, step)
-        measure_pairs(self.setup, self.engine, self.recorder, step)
         if self.setup.recipe.preference.is_active and self.validator.newest and loss is not None:
             self.guard.evaluated_preferences(self.validator.newest)
         if step and loss is not None:

@@ -13,7 +13,7 @@ from burnish_engine.data.tokens.tokenize import Document
 
 
 class MismatchedDocuments(Sequence[Document]):
-    """Documents of a prompt each with the reply of the nearest earlier document that has another prompt.
+    """Joins the prompt of each document with the reply of the nearest earlier document that has another prompt.
 
     The first document takes the reply of the last one. A prompt ends where the supervised tokens begin. TRL takes the
     reply before within each batch of the file in its order; here it is the one before within all documents, so that how

@@ -65,7 +65,8 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
         )
     config = _config(folder)
     stored_tensors(folder / ADAPTER_FILES[1])
-    card = _card(RunPaths(given)) if folder != given else None
+    run = RunPaths(folder.parent)
+    card = _card(run) if folder == run.adapter else None
     weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
     base = card.base.name if card else str(config.get("base_model_name_or_path") or "")
     return StartAdapter(folder, _section(folder, config, section), base, weights)
@@ -127,7 +128,7 @@ def _card(paths: RunPaths) -> RunCard | None:
     """Read the card beside a run's adapter; None where there is none that can be read."""
     try:
         return RunCard.model_validate_json(read_limited(paths.card, _LARGEST_CARD_BYTES))
-    except (OSError, ValueError, ValidationError):
+    except (OSError, ValueError):
         return None
 
 

@@ -134,10 +134,13 @@ def _peft_targets(
 def _has_names_of(model: Any, folder: Path) -> bool:
     """Return whether a saved adapter names modules as this model does, not as transformers 4 named them."""
     modules = {name for name, _ in model.named_modules()}
+    names = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in _stored_names(folder)]
+    return {name.replace(".base_layer", "") for name in names} <= modules
+
+
+def _stored_names(folder: Path) -> set[str]:
     with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
-        keys = list(file.keys())
-    places = {key.removeprefix("base_model.model.").partition(".lora_")[0].replace(".base_layer", "") for key in keys}
-    return places <= modules
+        return set(file.keys())
 
 
 @contextmanager
@@ -171,18 +174,26 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     """Load a saved PEFT adapter onto the base model.
 
     Raises:
-        SetupError: The folder does not hold a PEFT adapter for this model.
+        SetupError: The folder does not hold a PEFT adapter for this model, or not all of its tensors.
     """
     peft = import_peft()
     if not (folder / "adapter_model.safetensors").is_file():
         raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
     try:
-        with _names_as_they_are() if _has_names_of(model, folder) else nullcontext():
+        same_names = _has_names_of(model, folder)
+        with _names_as_they_are() if same_names else nullcontext():
             tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+            wanted = set(peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)) if same_names else set()
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error
+    if missing := sorted(wanted - _stored_names(folder)):  # PEFT only warns, and leaves them as they are when new
+        raise SetupError(
+            f"The adapter in {folder} lacks {len(missing)} of the tensors that its adapter_config.json promises, first "
+            f"{missing[0]}.",
+            "Copy the adapter again.",
+        )
     return _adapter_in_fp32(tuned)
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import EvaluationDone, ProgressUnit, SampleDone
+from burnish_engine.contract.run.events import EvaluationDone, HeldOutPairsDone, ProgressUnit, SampleDone
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine, PreferenceFigures
 from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
+from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 _KL_ROWS = 32  # held-out rows over which the divergence from the base is measured: each is read twice, head included
@@ -43,14 +44,21 @@ class Validator:
         return bool(every) and step % every == 0
 
     def held_out_loss(self, engine: Engine, step: int) -> float | None:
-        """Compute the mean loss of the held-out rows, per supervised token (nats) or preference; None without rows."""
+        """Compute the mean loss of the held-out rows, per supervised token (nats) or preference; None without rows.
+
+        After the last step of a run that learns from pairs, the measures that all such runs share are recorded too.
+        """
         if not self._inputs.held_out:
             return None
         began = time.perf_counter()
         rows, budget = self._inputs.held_out, self._recipe.train.micro_batch_tokens
         figures: dict[str, float | None] = {}
+        shared: HeldOutPairsDone | None = None
         if self._recipe.preference.is_active:
-            loss, found = self._preference_loss(engine)
+            loss, found, log_probs = self._preference_loss(engine)
+            if self._recipe.preference.learns_pairs and step == self._inputs.budget.steps:
+                accuracy, chosen_loss = shared_measures(log_probs, rows)
+                shared = HeldOutPairsDone(step=step, pairs=len(rows), accuracy=accuracy, chosen_loss=chosen_loss)
             count, figures = sum(one.supervised_tokens for one in rows), asdict(found)
             figures["kl_to_base"] = engine.kl_to_base([one.first_sequence() for one in rows[:_KL_ROWS]], budget)
         else:
@@ -58,15 +66,15 @@ class Validator:
         seconds = time.perf_counter() - began
         self.newest = EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures)
         self._recorder.emit(self.newest)
+        if shared is not None:
+            self._recorder.emit(shared)
         self._recorder.update(evaluation_loss=loss if math.isfinite(loss) else None)
         return loss
 
-    def _preference_loss(self, engine: Engine) -> tuple[float, PreferenceFigures]:
-        section, held_out, budget = (
-            self._recipe.preference,
-            self._inputs.held_out,
-            self._recipe.train.micro_batch_tokens,
-        )
+    def _preference_loss(self, engine: Engine) -> tuple[float, PreferenceFigures, npt.NDArray[np.float32]]:
+        """Compute loss and figures of the held-out preferences, and [rows, sequences] log-probabilities in nats."""
+        section, held_out = self._recipe.preference, self._inputs.held_out
+        budget = self._recipe.train.micro_batch_tokens
         other = self._inputs.held_out_mismatched
         total = len(held_out) + len(other or ())
         unit: ProgressUnit = "rows" if section.learns_labels else "pairs"
@@ -78,10 +86,10 @@ class Validator:
 
         own, references = log_probs(held_out, 0), self._inputs.stream.references
         if not section.learns_labels:
-            return evaluate_pairs(section, own, held_out, references.held_out if references else None)
+            return *evaluate_pairs(section, own, held_out, references.held_out if references else None), own
         assert references is not None
         mismatched = (log_probs(other, len(held_out)), references.held_out_mismatched) if other else None
-        return evaluate_labels(section, own, references.held_out, held_out, mismatched)
+        return *evaluate_labels(section, own, references.held_out, held_out, mismatched), own
 
     def samples(self, engine: Engine, step: int) -> None:
         """Let the model answer the recipe's prompts."""

@@ -47,7 +47,7 @@ from burnish_engine.train.fast.memory_choice import (
     pass_buckets,
     with_weights_on_host,
 )
-from burnish_engine.train.fast.packed_batch import BatchContent, BucketLayout, buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
@@ -161,11 +161,6 @@ class FastEngine(Engine):
         return self._recipe.preference if self._recipe.preference.is_active else None
 
     @property
-    def _content(self) -> BatchContent:
-        section = self._recipe.preference
-        return "labels" if section.learns_labels else "pairs" if section.learns_pairs else "rows"
-
-    @property
     @override
     def coverage(self) -> Coverage:
         return self._coverage
@@ -251,7 +246,7 @@ class FastEngine(Engine):
                 min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
-                content=self._content,
+                content=batch_content(self._preference),
             )
             for capacity in pass_buckets(section, self._stream)
         ]
@@ -330,9 +325,10 @@ class FastEngine(Engine):
             param = self.model.optimizer.param
             with self._on_stream():
                 trained = param.clone()
-                self.model.adapter.load(adapter)
-                self.model.write_compute_copies()
             try:
+                with self._on_stream():
+                    self.model.adapter.load(adapter)
+                    self.model.write_compute_copies()
                 yield
             finally:
                 with self._on_stream():

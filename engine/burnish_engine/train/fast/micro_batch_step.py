@@ -192,13 +192,13 @@ class MicroBatchStep:
         with without_dropout(decoder):
             self._done = decoder.forward(self._fields.ids_T, self.metadata)
         self._chunk.zero_()
-        self._kl.add(self._fields.reference_S)
+        self._kl.subtract(self._fields.reference_S)
 
     def _ratio_chunk(self) -> None:
         assert self._done is not None
         _, targets, loss, logits = self._chunk_logits(self._done)
         cross_entropy.loss_only(logits, targets, loss, softcap=self._model.loaded.decoder.spec.logit_softcap)
-        self._kl.add(loss)
+        self._kl.subtract(loss)
         self._chunk.add_(1)
 
     def _chunk_logits(self, done: ForwardPass) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

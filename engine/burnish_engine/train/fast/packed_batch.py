@@ -39,6 +39,8 @@ from burnish_kernels.attention.tiles import document_tiles, tile_capacity
 if TYPE_CHECKING:
     import torch
 
+    from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+
 Int32s = npt.NDArray[np.int32]
 
 PADDING_DOCUMENT_TOKENS = 16
@@ -55,9 +57,14 @@ _FLOATS = {
     "normalizer", "learning_rate", "chosen_normalizer", "good_scale", "bad_scale", "sequence_tokens_S", "reference_S",
     "desirable_S",
 }  # fmt: skip
+_SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
 BatchContent = Literal["rows", "pairs", "labels"]
 """Content of micro-batches: rows as they stand, preference pairs, or replies labeled good or bad."""
-_SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
+
+
+def batch_content(preference: PreferenceSection | None) -> BatchContent:
+    """Return the content of micro-batches for an objective; None: rows are learned as they stand."""
+    return "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ class BucketLayout:
         head_chunk_tokens: C, the tokens of one chunk of the head.
         long_above: length above which documents use the long part of the rope table; None: there is none.
         long_offset: row of the rope table at which the long part begins.
-        content: what micro-batches hold.
+        content: kind of documents in the micro-batches.
     """
 
     capacity: int

@@ -29,8 +29,8 @@ class KlEstimate:
         self._units = torch.zeros(1, dtype=torch.int64, device=device)
         self._strange = torch.zeros(1, dtype=torch.float32, device=device)  # not a number where a ratio is none
 
-    def add(self, values: torch.Tensor) -> None:
-        """Add losses of tokens, and log-probabilities of sequences under the reference: both lower the sum."""
+    def subtract(self, values: torch.Tensor) -> None:
+        """Subtract losses of tokens (their log-probabilities, negated), or log-probabilities under the reference."""
         self._units += _units(values).sum()
         self._strange += values.sum() * 0.0
 

@@ -16,6 +16,7 @@ _PIECE = 1 << 19
 """Count of 64-bit integers in one piece, which takes 4 MiB, a few times."""
 # Odd factors of SplitMix64 (Steele et al. 2014): 0x9E3779B97F4A7C15 and 0xBF58476D1CE4E5B9 as signed integers.
 _FACTOR, _PLACE_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64), 0xBF58476D1CE4E5B9 - (1 << 64)
+_LOWER_HALF = (1 << 32) - 1
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -57,7 +58,9 @@ def _checksum(tensor: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 def _mixed(numbers: torch.Tensor, factor: int) -> torch.Tensor:
     """Mix the bits of each integer, in place and without loss."""
     numbers *= factor
-    numbers ^= numbers >> 32
+    upper = numbers >> 32
+    upper &= _LOWER_HALF  # shifting copies the sign into the upper half, and a number and its complement would be one
+    numbers ^= upper
     return numbers
 
 

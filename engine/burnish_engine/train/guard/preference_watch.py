@@ -19,11 +19,13 @@ from burnish_engine.train.guard.findings import Check, GuardFinding
 
 RECENT = 20
 """Steps that a mean is taken over: single steps have few pairs."""
-_HALF = 0.45  # accuracy: half, less what a mean over 20 steps of 8 pairs may be off
+LOW_ACCURACY = 0.4
+"""Accuracy below half by 2.5 standard errors of a mean over 20 steps of 8 pairs: chance alone rarely goes so low."""
 FALL = 0.2
-"""Share of its log-probability at the beginning by which a reply may become less likely on held-out rows."""
+"""Share of its log-probability at the beginning that a chosen reply may lose on held-out rows: 4 of 20 nats."""
 SATURATED = 10.0
-"""Beta times kto's divergence from which on its sigmoids are flat: their slope is below 1e-4 of the steepest."""
+"""Beta times kto's divergence from which on its sigmoid is flat: a reply as likely as under the reference has a slope
+below 1/5,000 of the steepest."""
 FAR = 2.0
 """Divergence from the base, nats a token, that no text of the same kind needs."""
 
@@ -105,7 +107,7 @@ class PreferenceWatch:
         if self.section.objective != "dpo" or len(recent) < RECENT:
             return []
         mean = sum(recent) / len(recent)
-        return [findings.swapped_labels(mean, len(recent))] if mean < _HALF else []
+        return [findings.swapped_labels(mean, len(recent))] if mean < LOW_ACCURACY else []
 
     def _flat(self) -> list[GuardFinding]:
         first, recent = self.state.first_margins, self.state.margins

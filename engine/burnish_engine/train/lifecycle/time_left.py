@@ -1,4 +1,4 @@
-"""Predicts the time to the end of a running run: from its plan at first, then from what its occasions really took."""
+"""Predicts the time to the end of a running run: from its plan at first, then from the measured times of its parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimeLeft:
         self._pace = _planned_pace(plan)
 
     def observe(self, event: Event) -> None:
-        """Take the time of an occasion from the event that ends it."""
+        """Take the time of an evaluation, save, check or round of replies from the event that ends it."""
         if self._asking_since is not None and isinstance(event, PhaseChanged):
             self._pace = replace(self._pace, prompts_s=max(event.t - self._asking_since, 0.0))
             self._asking_since = None

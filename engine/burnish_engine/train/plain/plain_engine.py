@@ -293,8 +293,8 @@ class PlainEngine(Engine):
                 yield
         else:
             trained = [value.detach().clone() for _, value in self._parameters]
-            plain.read_adapter(self.model, adapter)
             try:
+                plain.read_adapter(self.model, adapter)
                 yield
             finally:
                 with torch.no_grad():

@@ -2,7 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.evaluation.validator import Validator
 
@@ -59,3 +62,27 @@ def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_token
     assert counts == [(1, 2)]
     assert Validator(recipe, SimpleNamespace(held_out=[]), recorder).held_out_loss(engine, 8) is None
     assert len(asked) == 1
+
+
+def test_held_out_pairs_are_read_once_for_all_that_is_told_of_them_and_the_last_step_tells_more():
+    asked, told = [], []
+
+    def log_probs(documents, budget, *, progress):
+        asked.append(len(documents))
+        progress(len(documents))
+        return np.array([[-3.0, -4.0], [-5.0, -2.0]], dtype=np.float32)
+
+    supervised = np.array([False, True, True, False, True])
+    pairs = [Document(np.arange(5, dtype=np.int32), supervised, row, "", rejected_from=3) for row in (1, 2)]
+    engine = SimpleNamespace(log_probs=log_probs, kl_to_base=lambda _documents, _budget: 0.5)
+    recorder = SimpleNamespace(emit=told.append, update=lambda **_: None, progress=lambda *_: None)
+    inputs = SimpleNamespace(
+        held_out=pairs, held_out_mismatched=None, stream=SimpleNamespace(references=None),
+        budget=SimpleNamespace(steps=7),
+    )  # fmt: skip
+    validator = Validator(parse_recipe('[preference]\nobjective = "orpo"\n'), inputs, recorder)
+    for step in (6, 7):
+        validator.held_out_loss(engine, step)
+    assert asked == [2, 2]
+    assert [(event.type, event.step) for event in told] == [("evaluation", 6), ("evaluation", 7), ("held_out_pairs", 7)]
+    assert (told[-1].pairs, told[-1].accuracy, told[-1].chosen_loss) == (2, 0.5, 2.0)

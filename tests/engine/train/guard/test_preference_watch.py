@@ -8,7 +8,15 @@ from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.train.base.engine import PreferenceFigures, StepResult
 from burnish_engine.train.guard.findings import CHECKS
-from burnish_engine.train.guard.preference_watch import FALL, FAR, RECENT, SATURATED, PreferenceState, PreferenceWatch
+from burnish_engine.train.guard.preference_watch import (
+    FALL,
+    FAR,
+    LOW_ACCURACY,
+    RECENT,
+    SATURATED,
+    PreferenceState,
+    PreferenceWatch,
+)
 
 WARMUP = 4
 
@@ -44,8 +52,9 @@ def test_a_run_that_learns_what_it_should_is_told_nothing():
 
 
 def test_an_accuracy_below_half_is_told_once_there_are_enough_steps_after_the_warm_up():
-    found = told(watch(), rising(WARMUP + RECENT, accuracy=0.3))
+    found = told(watch(), rising(WARMUP + RECENT, accuracy=LOW_ACCURACY - 0.01))
     assert found == [(WARMUP + RECENT, "swapped_labels")]
+    assert told(watch(), rising(WARMUP + 2 * RECENT, accuracy=LOW_ACCURACY + 0.01)) == []
     warming = [step(number, 0.01 * number, accuracy=0.0) for number in range(1, WARMUP + 1)]
     assert told(watch(), [*warming, *rising(WARMUP + RECENT)[WARMUP:]]) == []
 

@@ -158,6 +158,11 @@ def test_a_checksum_knows_every_bit(dtype):
     assert changed(before, checksums({"whole": whole})) == ["whole"]
 
 
+def test_a_checksum_knows_numbers_apart_whose_products_are_complements():
+    one, other = (checksums({"a": torch.tensor([value])}) for value in (12345678901234567, -8272356301589446236))
+    assert one != other
+
+
 def test_zeros_of_other_signs_are_other_bits():
     assert checksums({"a": torch.tensor([0.0])}) != checksums({"a": torch.tensor([-0.0])})
 

@@ -11,6 +11,7 @@ from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
+from burnish_app.page_list import PAGES
 from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value
@@ -26,7 +27,6 @@ from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_stages import RunStages
-from burnish_app.window import PAGES
 from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir

@@ -42,7 +42,7 @@ class Page(QWidget):
         bench: workbench with what the person works on.
 
     Attributes:
-        key: key of the page in `window.PAGES`.
+        key: key of the page in `page_list.PAGES`.
         title: name of the page in the sidebar.
         question: question that the page answers.
         has_aside: whether something stands beside the column on wide pages and is always in view.

@@ -275,8 +275,9 @@ def recipe_preferences(window):
     page = _recipe(window, facts.plan(), edit=False)
     window.bench.set_objective("dpo", "preference")
     page.shown()
+    row = page.form.row("preference.beta")
     settle()
-    page.findChild(QScrollArea).ensureWidgetVisible(page.form.row("preference.beta"))
+    page.findChild(QScrollArea).ensureWidgetVisible(row)
 
 
 @scene("recipe-optimizer")

@@ -63,8 +63,8 @@ class RunFigures(Card):
         self.loss = Value(
             tr("Loss, mean"),
             hint=tr(
-                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
-                "Lower is better."
+                "Mean around the newest step, nats, as the chart draws it: cross entropy per supervised token, or the "
+                "loss of a pair where preferences are learned. Lower is better."
             ),
         )
         self.held_out = Value(

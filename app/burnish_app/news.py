@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from burnish_app.look.language import tr
-from burnish_app.wording.activity import duel_name
+from burnish_app.wording.activity import duel_name, run_title
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import first_sentence
 from burnish_engine.contract.run.duels import DuelFacts
@@ -67,7 +66,7 @@ def duel_news(before: Sequence[DuelFacts], after: Sequence[DuelFacts]) -> list[N
 
 
 def _of_run(before: RunSummary, now: RunSummary) -> News | None:
-    name, status = now.state.name or Path(now.folder).name, now.standing
+    name, status = run_title(now), now.standing
     went_on = before.standing in ("created", "queued", "running", "paused", "not responding")
     if status == "finished" and went_on:
         loss = now.state.evaluation_loss
@@ -88,7 +87,7 @@ def _of_run(before: RunSummary, now: RunSummary) -> News | None:
 
 def _of_export(before: RunSummary, now: RunSummary) -> News | None:
     earlier, job = before.export, now.export
-    name = now.state.name or Path(now.folder).name
+    name = run_title(now)
     if job is None or earlier is None or earlier.status != "running" or earlier.started != job.started:
         return None
     if job.status == "finished":

@@ -28,7 +28,7 @@ FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"
 
 
 class Answers:
-    """What the stand-in engine says, and what it was asked."""
+    """Keeps the answers of the stand-in engine, and the requests that it got."""
 
     def __init__(self, file):
         self.file = file
@@ -96,7 +96,7 @@ def collector(qapp):
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """What the test closed is gone after it, and no key is held.
+    """Delete what the test closed, and release a key that it left held.
 
     Left to a later event loop, each change of style goes through all closed widgets. A key that was pressed with Ctrl
     where the press moved the focus leaves Ctrl held, and the next test would select rows in addition to others.

@@ -1,4 +1,4 @@
-"""How long a handler of the window may take: measured against work of a fixed size, on the same machine at once."""
+"""Measures how long handlers of the window take, against work of a fixed size on the same machine at once."""
 
 import gc
 import time
@@ -52,7 +52,7 @@ class HandlerBudget:
         app.times = self._times = HandlerTimes()
 
     def used(self):
-        """What the slowest handler took, as a share of the budget, and which it was."""
+        """Return the time of the slowest handler, as a share of the budget, and which it was."""
         times = self._times
         yard_ms = max(self._yard_ms, _yard_ms())
         share = times.slowest_cpu_ms / (_YARDS * yard_ms)

@@ -269,6 +269,17 @@ def recipe_advanced(window):
     page.findChild(QScrollArea).ensureWidgetVisible(row)
 
 
+@scene("recipe-preferences")
+def recipe_preferences(window):
+    """A recipe that learns from preference pairs, and its settings on them."""
+    page = _recipe(window, facts.plan(), edit=False)
+    window.bench.set_objective("dpo", "preference")
+    page.shown()
+    row = page.form.row("preference.beta")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(row)
+
+
 @scene("recipe-optimizer")
 def recipe_optimizer(window):
     """The sections on optimizer, guard and stopping early."""

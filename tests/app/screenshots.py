@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QScrollArea
 
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
@@ -53,7 +53,7 @@ def load_scenes():
 
 
 def draw(scene_name, size, theme, file):
-    """Bring a window into a scene and save what it shows."""
+    """Bring a window into a scene and save what it shows; return by how much the page is too wide, pixels."""
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.state.preferences import Preferences
     from burnish_app.state.workbench import Workbench
@@ -71,6 +71,7 @@ def draw(scene_name, size, theme, file):
     settle()
     SCENES[scene_name](window)
     settle()
+    too_wide = window.page(window.shown_key).findChild(QScrollArea).horizontalScrollBar().maximum()
     picture = window.grab()
     beside = getattr(window, "grab_beside", None)
     if beside is not None:  # a dialog is a window of its own
@@ -81,6 +82,7 @@ def draw(scene_name, size, theme, file):
     window.close()
     window.deleteLater()
     settle(2)
+    return too_wide
 
 
 def put_over(picture, other):

@@ -3,7 +3,7 @@
 import pytest
 from app.scenes import summary
 
-from burnish_app.closing import ClosingQuestion
+from burnish_app.closing import ClosingQuestion, stop_all
 from burnish_app.state.preferences import Preferences
 from burnish_app.wording.activity import Activity
 from burnish_engine.contract.serve.replies import ExportJob
@@ -62,6 +62,20 @@ def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, a
     training, exporting = (one.folder for one in busy._activities)
     assert [(asked["run"], asked["command"]) for asked in answers.asked("command")] == [(training, "stop")]
     assert [asked["run"] for asked in answers.asked("cancel_export")] == [exporting]
+
+
+def test_everything_is_asked_to_stop_before_it_is_done(qtbot, window, answers):
+    for method in ("command", "cancel_export", "stop_duel"):
+        answers.result(method, done=True)
+    pages = ("train", "export", "duel")
+    going = [Activity(page, f"/{page}", page, "", 0.5) for page in pages]
+    done, failed = [], []
+    window.client.start()
+    stop_all(window.client, going, done=lambda: done.append(True), failed=failed.append, owner=window)
+    qtbot.waitUntil(lambda: bool(done or failed))
+    assert (done, failed) == ([True], [])
+    assert [len(answers.asked(method)) for method in ("command", "cancel_export", "stop_duel")] == [1, 1, 1]
+    assert answers.asked("stop_duel")[0]["folder"] == "/duel"
 
 
 def test_of_many_that_go_on_some_are_named_and_the_others_counted(qtbot, window):

@@ -5,13 +5,15 @@ from itertools import pairwise
 import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
-from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, summary, write_run
+from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
 from app.screenshots import settle
 from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
+from burnish_app.page_list import PAGES
 from burnish_app.widgets.basic.banner import Banner
+from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.columns_editor import ColumnsEditor
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
@@ -24,9 +26,11 @@ from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
-from burnish_app.window import PAGES
+from burnish_app.widgets.runs.run_stages import RunStages
+from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import EvaluationHistory, RunState, fold_all
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 
@@ -71,6 +75,40 @@ def test_the_figures_of_a_run_wrap(show):
     assert len({value.y() for value in figures.findChildren(Value) if not value.isHidden()}) > 1
     figures.resize(1000, figures.heightForWidth(1000))
     assert len({value.y() for value in figures.findChildren(Value) if not value.isHidden()}) == 1
+
+
+@pytest.mark.parametrize("scene", ["queued", "no_system_memory", "finished"])
+def test_the_explanation_of_a_status_is_no_narrow_column(show, scene):
+    run, lines = TRAIN_SCENES[scene]
+    figures = RunFigures()
+    figures.show_status(describe_run(run, fold_all(RunState(), lines)))
+    show(figures)
+    assert figures.minimumSizeHint().width() <= CARD_PX
+    assert figures.detail.width() > CARD_PX / 2
+    assert figures.headline.geometry().right() < CARD_PX
+
+
+def test_the_stages_before_the_first_step_find_room(show):
+    many = PhaseProgress(done=112_412, total=1_204_000)
+    state = fold_all(RunState(), numbered([PhaseChanged(phase="preparing"), many]))
+    stages = RunStages()
+    stages.show_stages(run_stages(state, state.beginnings[-1].t + 3000))
+    show(stages)
+    assert stages.minimumSizeHint().width() <= CARD_PX
+
+
+def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):
+    page = Page(client, bench)
+    for number in range(3):
+        page.add_secondary(f"Another action {number}", lambda: None)
+    page.set_primary("The main action", lambda: None)
+    page.set_foot_note("It fits. 4.0 GiB of 21.9 GiB free, about 31 s.")
+    show(page)
+    note = page._foot_note
+    assert note.width() > CARD_PX / 2
+    assert note.geometry().bottom() < page.primary.y()
+    page.resize(1200, 400)
+    qtbot.waitUntil(lambda: note.geometry().bottom() > page.primary.y())
 
 
 def test_charts_gpus_and_what_fits_find_room(show):

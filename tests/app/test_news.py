@@ -1,4 +1,4 @@
-"""What is worth a notification: what ended or needs a person between two looks, each once."""
+"""News between two lists of runs or duels: each end, and each need for a person, once."""
 
 import pytest
 from app.scenes import summary

@@ -137,7 +137,7 @@ def train(studio, window):
 
 
 def points(chart, line):
-    """How many points a chart was given."""
+    """Return the number of points that a chart was given."""
     return len(chart.content.curve(line))
 
 
@@ -261,7 +261,7 @@ class running_app:  # noqa: N801 used as a context
         self.process.wait()
 
     def wait(self, is_so):
-        """What the window shows, once that is so."""
+        """Return what the window shows, once it is so."""
         deadline = time.monotonic() + LONG_MS / 1000
         shown = {}
         while time.monotonic() < deadline:

@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QScrollA
 from burnish_app.look.motion import motion_ms, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
 from burnish_app.look.tokens import MOTION_MS
+from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
-from burnish_app.window import PAGES, Window
+from burnish_app.window import Window
 from burnish_engine.contract.serve.replies import ExportJob
 
 MOVE = Qt.DropAction.CopyAction

@@ -15,6 +15,7 @@ from burnish_app.comparison.best_run import delta_text, deltas_to_best
 from burnish_app.comparison.run_filter import matches
 from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.look.language import tr
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.replies import RunSummary
@@ -88,11 +89,6 @@ def took_s(run: RunSummary) -> float | None:
     """Return the time from the run's creation to its last heartbeat, seconds; None while it is unknown."""
     seconds = run.state.heartbeat - run.state.created
     return seconds if run.state.heartbeat and seconds > 0 else None
-
-
-def run_title(run: RunSummary) -> str:
-    """Return the name of a run, or that of its folder."""
-    return run.state.name or run.state.run
 
 
 def _known(loss: float | None) -> float | None:

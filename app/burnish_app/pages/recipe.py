@@ -252,7 +252,10 @@ class RecipePage(Page):
         self.form.show_recipe(self.bench.recipe)
         suggestion = self.bench.suggestion
         reasons = {choice.key: choice.reason for choice in suggestion.choices} if suggestion else {}
-        self.form.show_suggestion(self._suggested, reasons)
+        suggested = self._suggested
+        if suggested is not None:  # the page Data chose what is learned, with the rows
+            suggested = suggested.model_copy(update={"preference": self.bench.recipe.preference})
+        self.form.show_suggestion(suggested, reasons)
         if not self._toml.isHidden():
             self._toml.setPlainText(self.bench.recipe_toml)
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QBoxLayout, QLineEdit
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.engine.runs_poller import ACTIVE
-from burnish_app.item_models.runs import RunsOrder, RunsTableModel, run_title
+from burnish_app.item_models.runs import RunsOrder, RunsTableModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
@@ -26,6 +26,7 @@ from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
 from burnish_app.widgets.runs.deleted_runs import DeletedRuns
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import RUN_ACTIONS, RUN_TONES, Tone
 from burnish_engine.contract.errors import BurnishError

@@ -28,6 +28,7 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
 from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
@@ -289,7 +290,7 @@ class TrainPage(Page):
         description = describe_run(summary, self._events)
         self.figures.show_status(description, can_go_on=self._cure() is None)
         self.set_status(description.status)
-        self.set_name(summary.state.name or summary.state.run)
+        self.set_name(run_title(summary))
         at_rest = summary.standing in ("failed", "interrupted", "queued")  # the card below says more
         self.set_state(RUN_STATUS_TEXT[summary.standing] if at_rest else description.headline, description.tone)
         self.set_subtitle(self._run_line(summary))
@@ -360,7 +361,7 @@ class TrainPage(Page):
         except BurnishError as error:
             self.banner("error", error.what, error.remedy)
             return
-        self.bench.draft_copy(smaller_recipe(recipe), summary.state.name or summary.state.run)
+        self.bench.draft_copy(smaller_recipe(recipe), run_title(summary))
         self.go_to.emit("recipe")
 
     def _show_holder(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import tr
@@ -49,7 +48,7 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
     """List the runs that go on or wait, the exports and the duels that go on, newest first."""
     found = []
     for run in runs:
-        name = run.state.name or Path(run.folder).name
+        name = run_title(run)
         if run.standing in _ACTIVE:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             moves = run.standing == "running"
@@ -60,6 +59,11 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
         if duel.status == "running":
             found.append(Activity("duel", duel.folder, duel_name(duel), tr("Duel"), _duel_share(duel)))
     return found
+
+
+def run_title(run: RunSummary) -> str:
+    """Return the name of a run, or that of its folder."""
+    return run.state.name or run.state.run
 
 
 def duel_name(duel: DuelFacts) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.state.failure_details import FailureDetails
+from burnish_app.wording.activity import run_title
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.duels import DuelFacts
@@ -129,7 +130,7 @@ def run_failure(summary: RunSummary, events: RunState) -> FailureDetails:
     total = events.total_steps or state.total_steps
     return FailureDetails(
         what=tr("Run {name} ({status}), model {model}").format(
-            name=state.name or state.run, status=summary.standing, model=summary.model
+            name=run_title(summary), status=summary.standing, model=summary.model
         ),
         title=CURES[cause].title if cause is not None else "",
         message=state.message or (events.ended.message if events.ended else "") or (end_text(end) if end else ""),

@@ -38,8 +38,8 @@ class RunStage:
     Attributes:
         text: name of the stage.
         status: whether it is done, goes on or is to come.
-        time: how far it is and the time it took or takes, as text; empty before it.
-        detail: what is being done in it, in a line; mostly empty.
+        time: time it took or takes, as text; empty before it.
+        detail: how far the running stage is and what is being done in it, in a line; may be empty.
     """
 
     text: str
@@ -66,7 +66,7 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     found = []
     for phase, text in _STAGES.items():
         if phase == current:
-            found.append(RunStage(text, "now", _far(state) + duration_text(times[phase]), _check_text(state)))
+            found.append(RunStage(text, "now", duration_text(times[phase]), _detail(state)))
         elif phase in times:
             found.append(RunStage(text, "done", duration_text(times[phase])))
         elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
@@ -103,14 +103,12 @@ def progress_text(progress: PhaseProgress) -> str:
     return _COUNTS[progress.unit].format(done=done, total=total)
 
 
-def _far(state: RunState) -> str:
-    """Return how far the stage is, with what separates it from the time; empty where not known."""
-    return f"{progress_text(state.progress)}  ·  " if state.progress else ""
-
-
-def _check_text(state: RunState) -> str:
-    """Return what the check that is being made shows; empty where none is."""
-    return CHECKS.get(state.progress.what, "") if state.progress and state.progress.unit == "checks" else ""
+def _detail(state: RunState) -> str:
+    """Return how far the running stage is, with what the check that is being made shows; empty where not known."""
+    if state.progress is None:
+        return ""
+    check = CHECKS.get(state.progress.what, "") if state.progress.unit == "checks" else ""
+    return "  ·  ".join(part for part in (progress_text(state.progress), check) if part)
 
 
 def _before(phase: Phase, other: Phase) -> bool:

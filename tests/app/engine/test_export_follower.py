@@ -36,7 +36,7 @@ def report(run, share, status="running"):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """What the follower found in the file, each time it looked."""
+    """Collect what the follower found in the file, each time it looked."""
     found, read = [], export_follower.read_with_retry
 
     def note(path):

@@ -7,9 +7,10 @@ from app import machine_facts as machines
 from app import page_facts as facts
 from app.handler_budget import assert_within_budget
 
+from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
-from burnish_app.window import PAGES, Window
+from burnish_app.window import Window
 
 pytestmark = pytest.mark.gui
 

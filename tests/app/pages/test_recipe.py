@@ -33,6 +33,13 @@ def test_the_suggestion_is_taken_with_its_reasons(page, bench):
     assert page.status == "ready"
 
 
+def test_what_the_rows_decided_is_not_suggested_away(page, bench):
+    bench.set_objective("dpo", "preference")
+    row = page.form.row("preference.objective")
+    assert row.value() == "dpo"
+    assert row._reset.isHidden()
+
+
 def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, bench):
     timer = page._estimate_timer
     qtbot.waitUntil(lambda: bench.dataset is not None and not timer.isActive())

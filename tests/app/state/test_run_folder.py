@@ -1,4 +1,4 @@
-"""What a run's folder shows to Try it and Export."""
+"""A run's folder as Try it and Export read it."""
 
 import pytest
 

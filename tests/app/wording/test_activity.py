@@ -1,4 +1,4 @@
-"""What goes on beside the page that is shown: runs, exports and duels, each with its share."""
+"""Activities beside the page that is shown: runs, exports and duels, each with its share."""
 
 import pytest
 from app.scenes import summary

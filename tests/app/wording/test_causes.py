@@ -1,4 +1,4 @@
-"""From the cause of a failure to what leads on: one table that knows every exit code and every cause of death."""
+"""Causes of failures with the action that leads on: every exit code and every cause of death has one."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""What is found in a dataset, in words; and that the app knows the engine's shapes, meanings and templates."""
+"""Text about findings in a dataset; and that the app knows the engine's shapes, meanings and templates."""
 
 from app import page_facts as facts
 

@@ -1,4 +1,4 @@
-"""Whether it trains, what was done about trouble, and stopping early, in words."""
+"""Text about the guard's verdict, about what was done against trouble, and about stopping early."""
 
 import pytest
 from app.scenes import OVERFIT, SHIFTED, TRAIN_SCENES, events

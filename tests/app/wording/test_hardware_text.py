@@ -1,4 +1,4 @@
-"""What is told of samples of the hardware."""
+"""Text about samples of the hardware."""
 
 import math
 

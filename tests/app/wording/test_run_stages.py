@@ -33,19 +33,20 @@ def test_the_running_stage_says_how_far_it_is_and_the_next_one_begins_anew():
     state = begun("loading", "evaluating")
     far = fold_all(state, [PhaseProgress(done=12, total=40, seq=98, t=115.0)])
     now = [stage for stage in run_stages(far, now=120.0) if stage.status == "now"]
-    assert "12 of 40" in now[0].time
+    assert "12 of 40" in now[0].detail
     later = fold_all(far, [PhaseChanged(phase="sampling", seq=99, t=121.0)])
-    assert not any("12 of 40" in stage.time for stage in run_stages(later, now=122.0))
+    assert not any("12 of 40" in stage.detail for stage in run_stages(later, now=122.0))
 
 
 def test_a_check_is_named_and_counted_from_one():
     state = begun("loading", "preparing", "weights", "checking")
     far = fold_all(state, [PhaseProgress(done=8, total=14, unit="checks", what="leak", seq=98, t=131.0)])
     (now,) = [stage for stage in run_stages(far, now=132.0) if stage.status == "now"]
-    assert "9 of 14" in now.time
-    assert now.detail == CHECKS["leak"]
+    assert "9 of 14" in now.detail
+    assert CHECKS["leak"] in now.detail
     unknown = fold_all(far, [PhaseProgress(done=9, total=14, unit="checks", what="of a newer version", seq=99)])
-    assert not any(stage.detail for stage in run_stages(unknown, now=132.0))
+    (now,) = [stage for stage in run_stages(unknown, now=132.0) if stage.status == "now"]
+    assert now.detail == progress_text(unknown.progress)
 
 
 @pytest.mark.parametrize("unit", get_args(ProgressUnit))

@@ -1,4 +1,4 @@
-"""What is said about a run in each status, and what can be done with it."""
+"""Text about a run in each status, and the actions that the status allows."""
 
 from typing import get_args
 

@@ -42,7 +42,7 @@ class Page(QWidget):
         bench: workbench with what the person works on.
 
     Attributes:
-        key: key of the page in `window.PAGES`.
+        key: key of the page in `page_list.PAGES`.
         title: name of the page in the sidebar.
         question: question that the page answers.
         has_aside: whether something stands beside the column on wide pages and is always in view.
@@ -265,8 +265,7 @@ class Page(QWidget):
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""
         self._foot_note.setText(text)
-        self._foot_note.setContentsMargins(0, 0, 2 * UNIT if text else 0, 0)
-        self._foot_note.setMinimumWidth(0 if text else 1)  # without a note, all room for buttons
+        self._foot_note.setVisible(bool(text))
         self._foot.show()
 
     def fit_foot(self) -> None:
@@ -355,16 +354,18 @@ class Page(QWidget):
         foot.setObjectName("footbar")
         inner = QWidget()
         inner.setMaximumWidth(COLUMN_PX)
-        line = QHBoxLayout(inner)
+        line = FlowLayout(2 * UNIT, to_right=True)
+        inner.setLayout(line)
         line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
         inner.setMinimumHeight(7 * UNIT)  # with and without the primary button, which is taller
-        line.setSpacing(0)
-        line.addWidget(self._foot_note, 1)
+        self._foot_note.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self._foot_note.hide()
+        line.addWidget(self._foot_note)
         buttons = QHBoxLayout()
         buttons.setSpacing(UNIT)
         buttons.addLayout(self._foot_others)
         buttons.addLayout(self._foot_actions)
-        line.addLayout(buttons)
+        line.add_layout(buttons)
         outer = QHBoxLayout(foot)
         outer.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
         outer.addStretch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -39,8 +39,9 @@ class DuelPlanCard(Card):
         self._differences = QVBoxLayout()
         self._differences.setSpacing(UNIT)
         self.unfair = secondary(tr("Compare anyway"), self.anyway.emit)
-        for widget in (self.busy, self.verdict, self.about, self.problem, self.unfair):
+        for widget in (self.busy, self.verdict, self.about, self.problem):
             self.body.addWidget(widget)
+        self.body.addWidget(self.unfair, alignment=Qt.AlignmentFlag.AlignLeft)
         self.body.addLayout(self._differences)
         self.body.addStretch(1)
         self.show_wanting("")

@@ -8,9 +8,9 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.item_models.runs import run_title
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.page import Page
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.replies import RunSummary

@@ -12,6 +12,7 @@ from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, caption
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -32,7 +33,7 @@ class RecentRun(QWidget):
 
     def __init__(self, run: RunSummary) -> None:
         super().__init__()
-        name = quiet(run.state.name or run.state.run, lambda: self.opened.emit(run.folder))
+        name = quiet(run_title(run), lambda: self.opened.emit(run.folder))
         pill = Pill()
         words = "  ·  ".join(part for part in (run.model, steps_text(run)) if part)
         facts = ElidedLabel(words, Qt.TextElideMode.ElideRight, SMALL_PX, tone="muted")

@@ -87,7 +87,10 @@ class RunCharts(LinkedCharts):
         )
         self.kl = self._chart(
             tr("Divergence"),
-            {"kl": ChartLine(tr("from the reference")), "kl_to_base": ChartLine(tr("from the base"), 1, "points")},
+            {
+                "kl": ChartLine(tr("from the reference, per reply")),
+                "kl_to_base": ChartLine(tr("from the base, per token"), 1, "points"),
+            },
             plain_value,
             unit=tr("nats"),
             from_zero=True,

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
 from burnish_app.comparison.best_run import delta_text
-from burnish_app.item_models.runs import loss_cell_text, moment_text, run_title, steps_text, took_text
+from burnish_app.item_models.runs import loss_cell_text, moment_text, steps_text, took_text
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
@@ -18,6 +18,7 @@ from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
+from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import percent, plural
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags

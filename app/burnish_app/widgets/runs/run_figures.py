@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy
 
 from burnish_app.curves.smoothing import default_window
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import UNIT
+from burnish_app.look.tokens import FIGURE_PX, UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
-from burnish_app.widgets.basic.text import Look, Value, body, caption, headline, set_tone
-from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, caption, set_tone
+from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_app.wording.run_text import RunDescription, Tone, plan_text, time_left
@@ -46,26 +46,25 @@ class RunFigures(Card):
 
     def __init__(self) -> None:
         super().__init__()
-        self.headline, self.detail = headline(""), body("", "muted")
+        self.headline = ElidedLabel(size_px=FIGURE_PX, bold=True, expands=False)
+        self.detail = body("", "muted")
+        self.detail.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self._tick = IconLabel("success", 24, "success")
         self.acts = row(
             secondary(tr("Try it"), lambda: self.next_page.emit("try_out"), "chat"),
             secondary(tr("Export"), lambda: self.next_page.emit("export"), "export"),
         )
-        self._top = QHBoxLayout()
-        self._top.setSpacing(UNIT + 4)
-        self._top.addWidget(self._tick)
-        self.headline.setWordWrap(False)
-        self._top.addWidget(self.headline)
-        self._top.addWidget(self.detail, 1)
-        self._top.addWidget(self.acts, alignment=Qt.AlignmentFlag.AlignTop)
+        self._head = row(self._tick, self.headline, spacing_px=UNIT + 4)
+        top = FlowLayout(UNIT + 4)
+        for widget in (self._head, self.detail, self.acts):
+            top.addWidget(widget)
         self.bar = ProgressBar()
         self.step = Value(tr("Step"))
         self.loss = Value(
             tr("Loss, mean"),
             hint=tr(
-                "Mean cross entropy per supervised token around the newest step, nats, as the chart draws it. "
-                "Lower is better."
+                "Mean around the newest step, nats, as the chart draws it: cross entropy per supervised token, or the "
+                "loss of a pair where preferences are learned. Lower is better."
             ),
         )
         self.held_out = Value(
@@ -84,7 +83,7 @@ class RunFigures(Card):
         )
         self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
         self.left = Value(tr("Time left"), hint=tr("To the end of the run, with checks, evaluations and saves."))
-        self.body.addLayout(self._top)
+        self.body.addLayout(top)
         self.body.addWidget(self.bar)
         self._values = (self.step, self.loss, self.held_out, self.preferred, self.speed, self.memory, self.left)
         line = columns_layout(self._values, 3 * UNIT, even=True)
@@ -111,7 +110,7 @@ class RunFigures(Card):
         self.detail.setText(description.detail)
         self.detail.setVisible(bool(description.detail))
         is_live, is_done = description.tone == "live", description.tone == "success"
-        self.headline.setVisible(not is_live)
+        self._head.setVisible(not is_live)
         self._tick.setVisible(is_done)
         self.acts.setVisible(is_done and can_go_on)
         self.bar.set_color("success" if is_done else "accent" if is_live else "muted")

@@ -112,6 +112,14 @@ def step(
     passes_of: Annotated[
         str, typer.Option(help="With sft: learn the passes of that objective, to compare with it.")
     ] = "sft",
+    gpus: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="So many GPUs, with a pass for each; may be repeated. One JSON line for each number.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -169,6 +177,12 @@ def step(
         objective=cast("Objective", objective),
         passes_of=cast("Objective", passes_of),
     )
+    if gpus:
+        from burnish_engine.bench.shared_step import shared_steps
+
+        for row in shared_steps(options, gpus):
+            print_json(dumps(row))
+        return ExitCode.DONE
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation
 

@@ -95,6 +95,7 @@ class FastEngine(Engine):
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)
+        self._exchange = spec.exchange
         section = recipe.train
         modules = known.modules(shape)
         if not adapter:
@@ -258,6 +259,8 @@ class FastEngine(Engine):
         section = self._recipe.train
         self.close()
         self._trainer.reset()
+        exchange = self._exchange if source is None else None  # a dry run is this rank's alone
+        self._trainer.exchange = exchange
         self._prefetcher = Prefetcher(
             self._stream if source is None else source,
             self._layouts,
@@ -266,6 +269,7 @@ class FastEngine(Engine):
             accumulation=section.accumulation,
             learning_rate=lambda number: learning_rate(section, number, total_steps),
             pinned=self.model.device.type == "cuda",
+            deal=exchange.deal if exchange else None,
         )
 
     @override

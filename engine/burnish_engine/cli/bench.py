@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -117,7 +118,7 @@ def step(
         typer.Option(
             min=1,
             metavar="N",
-            help="So many GPUs, with a pass for each; may be repeated. One JSON line for each number.",
+            help="So many GPUs, a pass on each; may be repeated. Prints JSON lines.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -129,7 +130,7 @@ def step(
 
     if shape not in CONFIGS:
         raise UsageError(f"There is no shape {shape!r}.", f"Known are {', '.join(CONFIGS)}.")
-    for name, value, known in (
+    _refuse_unknown(
         ("method", method, ("lora", "qlora")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
@@ -137,9 +138,7 @@ def step(
         ("masking", masking, get_args(Masking)),
         ("objective", objective, get_args(Objective)),
         ("passes-of", passes_of, get_args(Objective)),
-    ):
-        if value not in known:
-            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+    )
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
@@ -201,6 +200,13 @@ def step(
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)
     return ExitCode.DONE
+
+
+def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
+    """Refuse the first option that has none of its values; each is a name, what was given, and what is known."""
+    for name, value, known in options:
+        if value not in known:
+            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
 
 
 def _print_report(report: dict[str, Any], *, json: bool) -> None:

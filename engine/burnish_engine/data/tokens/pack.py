@@ -25,8 +25,8 @@ WINDOW_MICRO_BATCHES = 128
 """Least micro-batches that are packed together. Each window may leave its last one half empty, which costs at most
 1/128 of the fill. Smaller windows would cost more; larger ones would pair the same documents in more epochs."""
 ATTENTION_TOKENS = 8192
-"""Length of a document at which attention takes about as long as the rest of the model: arithmetic gives 4,300 to 17,000
-for models of 0.6B to 4B."""
+"""Length of a document at which attention takes about as long as the rest of the model. Arithmetic gives 4,300 to
+17,000 tokens for models of 0.6B to 4B."""
 WINDOW_DOCUMENTS = 2048
 """Least documents that are packed together; order 1 packs exactly this many."""
 

@@ -130,6 +130,17 @@ def never_began(paths: RunPaths) -> bool:
     return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
 
 
+def _busy_device(paths: RunPaths, gpus: int) -> str:
+    """Return the name of the device that a run has to wait for: the first of its own that another run holds."""
+    from burnish_engine.models.device.device import choose_device, lease_name
+    from burnish_engine.runs.jobs import lease
+    from burnish_engine.train.parallel.launch import devices_of
+
+    section = read_recipe(paths).devices
+    names = [lease_name(device) for device in devices_of(choose_device(section), range(gpus) or section.gpus)]
+    return next((name for name in names if lease.holder_of(name)), names[0])
+
+
 def train_run(
     paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False, gpus: int = 0
 ) -> ExitCode:
@@ -142,7 +153,6 @@ def train_run(
         anyway: whether to start although the plan says that it does not fit.
         gpus: number of GPUs, from the first, that share the steps now; 0: as the recipe says.
     """
-    from burnish_engine.models.device.device import choose_device, lease_name
     from burnish_engine.runs.jobs import lease
     from burnish_engine.runs.jobs.keeper import watched
     from burnish_engine.train.run import run_training
@@ -162,7 +172,7 @@ def train_run(
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)), anyway=anyway)
+            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway)
             lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE

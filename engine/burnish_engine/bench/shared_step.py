@@ -110,7 +110,10 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
         gradient = bench.model.optimizer.grad
         measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)
-        settings = parallel_settings(probe(), adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
+        machine = probe()
+        if os.environ.get("NCCL_P2P_DISABLE") == "1":  # as it would be on cards that cannot
+            machine = machine.model_copy(update={"links": []})
+        settings = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
         return report | {
             "gpus": count,
             "gradient_mb": gradient.nbytes / 1e6,

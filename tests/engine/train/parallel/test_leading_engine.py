@@ -139,13 +139,9 @@ def test_preferences_are_shared_as_well(tmp_path, shared, objective):
             "preference": recipe.preference.model_copy(update={"objective": objective}),
         }
     )
-    if objective == "kto":
-        pytest.importorskip("burnish_engine.data.tokens.mismatch")
     none = np.zeros((0, 1), np.float32)
-    count, width = (24, 2) if objective == "dpo" else (24, 1)
-    references = References(
-        np.full((count, width), -9.0, np.float32), none, np.full((count, 1), -9.0, np.float32), none
-    )
+    known, other = (np.full((24, width), -9.0, np.float32) for width in (2 if objective == "dpo" else 1, 1))
+    references = References(known, none, other, none)
     results, masters = shared(recipe, 1, references=references).steps(3)
     found, theirs = shared(recipe, 2, references=references).steps(3)
     assert figures(found) == figures(results)

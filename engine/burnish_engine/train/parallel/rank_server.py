@@ -126,8 +126,10 @@ class RankServer:
             self._report(error)
             return ExitCode.BUG
         finally:
+            self._closing = True
             replica.close()
             self._collectives.close()
+            self._link.close()
 
     def _read(self) -> None:
         """Queue the leader's orders; a thread, so that the leader's end is noticed whatever the rank waits for."""

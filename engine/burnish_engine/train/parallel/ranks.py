@@ -141,8 +141,11 @@ class Ranks:
             RankLostError: A rank ended.
         """
         answers = self._answers()
-        failed = any("failed" in answer for answer in answers)
         self._stepping = False
+        for rank, answer in zip(self._others, answers, strict=True):
+            if answer.get("failed", "memory") != "memory":
+                raise self._failure(rank, answer)
+        failed = any("failed" in answer for answer in answers)
         self._send({"do": "abandon" if failed else "exchange"})
         self._good(answers)
 

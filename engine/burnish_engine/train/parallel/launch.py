@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.parallel.collectives import TorchCollectives, backend_of
@@ -44,6 +45,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
     Raises:
         SetupError: They cannot be connected.
         RankLostError: One of them ended before it was.
+        UsageError: The GPUs are of several models.
     """
     given = World.from_environment()
     if given is None and len(devices) < 2:
@@ -51,6 +53,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
         return
     backend_of(devices[0])  # refuses before anything is started
     if devices[0].type == "cuda":
+        _refuse_unlike(devices)
         for name, value in parallel_settings(probe()).environment.items():
             os.environ.setdefault(name, value)
     world = given or World(0, len(devices), 0)
@@ -76,6 +79,17 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+def _refuse_unlike(devices: Sequence[torch.device]) -> None:
+    """Refuse GPUs of several models: their kernels round differently, so their weights would not stay the same."""
+    found = {torch.cuda.get_device_name(device): device.index for device in devices}
+    if len(found) > 1:
+        names = " and ".join(f"GPU {index} ({name})" for name, index in found.items())
+        raise UsageError(
+            f"{names} are unlike, and a run is shared by GPUs of one model only.",
+            "Name alike ones in devices.gpus; `burnish doctor` lists them.",
+        )
 
 
 def _log(logs: Path, rank: int) -> Path:

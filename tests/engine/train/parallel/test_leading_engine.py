@@ -121,7 +121,7 @@ def test_preferences_are_shared_as_well(tmp_path, shared, objective):
         else {"prompt": f"Lamp {number}?", "completion": f"Gladly, {number}.", "label": number % 3 == 0}
         for number in range(24)
     ]
-    recipe = recipe_of(tmp_path, exact=True, micro_batch_tokens=64, accumulation=3)
+    recipe = recipe_of(tmp_path, exact=True, accumulation=3)
     files = {"files": [str(write_jsonl(tmp_path / "rows.jsonl", rows))], "validation_files": []}
     recipe = recipe.model_copy(
         update={
@@ -205,7 +205,7 @@ def test_weights_that_differ_stop_the_run(tmp_path, shared, monkeypatch):
 
     def flip(engine):  # one bit of one weight, as a faulty card would
         if engine.model.optimizer.counters[0] == 2:
-            engine.model.optimizer.param.view(torch.int32)[7] ^= 1
+            engine.model.optimizer.param.view(torch.int32)[7] ^= 1 << 12
 
     made = shared(recipe_of(tmp_path), 3, failing=flip)
     made.steps(2)
@@ -216,7 +216,7 @@ def test_weights_that_differ_stop_the_run(tmp_path, shared, monkeypatch):
 
 def test_weights_that_differ_are_not_saved(tmp_path, shared):
     def flip(engine):
-        engine.model.optimizer.param.view(torch.int32)[7] ^= 1
+        engine.model.optimizer.param.view(torch.int32)[7] ^= 1 << 12
 
     made = shared(recipe_of(tmp_path), 2, failing=flip)
     made.steps(1)

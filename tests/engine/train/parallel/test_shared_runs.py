@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness for
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("server")))
         patch.setenv("HF_HUB_OFFLINE", "1")
         made = RankForks()
     yield made

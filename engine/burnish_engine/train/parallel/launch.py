@@ -44,7 +44,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
 
     Raises:
         SetupError: They cannot be connected.
-        RankLostError: One of them ended before it was.
+        RankLostError: A process ended before it was connected.
         UsageError: The GPUs are of several models.
     """
     given = World.from_environment()

@@ -77,7 +77,7 @@ class LeadingEngine(FastEngine):
         try:
             super().queue_step()
         except MEMORY_ERRORS:
-            self._ranks.abandon()
+            self._ranks.drop_step()
             raise
         self._steps += 1
         if self._steps - self._compared >= CHECK_STEPS:

@@ -17,8 +17,8 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
     ExpertWeight,
-    weight_tensors,
     placed_weight,
+    weight_tensors,
 )
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule
 from burnish_engine.models.decoder.stacked_linear import (

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 from burnish_engine.models.families.experts import (
     EXPERT_ROLES,
+    USUAL_NAMES,
     ExpertNames,
     ExpertStack,
     StoredExperts,
@@ -108,7 +109,7 @@ class Family:
     k_norm: str = "k_norm"
     final_norm: str = "norm"
     stored_names: tuple[tuple[str, str], ...] = ()
-    expert_names: ExpertNames = ExpertNames()
+    expert_names: ExpertNames = USUAL_NAMES
 
     @property
     def embedding_path(self) -> str:

@@ -60,6 +60,10 @@ class ExpertNames:
     selection_bias: str = "expert_bias"
 
 
+USUAL_NAMES = ExpertNames()
+"""The names that most families share."""
+
+
 @dataclass(frozen=True)
 class StoredExperts:
     """How a checkpoint holds a stack.

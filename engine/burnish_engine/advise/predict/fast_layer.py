@@ -97,7 +97,7 @@ class LayerShape:
 
     def bytes_of(self, tensor: LayerTensor) -> int:
         """Return the bytes of one token."""
-        return tensor.width * (4 if tensor.is_fp32 else self.width)
+        return tensor.width * tensor.number_bytes(self.width)
 
     def in_phase(self, phase: Phase, *, chunked: bool) -> PhaseBytes:
         """Count the tensors that exist in a phase, without those in pool buffers."""

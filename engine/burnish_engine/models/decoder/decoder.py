@@ -92,7 +92,7 @@ class Decoder:
     @property
     def first_trained(self) -> int:
         """Number of the lowest layer with an adapter; the number of layers where there is none."""
-        trained = (layer.shape.index for layer in self.layers if any(stack.rank for stack in layer.stacks))
+        trained = (layer.shape.index for layer in self.layers if layer.is_trained)
         return next(trained, len(self.layers))
 
     def forward(

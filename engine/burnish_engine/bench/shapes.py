@@ -9,6 +9,7 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
+from burnish_engine.models.families.experts import SCALES
 
 _QWEN3: dict[str, Any] = {
     "model_type": "qwen3",
@@ -109,6 +110,7 @@ def shape(name: str) -> DecoderSpec:
     return spec
 
 
+_MXFP4_SCALE = 120  # 2^-7: random codes, of which the largest is 6, then deviate by 0.025
 _PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
 
 
@@ -139,11 +141,13 @@ class RandomWeights:
         """Make a vector: a bias of zeros, or a norm's neutral weight."""
         return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
 
-    def read_into(self, name: str, destination: torch.Tensor) -> None:  # noqa: ARG002
-        """Fill a matrix on the device or the host with transformers' initial standard deviation."""
-        if destination.device == self._generator.device:
+    def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:  # noqa: ARG002
+        """Fill a matrix, or some of its rows, with transformers' initial standard deviation, wherever it is."""
+        if destination.dtype == torch.uint8:
+            destination.fill_(_MXFP4_SCALE) if name.endswith(SCALES) else destination.random_(0, 256)
+        elif destination.device == self._generator.device:
             destination.normal_(0.0, 0.02, generator=self._generator)
-            return
-        for piece in destination.split(max(1, _PIECE // destination.shape[1])):
-            drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
-            piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))
+        else:
+            for piece in destination.split(max(1, _PIECE // destination[0].numel())):
+                drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
+                piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))

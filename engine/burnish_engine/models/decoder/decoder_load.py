@@ -24,7 +24,6 @@ from burnish_engine.models.decoder.frozen_weights import (
     FrozenWeightReader,
     StackSlot,
     StackSlots,
-    WeightSource,
 )
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
@@ -34,6 +33,7 @@ from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import FrozenWeight, StackedLinear
+from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
@@ -115,7 +115,9 @@ def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
                 f"The weights in {source.folder} are stored in 4 bits (NF4), but its config.json does not say so.",
                 "Download config.json again.",
             )
-        checkpoint.require({name: shape for name, shape in known.tensors(spec).items() if name not in in_nf4})
+        checkpoint.require(
+            {name: shape for name, shape in known.tensors(spec, checkpoint).items() if name not in in_nf4}
+        )
         return build_decoder(checkpoint, spec, options)
 
 
@@ -218,6 +220,7 @@ class _Builder:
         reader = FrozenWeightReader(
             self._checkpoint,
             self._family,
+            spec,
             slots,
             self._compute_buffer,
             quantize=options.quantize,

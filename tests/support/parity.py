@@ -1,7 +1,9 @@
 """The fast decoder beside transformers and PEFT: the same tiny model, adapter and documents in both."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDec
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
 from burnish_engine.models.families import family
+from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.fast.fast_model import TrainableDecoder, make_trainable
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout, StepScalars, fill_buffer, write_scalars
@@ -126,7 +129,9 @@ def fast(
 ):
     """Our decoder of a checkpoint, perhaps adapted; section: which optimizer; where: which tables are on the host."""
     source = model_source(folder)
-    plan = read_plan(adapter, family(source.spec.family).modules(source.spec)) if adapter else NO_ADAPTER
+    known = family(source.spec.family)
+    parts = known.modules(source.spec), known.all_expert_stacks(source.spec)
+    plan = read_plan(adapter, *parts) if adapter else NO_ADAPTER
     loaded = load_decoder(source, DecoderOptions(dtype, device, positions, plan, quantize, **where))
     if not adapter:
         return Fast(loaded)
@@ -139,11 +144,23 @@ def fast(
 def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU):
     """transformers' model in evaluation mode, with PEFT's adapter; both as they are used for training."""
     model = tiny_models.load(folder, dtype).requires_grad_(False)
+    if getattr(model.config, "num_experts_per_tok", None):
+        model.set_experts_implementation("eager")
     if adapter:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+        with plain._names_as_they_are() if plain._has_names_of(model, Path(adapter)) else nullcontext():
+            model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
     return model.to(device).eval()
+
+
+def in_memory(gradients, plan):
+    """Tensors by PEFT's names, those of experts in the shape that ours have in memory."""
+    experts = {name: adapted for adapted in plan.experts for name in adapted.shapes}
+    return {
+        name: experts[name].from_file(name, tensor).reshape(-1, experts[name].shapes[name][-1]) if name in experts else tensor
+        for name, tensor in gradients.items()
+    }
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_dec
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -136,7 +137,12 @@ class StepBench:
             dtype=DTYPES[options.precision],
             device=self.device,
             positions=options.tokens,
-            plan=plan_adapter(section, known.modules(self.spec)),
+            plan=plan_adapter(
+                section,
+                known.modules(self.spec),
+                known.all_expert_stacks(self.spec),
+                expert_rank(section, self.spec.experts_per_token),
+            ),
             quantize=options.method == "qlora",
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,

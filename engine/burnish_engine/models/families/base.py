@@ -133,6 +133,10 @@ class Family:
         """Return the stacks of a layer's experts, "gate_up" before "down"; none of a dense layer."""
         return expert_stacks(spec, layer)
 
+    def all_expert_stacks(self, spec: DecoderSpec) -> list[ExpertStack]:
+        """Return the stacks of all layers, layer by layer."""
+        return [stack for layer in range(spec.num_layers) for stack in self.expert_stacks(spec, layer)]
+
     def stored_experts(self, spec: DecoderSpec, stack: ExpertStack, stored: Container[str] = ()) -> StoredExperts:
         """Return how a checkpoint holds a stack of experts.
 
@@ -178,7 +182,9 @@ class Family:
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
-            ("is a mixture of experts", spec.num_experts > 0),
+            ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
+            ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
+            ("clips its queries, keys and values", spec.attention_clip is not None),
             ("attends to later tokens", not spec.causal),
             (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),

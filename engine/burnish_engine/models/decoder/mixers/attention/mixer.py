@@ -55,6 +55,7 @@ class AttentionMixer(Mixer):
         q_norm, k_norm: weights `[D]` of the norms of queries and keys; None: there are none.
         table_PR: rope table, or None for a layer without positions.
         query_scale_P: factor of the queries at each position; None: it is 1.
+        sinks_N: fp32 logit of each query head's sink, frozen; None: there are none.
     """
 
     name: ClassVar[str] = "attention"
@@ -65,6 +66,7 @@ class AttentionMixer(Mixer):
     k_norm: torch.Tensor | None = None
     table_PR: torch.Tensor | None = None
     query_scale_P: torch.Tensor | None = None
+    sinks_N: torch.Tensor | None = None
 
     @override
     def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
@@ -102,6 +104,7 @@ class AttentionMixer(Mixer):
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
+            sinks_N=self.sinks_N,
             out=self.by_head(out_TK),
             lse_out=buffers.get("lse_NT"),
         )
@@ -130,6 +133,7 @@ class AttentionMixer(Mixer):
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
+            sinks_N=self.sinks_N,
             dq_out=dq_TND,
             dk_out=dk_TMD,
             dv_out=dv_TMD,
@@ -292,5 +296,7 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         one_plus=spec.norm_one_plus,
     )
     norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
-    kind = WholeNormAttention if spec.qk_norm_whole else AttentionMixer
-    return kind(index, shape, *norms, tables.of_layer(layer), scales)
+    kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")
+    if sinks_N is not None:
+        sinks_N = sinks_N.to(torch.promote_types(sinks_N.dtype, torch.float32))
+    return kind(index, shape, *norms, tables.of_layer(layer), scales, sinks_N)

@@ -30,6 +30,15 @@ def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) ->
     return any(has_name(matrix.name, target) for target in targets)
 
 
+def expert_rank(spec: DecoderSpec, adapter: AdapterSection) -> int:
+    """Return the rank of each expert's adapter on the fast engine.
+
+    By default the recipe's rank is shared out over a token's experts, so that as many trained weights see a token as in
+    a dense model. At the full rank, adapters of 128 experts with their optimizer take more than the experts in 4 bits.
+    """
+    return adapter.expert_rank or max(1, adapter.rank // max(1, spec.experts_per_token))
+
+
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
     """Count the matrices that a run's adapter will reach, from the model's specification."""
     whole = adapter.method == "full"

@@ -31,15 +31,6 @@ class AdapterSection(Section):
         "and a learning rate some ten times lower; rank, alpha, dropout and targets do not apply.",
     )
     rank: int = setting(16, "Rank of the update.", unit="dimensions", ge=1, le=256)
-    expert_rank: int = setting(
-        0,
-        "Rank of each expert's update in a mixture of experts; the update is multiplied by alpha / expert_rank. 0: on "
-        "the fast engine rank / experts of a token, at least 1, so that as many trained weights see a token as in a "
-        "dense model; on the plain engine the rank.",
-        unit="dimensions",
-        ge=0,
-        le=256,
-    )
     alpha: float = setting(32.0, "Scale of the update; the update is multiplied by alpha / rank.", gt=0.0, le=4096.0)
     dropout: float = setting(0.0, "Dropout on the adapter's input.", unit="share", ge=0.0, lt=1.0)
     targets: list[str] = setting(
@@ -48,6 +39,15 @@ class AdapterSection(Section):
         '["all-linear"]: every linear layer but the head. Names, such as ["q_proj", "v_proj"]: exactly these matrices, '
         "and the others stay as they are. A recipe that misses matrices without saying so by name is refused.",
         min_length=1,
+    )
+    expert_rank: int = setting(
+        0,
+        "Rank of each expert's update in a mixture of experts. 0: rank divided by the experts of a token, at least 1, "
+        "so that a token passes as many adapter weights as in a dense model; the full rank on all experts can take "
+        "more memory than the model. The update is multiplied by alpha / expert_rank.",
+        unit="dimensions",
+        ge=0,
+        le=256,
     )
     start: str = setting(
         "",
@@ -216,7 +216,7 @@ def unused_settings_note(adapter: AdapterSection) -> str:
     usual = AdapterSection()
     changed = [
         f"adapter.{name}"
-        for name in ("rank", "expert_rank", "alpha", "dropout", "targets")
+        for name in ("rank", "alpha", "dropout", "targets", "expert_rank")
         if getattr(adapter, name) != getattr(usual, name)
     ]
     if not changed:

@@ -216,7 +216,7 @@ def unused_settings_note(adapter: AdapterSection) -> str:
     usual = AdapterSection()
     changed = [
         f"adapter.{name}"
-        for name in ("rank", "alpha", "dropout", "targets")
+        for name in ("rank", "alpha", "dropout", "targets", "expert_rank")
         if getattr(adapter, name) != getattr(usual, name)
     ]
     if not changed:

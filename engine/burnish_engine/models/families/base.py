@@ -26,6 +26,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 """Activation of config.json to the name of the gated activation that computes it."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
+NF4_BLOCK = 64
+"""Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class Family:
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
             ("has sizes that are no multiples of 8", any(size % 8 for size in (spec.hidden_size, *_widths(spec)))),
+            (f"has experts whose sizes are no multiples of {NF4_BLOCK}", _has_odd_experts(spec)),
             ("scales its residual stream between other norms than its first", scaled and post_or_none),
             *((f"uses {rope.scaling} rope", rope.scaling == "dynamic") for rope in _ropes(spec)),
             ("has longrope without its factors", spec.rope.scaling == "longrope" and not spec.rope.short_factor),
@@ -253,6 +256,10 @@ def rotary_dim(partial: float, spec: DecoderSpec) -> int:
 
 def _widths(spec: DecoderSpec) -> set[int]:
     return {feed_forward_width(spec, layer) for layer in spec.layers}
+
+
+def _has_odd_experts(spec: DecoderSpec) -> bool:
+    return spec.experts is not None and any(size % NF4_BLOCK for size in (spec.hidden_size, spec.experts.size))
 
 
 def _ropes(spec: DecoderSpec) -> list[RopeSpec]:

@@ -154,13 +154,13 @@ def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU):
     return model.to(device).eval()
 
 
-def in_memory(gradients, plan):
-    """Tensors by PEFT's names, those of experts in the shape that ours have in memory."""
-    experts = {name: adapted for adapted in plan.experts for name in adapted.shapes}
-    return {
-        name: experts[name].from_file(name, tensor).reshape(-1, experts[name].shapes[name][-1]) if name in experts else tensor
-        for name, tensor in gradients.items()
-    }
+def in_memory(tensors, plan):
+    """Tensors of PEFT's, by their names; those of experts as ours lie in the flat buffer, a row for each expert."""
+    found = dict(tensors)
+    for adapted in plan.experts:
+        for name in adapted.shapes:
+            found[name] = adapted.from_file(name, tensors[name]).flatten(1)
+    return found
 
 
 @torch.no_grad()

@@ -303,7 +303,13 @@ def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora
         names = ("experts.gate_up_proj", "experts.down_proj")
         more = {"target_parameters": list(names), "rank_pattern": dict.fromkeys(names, experts)}
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules=targets, use_rslora=rslora, use_dora=dora, task_type="CAUSAL_LM", **more
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=targets,
+        use_rslora=rslora,
+        use_dora=dora,
+        task_type="CAUSAL_LM",
+        **more,
     )
     torch.manual_seed(seed)
     with nullcontext() if experts is None else plain._names_as_they_are():

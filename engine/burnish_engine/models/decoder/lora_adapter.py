@@ -22,7 +22,12 @@ from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.decoder.experts.adapted_experts import PREFIX, AdaptedExperts, inner_paths
+from burnish_engine.models.decoder.experts.adapted_experts import (
+    PREFIX,
+    AdaptedExperts,
+    read_adapted_experts,
+    wrapped_inside,
+)
 from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack
@@ -126,7 +131,8 @@ def plan_adapter(
         UsageError: Nothing in the model has any of the asked names.
     """
     everything, experts = list(modules), list(stacks)
-    names = list(dict.fromkeys(_last(one.path) for one in (*everything, *experts)))
+    paths = [*(module.path for module in everything), *(stack.path for stack in experts)]
+    names = list(dict.fromkeys(map(_last, paths)))
     targets, everywhere = section.targets, AUTO in section.targets or ALL_LINEAR in section.targets
     wanted = [
         name
@@ -146,7 +152,7 @@ def plan_adapter(
             'Set adapter.targets to some of these, or to ["auto"].',
         )
     rslora, rank = section.method == "rslora", expert_rank or section.rank
-    config = {
+    config: dict[str, Any] = {
         "r": section.rank,
         "lora_alpha": section.alpha if section.alpha % 1 else int(section.alpha),
         "lora_dropout": section.dropout,
@@ -165,7 +171,7 @@ def plan_adapter(
         if any(has_name(module.path, name) for name in wanted)
     )
     reached = [stack for stack in experts if any(has_name(stack.path, name) for name in parameters)]
-    inner, of_experts = inner_paths(reached), section.alpha / (math.sqrt(rank) if rslora else rank)
+    inner, of_experts = wrapped_inside(reached), section.alpha / (math.sqrt(rank) if rslora else rank)
     adapted = (AdaptedExperts(stack, rank, of_experts, stack.path in inner) for stack in reached)
     return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted))
 
@@ -192,7 +198,10 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
-    experts = _read_experts(folder, config, shapes, list(stacks))
+    experts = read_adapted_experts(
+        folder, config.get("target_parameters") or [], shapes, list(stacks),
+        lambda path, rank: _scale(folder, config, path, rank),
+    )  # fmt: skip
     of_experts = {name for adapted in experts for name in adapted.shapes}
     strange = sorted(name for name in shapes if name not in of_experts and _path(name) not in by_path)
     if strange or not shapes:
@@ -230,36 +239,6 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             "Correct its adapter_config.json.",
         )
     return AdapterPlan(tuple(chosen), dropout, config, tuple(experts))
-
-
-def _read_experts(
-    folder: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]], stacks: list[ExpertStack]
-) -> list[AdaptedExperts]:
-    """Read which stacks of experts a saved adapter reaches, and their ranks."""
-    names = config.get("target_parameters") or []
-    if not isinstance(names, list):
-        raise SetupError(f"The adapter in {folder} has target_parameters that are no list.", "Copy it again.")
-    reached = [stack for stack in stacks if any(has_name(stack.path, str(name)) for name in names)]
-    absent = [name for name in names if not any(has_name(stack.path, str(name)) for stack in reached)]
-    if absent:
-        raise SetupError(
-            f"The adapter in {folder} adapts {absent[0]}; this model has no experts of that name.",
-            "Use it with its own base.",
-        )
-    found, inner = [], inner_paths(reached)
-    for stack in reached:
-        name = next(iter(AdaptedExperts(stack, 1, 1.0, stack.path in inner).shapes))
-        rank, rest = divmod(shapes.get(name, (0,))[0], stack.experts)
-        adapted = AdaptedExperts(stack, rank, _scale(folder, config, stack.path, rank or 1), stack.path in inner)
-        wrong = {name: shapes.get(name) for name, shape in adapted.stored_shapes.items() if shapes.get(name) != shape}
-        if rest or not rank or wrong:
-            raise SetupError(
-                f"The adapter in {folder} has {wrong or shapes[name]} for {stack.path}, which is a stack of "
-                f"{stack.experts} experts of {(stack.rows, stack.columns)}.",
-                "Use it with its own base.",
-            )
-        found.append(adapted)
-    return found
 
 
 def why_not_saved(folder: Path) -> str:

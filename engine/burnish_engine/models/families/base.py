@@ -186,7 +186,10 @@ class Family:
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
             ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
-            ("clips its queries, keys and values", spec.attention_clip is not None),
+            (
+                "clips its queries and keys without norms before",
+                spec.attention_clip is not None and not spec.qk_norm_whole,
+            ),
             ("attends to later tokens", not spec.causal),
             (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),

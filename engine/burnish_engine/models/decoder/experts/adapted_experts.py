@@ -10,11 +10,15 @@ Shapes: E experts, N outputs and K inputs of an expert, R rank of an expert's ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack
 
 PREFIX = "base_model.model."
@@ -81,7 +85,7 @@ class AdaptedExperts:
         return f"{place}.lora_A.weight", f"{place}.lora_B.weight"
 
 
-def inner_paths(stacks: Sequence[ExpertStack]) -> set[str]:
+def wrapped_inside(stacks: Sequence[ExpertStack]) -> set[str]:
     """Return the paths of those adapted stacks whose wrappers are inside of another's.
 
     Args:
@@ -89,3 +93,48 @@ def inner_paths(stacks: Sequence[ExpertStack]) -> set[str]:
     """
     outer = {stack.path.rpartition(".")[0]: stack.path for stack in stacks}
     return {stack.path for stack in stacks} - set(outer.values())
+
+
+def read_adapted_experts(
+    folder: Path,
+    names: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    stacks: Sequence[ExpertStack],
+    scale_of: Callable[[str, int], float],
+) -> list[AdaptedExperts]:
+    """Find the stacks of experts that a saved adapter reaches, and their ranks.
+
+    Args:
+        folder: folder of the adapter, for messages.
+        names: `target_parameters` of its config.
+        shapes: shape of each tensor in its file.
+        stacks: stacks of experts of the model.
+        scale_of: function that returns the scale of a parameter, given its path and rank.
+
+    Raises:
+        SetupError: The adapter does not fit the model.
+    """
+    if not isinstance(names, list):
+        raise SetupError(f"The adapter in {folder} has target_parameters that are no list.", "Copy it again.")
+    reached = [stack for stack in stacks if any(has_name(stack.path, str(name)) for name in names)]
+    absent = [name for name in names if not any(has_name(stack.path, str(name)) for stack in reached)]
+    if absent:
+        raise SetupError(
+            f"The adapter in {folder} adapts {absent[0]}; this model has no experts of that name.",
+            "Use it with its own base.",
+        )
+    found, inner = [], wrapped_inside(reached)
+    for stack in reached:
+        is_inner = stack.path in inner
+        first = next(iter(AdaptedExperts(stack, 1, 1.0, is_inner).shapes))
+        rank, rest = divmod(shapes.get(first, (0,))[0], stack.experts)
+        adapted = AdaptedExperts(stack, rank, scale_of(stack.path, max(rank, 1)), is_inner)
+        stored = {name: shapes.get(name) for name in adapted.stored_shapes}
+        if rest or not rank or stored != adapted.stored_shapes:
+            raise SetupError(
+                f"The adapter in {folder} has tensors of the shapes {list(stored.values())} for {stack.path}, which is "
+                f"a stack of {stack.experts} experts of {(stack.rows, stack.columns)}.",
+                "Use it with its own base.",
+            )
+        found.append(adapted)
+    return found

@@ -39,13 +39,13 @@ class ExpertSlot:
 
     @property
     def segments(self) -> tuple[Segment, Segment]:
-        """The segments of A and B in the flat buffer, all experts one under another."""
+        """The segments of A and B in the flat buffer, a row for each expert: as wide as can be, for their kernel."""
         stack, rank = self.adapted.stack, self.adapted.rank
-        a, b = stack.experts * rank, stack.experts * stack.rows
-        b_offset = self.offset + a * stack.columns
+        a, b = rank * stack.columns, rank * stack.rows
+        b_offset = self.offset + stack.experts * a
         return (
-            Segment(a, stack.columns, self.offset, stack.columns),
-            Segment(b, rank, b_offset, rank, self.adapted.scale),
+            Segment(stack.experts, a, self.offset, a),
+            Segment(stack.experts, b, b_offset, b, self.adapted.scale),
         )
 
     def adapters(self, compute_buffer: torch.Tensor) -> ExpertAdapters:

@@ -33,6 +33,7 @@ class AttentionShape:
         softcap: soft cap of the attention scores, or None.
         eps: epsilon of the norms of queries and keys.
         one_plus: whether these norms scale by 1 + weight.
+        clip: bound of queries, keys and values before rotation; None: none. With norms over the whole width only.
     """
 
     heads: int
@@ -43,6 +44,7 @@ class AttentionShape:
     softcap: float | None
     eps: float = 0.0
     one_plus: bool = False
+    clip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,10 @@ class AttentionMixer(Mixer):
 
 
 class WholeNormAttention(AttentionMixer):
-    """Attention with norms over all queries and all keys of a token together: weights `[N D]` and `[M D]` (OLMo 2)."""
+    """Attention with norms over all queries and all keys of a token together: weights `[N D]` and `[M D]` (OLMo 2).
+
+    OLMoE may clip queries, keys and values then. A value beyond the bound has no gradient.
+    """
 
     @override
     def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
@@ -225,6 +230,9 @@ class WholeNormAttention(AttentionMixer):
             _INVERSES, self._norms, self._flat(projected_TC), self._flat(qk_TXD.flatten(1)), strict=True
         ):
             _, _, own[name] = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus, out=y_TX)
+        if s.clip is not None:
+            for clipped in (qk_TXD, self._heads(projected_TC)[2]):
+                clipped.clamp_(-s.clip, s.clip)
         q_TND, k_TMD = qk_TXD.split((s.heads, s.kv_heads), dim=1)
         if self.table_PR is not None:
             rope.forward(
@@ -270,7 +278,13 @@ class WholeNormAttention(AttentionMixer):
         for name, weight, x_TX, dx_TX in zip(
             _INVERSES, self._norms, self._flat(projected_TC), self._flat(projected_gradient_TC), strict=True
         ):
+            if s.clip is not None:
+                y_TX = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus)[0]
+                dx_TX.masked_fill_(y_TX.abs() > s.clip, 0.0)
             rms_norm.backward(dx_TX, x_TX, weight, own[name], one_plus_weight=s.one_plus, out=dx_TX)
+        if s.clip is not None:
+            v_TMD, dv_TMD = self._heads(projected_TC)[2], self._heads(projected_gradient_TC)[2]
+            dv_TMD.masked_fill_(v_TMD.abs() >= s.clip, 0.0)
 
     @property
     def _norms(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -294,6 +308,7 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         softcap=spec.attention_softcap,
         eps=spec.rms_norm_eps,
         one_plus=spec.norm_one_plus,
+        clip=spec.attention_clip,
     )
     norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
     kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")

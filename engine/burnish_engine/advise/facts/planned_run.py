@@ -9,7 +9,6 @@ from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.families.adapter_targets import with_expert_rank
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class FastRun:
     """The inputs of memory and speed predictions for a run of the fast engine. Equal only to itself.
 
     Attributes:
-        recipe: recipe of the run; parts of the plan that its `memory` section pins stay as they are. Where it leaves
-            the rank of experts open, that is filled in.
+        recipe: recipe of the run; parts of the plan that its `memory` section pins stay as they are.
         spec: shape of the base model.
         largest: size of the largest micro-batch.
         cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
@@ -76,7 +74,3 @@ class FastRun:
     nf4: bool
     gpu: GpuFacts | None = None
     cpu_cores: int = 1
-
-    def __post_init__(self) -> None:
-        adapter = with_expert_rank(self.recipe.adapter, self.spec)
-        object.__setattr__(self, "recipe", self.recipe.model_copy(update={"adapter": adapter}))

@@ -9,7 +9,7 @@ from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.families.adapter_targets import is_target
+from burnish_engine.models.families.adapter_targets import expert_rank, is_target
 from burnish_engine.models.families.matrices import feed_forward_width, is_in_4_bits, layer_matrices
 
 GIB, MIB = 2**30, 2**20
@@ -109,9 +109,9 @@ def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matri
     return [*inside, *(matrix for matrix in spec.outside if is_target(matrix, adapter.targets, inside=False))]
 
 
-def rank_of(matrix: Matrix, adapter: AdapterSection) -> int:
+def rank_of(spec: DecoderSpec, matrix: Matrix, adapter: AdapterSection) -> int:
     """Return the rank of a matrix's adapter; of a stack, that of each matrix in it."""
-    return (adapter.expert_rank or adapter.rank) if matrix.form == "stacked" else adapter.rank
+    return expert_rank(adapter, spec.experts_per_token) if matrix.form == "stacked" else adapter.rank
 
 
 def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str = "") -> int:
@@ -126,7 +126,7 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str 
 
     def weights(matrices: list[Matrix]) -> int:
         return sum(
-            matrix.count * (rank_of(matrix, adapter) * (matrix.columns + matrix.rows) + magnitude * matrix.rows)
+            matrix.count * (rank_of(spec, matrix, adapter) * (matrix.columns + matrix.rows) + magnitude * matrix.rows)
             for matrix in matrices
             if not form or matrix.form == form
         )

@@ -122,7 +122,7 @@ def tensor_shapes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[tuple[
         yield from _whole_shapes(spec)
         return
     for matrix in adapted_everywhere(spec, adapter):
-        rank = rank_of(matrix, adapter) * matrix.count
+        rank = rank_of(spec, matrix, adapter) * matrix.count
         yield rank, matrix.columns
         yield matrix.rows, rank
         if adapter.method == "dora":

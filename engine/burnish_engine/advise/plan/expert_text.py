@@ -6,32 +6,27 @@ from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, adapter_parameters
 from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
 from burnish_engine.contract.units import memory_size
-from burnish_engine.models.families.adapter_targets import with_expert_rank
+from burnish_engine.models.families.adapter_targets import expert_rank
 
 
 def expert_notes(run: PlannedRun) -> list[str]:
-    """Tell a person which rank the experts' adapters have, why, and what it takes.
-
-    Args:
-        run: the run, with the recipe as the person wrote it or with the rank filled in.
-    """
-    if not run.engine.fast:
-        return ["A mixture of experts: the prediction is rougher than for dense models."]
-    adapter, spec = run.recipe.adapter, run.spec
+    """Tell a person which rank the experts' adapters have, why, and what they take."""
+    rough = [] if run.engine.fast else ["A mixture of experts: the prediction is rougher than for dense models."]
+    adapter, slots = run.recipe.adapter, run.spec.experts_per_token
+    if adapter.method == "full":
+        return rough
     if not _of_experts(run, 1):
-        return ["A mixture of experts: the adapter leaves the experts as they are."]
-    rank = with_expert_rank(adapter, spec).expert_rank
-    each = f"Each expert's adapter has rank {rank} and all together take {memory_size(expert_bytes(run, rank))}"
-    if rank != with_expert_rank(adapter.model_copy(update={"expert_rank": 0}), spec).expert_rank:
-        return [f"{each}, with gradients and optimizer."]
-    reason = (
-        f"adapter.rank shared out over the {spec.experts_per_token} experts of a token, so that a token passes as many "
-        "trained weights as in a dense model"
-    )
-    if rank == adapter.rank:
-        return [f"{each}, with gradients and optimizer."]
-    whole = memory_size(expert_bytes(run, adapter.rank))
-    return [f"{each}, with gradients and optimizer: {reason}. Rank {adapter.rank} on all of them would take {whole}."]
+        return [*rough, "The adapter leaves the experts as they are."]
+    rank = expert_rank(adapter, slots)
+    text = f"Each expert's adapter has rank {rank}; with gradients and optimizer they take "
+    text += memory_size(expert_bytes(run, rank))
+    if rank < adapter.rank and not adapter.expert_rank:
+        text += (
+            f". That is adapter.rank shared out over the {slots} experts of a token, so that a token passes as many "
+            f"trained weights as in a dense model; rank {adapter.rank} on all experts would take "
+            f"{memory_size(expert_bytes(run, adapter.rank))} (adapter.expert_rank)"
+        )
+    return [*rough, f"{text}."]
 
 
 def expert_bytes(run: PlannedRun, rank: int) -> int:
@@ -51,9 +46,9 @@ def fitting_rank(run: PlannedRun, lacking: int) -> int:
         run: the run.
         lacking: bytes that the device lacks.
     """
-    if not run.engine.fast or not _of_experts(run, 1):
+    if not _of_experts(run, 1):
         return 0
-    now = with_expert_rank(run.recipe.adapter, run.spec).expert_rank
+    now = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
     room = expert_bytes(run, now) - lacking
     return next((rank for rank in range(now - 1, 0, -1) if expert_bytes(run, rank) <= room), 0)
 

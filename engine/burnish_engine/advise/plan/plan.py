@@ -29,7 +29,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.checkpoint.spec import is_counted
-from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage, with_expert_rank
+from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
@@ -86,8 +86,6 @@ def plan_run(
     known = is_counted(spec)
     target_notes = check_spec_targets(spec, recipe.adapter) if known else []
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
-    if engine.fast:
-        recipe = recipe.model_copy(update={"adapter": with_expert_rank(recipe.adapter, spec)})
     run = PlannedRun(recipe, spec, machine, device, engine, dataset)
     work = _work(recipe, dataset)
     free, whole, name = _memory_of(machine, device)

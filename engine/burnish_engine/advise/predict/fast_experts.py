@@ -57,7 +57,7 @@ def expert_stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) 
     roles: dict[str, ExpertRole] = {"gate_up": "gate_up", "down": "down"}
     return {
         roles[stack_of(matrix)]: ExpertStackShape(
-            matrix.count, matrix.rows, matrix.columns, rank_of(matrix, adapter) if matrix.name in chosen else 0
+            matrix.count, matrix.rows, matrix.columns, rank_of(spec, matrix, adapter) if matrix.name in chosen else 0
         )
         for matrix in layer_matrices(spec, layer)
         if matrix.form == "stacked"

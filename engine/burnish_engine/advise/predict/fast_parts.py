@@ -20,6 +20,7 @@ from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
+from burnish_engine.models.families.adapter_targets import expert_rank
 
 
 def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
@@ -46,7 +47,8 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     of_experts = adapter_parameters(run.spec, run.recipe.adapter, form="stacked")
     others = memory.trained - of_experts
     if of_experts:
-        note = f"{of_experts:,} weights, fp32; rank {run.recipe.adapter.expert_rank} for each expert"
+        rank = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
+        note = f"{of_experts:,} weights, fp32; rank {rank} for each expert"
         parts.append(MemoryPart(name="expert adapters", bytes=of_experts * 4, note=note))
     parts += [
         MemoryPart(name="adapter", bytes=others * 4, note=f"{others:,} weights, fp32"),

@@ -44,18 +44,6 @@ def expert_rank(adapter: AdapterSection, slots: int) -> int:
     return adapter.expert_rank or max(1, adapter.rank // max(slots, 1))
 
 
-def with_expert_rank(adapter: AdapterSection, spec: DecoderSpec) -> AdapterSection:
-    """Return a recipe's adapter section as the fast engine understands it: with the rank that a mixture's experts get.
-
-    Args:
-        adapter: the recipe's adapter section.
-        spec: shape of the model.
-    """
-    if not spec.num_experts or adapter.expert_rank:
-        return adapter
-    return adapter.model_copy(update={"expert_rank": expert_rank(adapter, spec.experts_per_token)})
-
-
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
     """Count the matrices that a run's adapter will reach, from the model's specification."""
     whole = adapter.method == "full"

@@ -95,6 +95,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
     "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
+    "olmoe-1b-7b": {
+        "model_type": "olmoe", "vocab_size": 50304, "num_experts": 64, "num_experts_per_tok": 8,
+        **_sizes(2048, 1024, 16, 16, 16, tied=False),
+    },
+    "lfm2-8b-a1b": {
+        **_LFM2, "model_type": "lfm2_moe", "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4,
+        "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
+        **_sizes(2048, 7168, 24, 32, 8, tied=True),
+    },
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss", "vocab_size": 201_088, "num_local_experts": 32, "num_experts_per_tok": 4,
+        "quantization_config": {"quant_method": "mxfp4"}, **_sizes(2880, 2880, 24, 64, 8, tied=False),
+    },
+    "qwen3-30b-a3b": {
+        **_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 768, "num_experts": 128,
+        "num_experts_per_tok": 8, "norm_topk_prob": True, **_sizes(2048, 6144, 48, 32, 4, tied=False),
+    },
+    "mixtral-8x7b": {
+        "model_type": "mixtral", "vocab_size": 32000, "sliding_window": None, "max_position_embeddings": 32768,
+        **_sizes(4096, 14336, 32, 32, 8, tied=False),
+    },
 }  # fmt: skip
 """Name to the keys of config.json that a decoder is built from."""
 
@@ -128,6 +149,7 @@ class RandomWeights:
         assert known is not None
         self._shapes = known.tensors(spec)
         self._device, self._generator = device, torch.Generator(device).manual_seed(seed)
+        self._router_generator = torch.Generator().manual_seed(seed)
         self._norm_weight = 0.0 if spec.norm_one_plus else 1.0
 
     def __contains__(self, name: str) -> bool:
@@ -138,8 +160,11 @@ class RandomWeights:
         return list(self._shapes)
 
     def read(self, name: str) -> torch.Tensor:
-        """Make a vector: a bias of zeros, or a norm's neutral weight."""
-        return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
+        """Make a bias or sinks of zeros, a norm's neutral weight, or a router that spreads tokens over all experts."""
+        if name.endswith(("bias", "sinks")):
+            return torch.zeros(self._shapes[name])
+        found = torch.full(self._shapes[name], self._norm_weight)
+        return found.normal_(0.0, 0.02, generator=self._router_generator) if found.ndim == 2 else found
 
     def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:  # noqa: ARG002
         """Fill a matrix, or some of its rows, with transformers' initial standard deviation, wherever it is."""

@@ -22,9 +22,9 @@ from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters,
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, flat_optimizer_bytes
 from burnish_engine.advise.predict.fast_layer import (
     LayerBytes,
-    LayerShape,
     evaluated_bytes,
     layer_bytes,
+    layer_shapes,
     offloaded_bytes,
 )
 from burnish_engine.advise.predict.fast_shape import frozen_weights, hosted_layer
@@ -116,18 +116,16 @@ class FastMemory:
     def __init__(self, run: FastRun) -> None:
         self.run = run
         self._width = BYTES_OF[run.precision]
-        kinds = [layer.kind for layer in run.spec.layers]
-        self._shapes = [
-            LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda, kind) for kind in dict.fromkeys(kinds)
-        ]
+        self._shapes, kinds = layer_shapes(run)
         self._rank = max(shape.rank for shape in self._shapes)
-        self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
+        self._kinds = np.array(kinds)
         self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
         self.tokens = run.largest.padded_tokens
         section, precision = run.recipe.adapter, run.precision
-        hosted = [hosted_layer(run.spec, section, one.kind, precision, nf4=run.nf4) for one in self._shapes]
+        hosted = [hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4) for one in self._shapes]
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
+        self._freed_experts = np.array([hosted[kind].experts for kind in self._kinds], dtype=np.float64)
         self._layers: dict[int, LayerTables] = {}
         self._known: dict[tuple[bool, bool, tuple[int, ...]], tuple[float, float]] = {}
 
@@ -295,8 +293,12 @@ class FastMemory:
     def freed_bytes(self, options: PlanOptions) -> int:
         """Bytes of layers' weights that are in host memory instead of on the device."""
         layers = list(options.layers_on_host)
-        freed = self._freed[layers].sum()
+        freed = self._freed[layers].sum() + self._freed_experts[layers].sum()
         return int(freed if self.run.cuda else freed - self.blocks[layers].sum())
+
+    def freed_experts(self, options: PlanOptions) -> int:
+        """Bytes of experts that are in host memory instead of on the device."""
+        return int(self._freed_experts[list(options.layers_on_host)].sum()) if self.run.cuda else 0
 
     def _permanent_bytes(self, options: PlanOptions) -> float:
         """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""

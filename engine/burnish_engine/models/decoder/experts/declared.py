@@ -6,7 +6,7 @@ Rows in the experts' order, `[T k, width]`, are declared as `[T, k width]`: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish_engine.models.decoder.layer_tensors import (
@@ -23,6 +23,9 @@ from burnish_engine.models.decoder.layer_tensors import (
     if_whole,
     levels,
 )
+
+SCRATCH_BYTES = 40 << 20
+"""Most memory that experts are unpacked into at once: what the second-level cache of an H100 holds beside the rest."""
 
 
 @dataclass(frozen=True)
@@ -146,3 +149,14 @@ def _routed(name: str, width: int, *, is_fp32: bool = False, is_int32: bool = Fa
 def _passing(name: str, width: int, extra: Mapping[Phase, Alive]) -> LayerTensor:
     """Declare a tensor that is never kept."""
     return LayerTensor(name, (TOKENS, width), extra=extra, by_chunk=True)
+
+
+def scratch_elements(shapes: Sequence[tuple[int, int]], width: int) -> int:
+    """Return how many numbers a scratch for packed experts of these shapes has: at least one expert of each.
+
+    Args:
+        shapes: rows and columns of an expert in each stack.
+        width: bytes of a number in the compute dtype.
+    """
+    sizes = [rows * columns for rows, columns in shapes]
+    return max((max(SCRATCH_BYTES // width // size, 1) * size for size in sizes), default=0)

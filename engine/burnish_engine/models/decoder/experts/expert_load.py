@@ -9,8 +9,8 @@ import torch
 
 from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
-from burnish_engine.models.decoder.experts.declared import ExpertSizes
-from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear, scratch_elements
+from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
+from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear
 from burnish_engine.models.decoder.experts.expert_weights import ExpertWeight
 from burnish_engine.models.decoder.layer_types import ExpertWeights, Tensors
 from burnish_engine.models.families.experts import ExpertRole

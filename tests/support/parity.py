@@ -21,6 +21,7 @@ from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout, StepScalars, fill_buffer, write_scalars
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import tile_rows
+from burnish_kernels.nf4 import op as nf4
 
 from support import tiny_models
 
@@ -141,9 +142,14 @@ def fast(
     return Fast(loaded, model)
 
 
-def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU):
-    """transformers' model in evaluation mode, with PEFT's adapter; both as they are used for training."""
+def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False):
+    """transformers' model in evaluation mode, with PEFT's adapter; both as they are used for training.
+
+    quantize: with the weights that NF4 makes of those of the decoder's linear layers and experts.
+    """
     model = tiny_models.load(folder, dtype).requires_grad_(False)
+    if quantize:
+        _round_to_nf4(model, model_source(folder).spec)
     if getattr(model.config, "num_experts_per_tok", None):
         model.set_experts_implementation("eager")
     if adapter:
@@ -152,6 +158,18 @@ def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU):
         with plain._names_as_they_are() if plain._has_names_of(model, Path(adapter)) else nullcontext():
             model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
     return model.to(device).eval()
+
+
+@torch.no_grad()
+def _round_to_nf4(model, spec):
+    known = family(spec.family)
+    names = [f"{module.path}.weight" for module in known.modules(spec)]
+    weights = [model.get_parameter(name) for name in names]
+    for stack in known.all_expert_stacks(spec):
+        whole = model.get_parameter(stack.path)
+        weights += whole.transpose(1, 2) if known.expert_names.transposed else whole
+    for weight in weights:
+        weight.copy_(nf4.dequantize(nf4.quantize(weight.contiguous()), dtype=weight.dtype))
 
 
 def in_memory(tensors, plan):

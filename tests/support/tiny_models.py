@@ -279,7 +279,19 @@ def load(folder, dtype=torch.float32):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
 
 
-def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora=False, dora=False, experts=None):
+def lora(
+    base,
+    folder,
+    rank=8,
+    seed=0,
+    targets="all-linear",
+    *,
+    alpha=16,
+    rslora=False,
+    dora=False,
+    experts=None,
+    stacks=("gate_up_proj", "down_proj"),
+):
     """Save a PEFT adapter whose B is not zero, as after training.
 
     Args:
@@ -292,6 +304,7 @@ def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora
         rslora: Scale by alpha / sqrt(rank).
         dora: With magnitudes, moved a little from where they start.
         experts: Rank of the adapters of every expert; None: experts have none.
+        stacks: Which stacks of experts have adapters.
 
     Returns:
         The adapter's folder.
@@ -300,8 +313,8 @@ def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora
 
     model, more = load(base), {}
     if experts is not None:
-        names = ("experts.gate_up_proj", "experts.down_proj")
-        more = {"target_parameters": list(names), "rank_pattern": dict.fromkeys(names, experts)}
+        names = [f"experts.{stack}" for stack in stacks]
+        more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,

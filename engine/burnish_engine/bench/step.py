@@ -56,6 +56,7 @@ class StepOptions:
 
     Attributes:
         shape: name of the shape.
+        layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         rank: rank of the adapter, on all seven projections.
@@ -101,6 +102,7 @@ class StepOptions:
     masking: Masking = "off"
     objective: Objective = "sft"
     passes_of: Objective = "sft"
+    layers: int = 0
 
     @property
     def section(self) -> TrainSection:
@@ -121,7 +123,7 @@ class StepBench:
     """
 
     def __init__(self, options: StepOptions) -> None:
-        self.options, self.spec = options, shape(options.shape)
+        self.options, self.spec = options, shape(options.shape, options.layers)
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
         # Before the device is used, so that what others hold of it is not counted.

@@ -17,7 +17,7 @@ QWEN = find_model("Qwen/Qwen3-30B-A3B").spec
 
 
 def planned(*, fast=True, spec=QWEN, **adapter):
-    recipe = Recipe.model_validate({"adapter": adapter, "model": {"quantize": "nf4"}})
+    recipe = Recipe.model_validate({"adapter": adapter})
     return PlannedRun(recipe, spec, None, PlannedDevice(True, 0, "bf16"), EngineChoice(fast, nf4=True), None)
 
 

@@ -127,7 +127,7 @@ def scale_bytes(spec: DecoderSpec, made: ExpertStackShapes, *, nf4: bool) -> int
 
 
 def cpu_bytes(spec: DecoderSpec, made: ExpertStackShapes, tokens: int, width: int, *, nf4: bool) -> int:
-    """Count what a processor has beside a layer's tensors while it multiplies with experts (the operations' references).
+    """Count what a processor has beside a layer's tensors while it multiplies with experts.
 
     All experts of a map are unpacked at once, each alone before they are one stack; a token's rows are copied for each
     of its experts.

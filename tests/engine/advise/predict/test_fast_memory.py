@@ -162,7 +162,7 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     constants = 256 * 4 + 4  # of each module: levels of the scales, and their mean
     packed = sum(part.nbytes - constants for one in frozen for part in one.parts)
     scratch = {one.scratch.data_ptr(): one.scratch.untyped_storage().nbytes() for one in frozen}
-    assert len(scratch) == 2
+    assert len(scratch) == (1 if all(layer.is_mixture for layer in spec.layers) else 2)
     predicted = frozen_weights(spec, section, "bf16", nf4=True)
     made = [stack for layer in spec.layers for stack in stacks(spec, section, layer).values()]
     weights = sum(one.outputs * one.inputs for one in made)

@@ -136,6 +136,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
     "olmoe-1b-7b": {**_OLMOE, **_sizes(2048, 1024, 16, 16, 16, tied=False)},
     "gpt-oss-20b": {**_GPT_OSS, **_sizes(2880, 2880, 24, 64, 8, tied=False)},
+    "lfm2-8b-a1b": {
+        **_LFM2, "model_type": "lfm2_moe", "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4,
+        "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
+        **_sizes(2048, 7168, 24, 32, 8, tied=True),
+    },
     "qwen3-30b-a3b": {**_QWEN3_MOE, **_sizes(2048, 6144, 48, 32, 4, tied=False)},
 }  # fmt: skip
 """Name to the keys of config.json that a decoder is built from."""

@@ -126,6 +126,25 @@ def scale_bytes(spec: DecoderSpec, made: ExpertStackShapes, *, nf4: bool) -> int
     return max((4 * stack.weights // _NF4_BLOCK for stack in made.values()), default=0)
 
 
+def cpu_bytes(spec: DecoderSpec, made: ExpertStackShapes, tokens: int, width: int, *, nf4: bool) -> int:
+    """Count what a processor has beside a layer's tensors while it multiplies with experts (the operations' references).
+
+    All experts of a map are unpacked at once, each alone before they are one stack; a token's rows are copied for each
+    of its experts.
+
+    Args:
+        spec: shape of the model.
+        made: stacks of the layer.
+        tokens: number of tokens that pass the experts at once.
+        width: bytes of a number in the compute dtype.
+        nf4: whether weights that are not in MXFP4 are kept in NF4.
+    """
+    if not made:
+        return 0
+    unpacked = 2 * max(stack.weights for stack in made.values()) * width if is_packed(spec, nf4=nf4) else 0
+    return unpacked + tokens * spec.experts_per_token * spec.hidden_size * width
+
+
 def order_bytes(sizes: ExpertSizes, tokens: int, chunk: int) -> int:
     """Count the bytes of the tables beside the sorted rows: where experts and tiles begin (`moe_sort.order`).
 

@@ -20,6 +20,7 @@ import numpy as np
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, flat_optimizer_bytes
+from burnish_engine.advise.predict.fast_experts import cpu_bytes
 from burnish_engine.advise.predict.fast_layer import (
     LayerBytes,
     evaluated_bytes,
@@ -368,7 +369,7 @@ class FastMemory:
         return sizes * (1 + POOL_SHARE) + POOL_BYTES + CONTEXT_BYTES
 
     def _on_cpu(self, mlp_chunk_tokens: int) -> int:
-        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the fp32 activation."""
+        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the feed-forward's."""
         if self.run.cuda:
             return 0
         largest, spec = self.run.largest, self.run.spec
@@ -376,7 +377,13 @@ class FastMemory:
         spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
         # Scores and their exponentials that autograd keeps of all documents, fp32.
         pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
-        return max(int(8 * spec.num_heads * pairs), (mlp_chunk_tokens or self.tokens) * spec.intermediate_size * 16)
+        chunk = mlp_chunk_tokens or self.tokens
+        wide = max(
+            shape.wide * chunk * 16 * (spec.experts_per_token if shape.experts else 1)
+            + cpu_bytes(spec, shape.experts, chunk, self._width, nf4=self.run.nf4)
+            for shape in self._shapes
+        )
+        return max(int(8 * spec.num_heads * pairs), wide)
 
     @cached_property
     def cpu_slack(self) -> int:

@@ -27,6 +27,8 @@ USUAL_MODELS = (
     "Qwen/Qwen3-4B-Instruct-2507",
     "Qwen/Qwen3-8B",
     "Qwen/Qwen3-14B",
+    "openai/gpt-oss-20b",
+    "Qwen/Qwen3-30B-A3B",
     "Qwen/Qwen3-32B",
 )
 """One model of each size that people fine-tune; its answer roughly holds for others of its size."""

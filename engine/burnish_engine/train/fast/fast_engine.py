@@ -29,7 +29,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
-from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, planned_coverage
+from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts
 from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
@@ -52,10 +52,6 @@ from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
 
-_BY_MATRIX = frozenset({"muon", "adafactor"})
-"""Optimizers whose step depends on which numbers make a matrix: PEFT's file, and the plain engine, have all experts of
-a layer in one."""
-
 
 def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
     """Count which matrices of the decoder's layers the adapter reaches."""
@@ -72,18 +68,7 @@ def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
     reason = why_not_fast(source.config, source.spec, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or _why_no_experts(source.spec, recipe) or device_problem(device)
-
-
-def _why_no_experts(spec: DecoderSpec | None, recipe: Recipe) -> str:
-    """Return why adapters on the experts cannot be trained as the recipe says, as the first half of a sentence."""
-    optimizer = recipe.train.optimizer
-    if spec is None or spec.experts is None or optimizer not in _BY_MATRIX:
-        return ""
-    kinds = planned_coverage(spec, recipe.adapter).kinds
-    if not any(one.kind == "experts" and one.reached for one in kinds):
-        return ""
-    return f"The fast engine does not train experts with {optimizer}, whose step depends on how they are stacked"
+    return why_plain(recipe) or why_plain_experts(source.spec, recipe) or device_problem(device)
 
 
 class FastEngine(Engine):

@@ -63,6 +63,9 @@ def expert_tensors(
     k, size = sizes.slots, sizes.size
     x_again = always(EVERY - WITH_GATE_UP)
     evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    activated_again: dict[Phase, Alive] = {}
+    if sizes.down_rank:  # for the adapters' gradients alone
+        activated_again["feed_forward_backward"] = Alive(EVERY - levels("all"), EVERY)
     found = [
         _routed("router_logits_TE", sizes.experts),
         _routed("expert_ids_Tk", k, is_int32=True),
@@ -105,7 +108,7 @@ def expert_tensors(
             by_chunk=True,
         ),
         _passing("expert_out_TH", k * hidden, {"feed_forward": always(ANY)}),
-        _passing("activated_again_TI", k * size, {"feed_forward_backward": Alive(EVERY - levels("all"), EVERY)}),
+        _passing("activated_again_TI", k * size, activated_again),
         _passing("activated_gradient_TI", k * size, {"feed_forward_backward": always(EVERY)}),
         _passing(
             "gate_up_gradient_TE",

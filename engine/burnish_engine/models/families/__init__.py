@@ -16,8 +16,7 @@ from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL, MIXTRAL
 from burnish_engine.models.families.olmo2 import OLMO2, OLMOE
 from burnish_engine.models.families.phi3 import PHI3
-from burnish_engine.models.families.qwen2 import QWEN2
-from burnish_engine.models.families.qwen3 import QWEN3, QWEN3_MOE
+from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
 __all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]

@@ -1,4 +1,4 @@
-"""Qwen2, Qwen2.5 and Qwen3, dense and as mixtures of experts: Llama with biases, later with normalized queries, keys."""
+"""Qwen2, Qwen2.5 and Qwen3, dense and as mixtures: Llama with biases, later with normalized queries and keys."""
 
 from burnish_engine.models.families.base import Family
 

@@ -183,7 +183,7 @@ class RandomWeights:
         self._device, self._generator = device, torch.Generator(device).manual_seed(seed)
         self._norm_weight = 0.0 if spec.norm_one_plus else 1.0
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._shapes
 
     def names(self) -> list[str]:

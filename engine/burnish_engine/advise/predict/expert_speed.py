@@ -109,11 +109,14 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
     first, second = bool(gate_up.rank), bool(down.rank)
     forward = slots * (3 * size + hidden + first * hidden + second * size)
     backward = slots * (6 * size + hidden + first * (hidden + 4 * size) + second * (2 * hidden + size))
-    times = [
-        sum(_product_s(stack, min(step, tokens - begin) * slots, at) for begin in range(0, tokens, step))
-        for stack in (gate_up, down)
-    ]
-    return ExpertWork(*times, moved=forward, moved_in_all=forward + backward, moved_again=slots * first * hidden)
+    chunks = [min(step, tokens - begin) * slots for begin in range(0, tokens, step)]
+    return ExpertWork(
+        gate_up_s=sum(_product_s(gate_up, rows, at) for rows in chunks),
+        down_s=sum(_product_s(down, rows, at) for rows in chunks),
+        moved=forward,
+        moved_in_all=forward + backward,
+        moved_again=slots * first * hidden,
+    )
 
 
 def _product_s(stack: ExpertStackShape, rows: int, at: ExpertRates) -> float:

@@ -35,6 +35,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_dec
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -55,6 +56,7 @@ class StepOptions:
 
     Attributes:
         shape: name of the shape.
+        layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         rank: rank of the adapter, on all seven projections.
@@ -100,6 +102,7 @@ class StepOptions:
     masking: Masking = "off"
     objective: Objective = "sft"
     passes_of: Objective = "sft"
+    layers: int = 0
 
     @property
     def section(self) -> TrainSection:
@@ -120,7 +123,7 @@ class StepBench:
     """
 
     def __init__(self, options: StepOptions) -> None:
-        self.options, self.spec = options, shape(options.shape)
+        self.options, self.spec = options, shape(options.shape, options.layers)
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
         # Before the device is used, so that what others hold of it is not counted.
@@ -136,7 +139,12 @@ class StepBench:
             dtype=DTYPES[options.precision],
             device=self.device,
             positions=options.tokens,
-            plan=plan_adapter(section, known.modules(self.spec)),
+            plan=plan_adapter(
+                section,
+                known.modules(self.spec),
+                known.all_expert_stacks(self.spec),
+                expert_rank(section, self.spec.experts_per_token),
+            ),
             quantize=options.method == "qlora",
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,

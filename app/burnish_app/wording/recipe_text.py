@@ -75,6 +75,7 @@ LABELS = {
     "train.lora_plus_ratio": tr("LoRA+: B's rate times"),
     "adapter.method": tr("Training method"),
     "adapter.targets": tr("Target modules (with adapters)"),
+    "adapter.expert_rank": tr("Rank of each expert (mixtures)"),
     "adapter.start": tr("Adapter to go on from"),
     "preference.objective": tr("What is learned from pairs"),
     "preference.beta": tr("Beta (closeness to the reference)"),

@@ -35,6 +35,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_dec
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.stream import BatchStream, References
@@ -56,6 +57,7 @@ class StepOptions:
 
     Attributes:
         shape: name of the shape.
+        layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         rank: rank of the adapter, on all seven projections.
@@ -101,6 +103,7 @@ class StepOptions:
     masking: Masking = "off"
     objective: Objective = "sft"
     passes_of: Objective = "sft"
+    layers: int = 0
 
     @property
     def section(self) -> TrainSection:
@@ -130,7 +133,7 @@ class StepBench:
         exchange: GradientExchange | None = None,
         begin: Callable[[], object] = lambda: None,
     ) -> None:
-        self.options, self.spec = options, shape(options.shape)
+        self.options, self.spec = options, shape(options.shape, options.layers)
         self._ranks, self._begin = ranks, begin
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
@@ -147,7 +150,12 @@ class StepBench:
             dtype=DTYPES[options.precision],
             device=self.device,
             positions=options.tokens,
-            plan=plan_adapter(section, known.modules(self.spec)),
+            plan=plan_adapter(
+                section,
+                known.modules(self.spec),
+                known.all_expert_stacks(self.spec),
+                expert_rank(section, self.spec.experts_per_token),
+            ),
             quantize=options.method == "qlora",
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,

@@ -66,6 +66,7 @@ def kernels(
 @app.command()
 def step(
     shape: Annotated[str, typer.Option(help="A well-known model's shape; its weights are random.")] = "qwen3-0.6b",
+    layers: Annotated[int, typer.Option(min=0, help="Layers to keep, from the first; 0: all.")] = 0,
     tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
     method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
@@ -130,6 +131,9 @@ def step(
 
     if shape not in CONFIGS:
         raise UsageError(f"There is no shape {shape!r}.", f"Known are {', '.join(CONFIGS)}.")
+    most = CONFIGS[shape]["num_hidden_layers"]
+    if layers > most:
+        raise UsageError(f"{shape} has {most} layers.", f"Give --layers of at most {most}.")
     _refuse_unknown(
         ("method", method, ("lora", "qlora")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
@@ -154,6 +158,7 @@ def step(
             raise SetupError(problem, "`burnish doctor` says what this machine has; --device cpu times the CPU.")
     options = StepOptions(
         shape=shape,
+        layers=layers,
         tokens=tokens,
         method=method,
         rank=rank,
@@ -167,7 +172,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
-        weights=parse_weights(weights, CONFIGS[shape]["num_hidden_layers"]),
+        weights=parse_weights(weights, layers or most),
         one_document=one_document,
         serial_offload=serial_offload,
         budget_gib=budget_gib,
@@ -195,7 +200,7 @@ def step(
         from burnish_engine.bench.floor import floor_ms
 
         del bench
-        parts = floor_ms(shape, tokens, quantized=method == "qlora")
+        parts = floor_ms(shape, tokens, layers=layers, quantized=method == "qlora")
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)

@@ -156,7 +156,7 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
 
 
 _LATER = {
-    "adapter": ("start",),
+    "adapter": ("start", "expert_rank"),
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",

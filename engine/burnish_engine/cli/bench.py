@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -113,6 +114,14 @@ def step(
     passes_of: Annotated[
         str, typer.Option(help="With sft: learn the passes of that objective, to compare with it.")
     ] = "sft",
+    gpus: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="So many GPUs, a pass on each; may be repeated. Prints JSON lines.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -125,7 +134,7 @@ def step(
     most = CONFIGS[shape]["num_hidden_layers"]
     if layers > most:
         raise UsageError(f"{shape} has {most} layers.", f"Give --layers of at most {most}.")
-    for name, value, known in (
+    _refuse_unknown(
         ("method", method, ("lora", "qlora")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
@@ -133,9 +142,7 @@ def step(
         ("masking", masking, get_args(Masking)),
         ("objective", objective, get_args(Objective)),
         ("passes-of", passes_of, get_args(Objective)),
-    ):
-        if value not in known:
-            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+    )
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
@@ -174,6 +181,12 @@ def step(
         objective=cast("Objective", objective),
         passes_of=cast("Objective", passes_of),
     )
+    if gpus:
+        from burnish_engine.bench.shared_step import shared_steps
+
+        for row in shared_steps(options, gpus):
+            print_json(dumps(row))
+        return ExitCode.DONE
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation
 
@@ -192,6 +205,13 @@ def step(
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)
     return ExitCode.DONE
+
+
+def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
+    """Refuse the first option that has none of its values; each is a name, what was given, and what is known."""
+    for name, value, known in options:
+        if value not in known:
+            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
 
 
 def _print_report(report: dict[str, Any], *, json: bool) -> None:

@@ -95,6 +95,7 @@ class FastEngine(Engine):
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)
+        self._exchange = spec.exchange
         section = recipe.train
         parts = known.modules(shape), known.all_expert_stacks(shape)
         if not adapter:
@@ -260,6 +261,8 @@ class FastEngine(Engine):
         section = self._recipe.train
         self.close()
         self._trainer.reset()
+        exchange = self._exchange if source is None else None  # a dry run is this rank's alone
+        self._trainer.exchange = exchange
         self._prefetcher = Prefetcher(
             self._stream if source is None else source,
             self._layouts,
@@ -268,6 +271,7 @@ class FastEngine(Engine):
             accumulation=section.accumulation,
             learning_rate=lambda number: learning_rate(section, number, total_steps),
             pinned=self.model.device.type == "cuda",
+            deal=exchange.deal if exchange else None,
         )
 
     @override

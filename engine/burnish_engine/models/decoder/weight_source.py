@@ -1,4 +1,4 @@
-"""Where a decoder's frozen weights come from."""
+"""The source of a decoder's frozen weights: a checkpoint, or random values."""
 
 from __future__ import annotations
 

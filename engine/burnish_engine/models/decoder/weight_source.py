@@ -1,4 +1,4 @@
-"""The source of a decoder's frozen weights: a checkpoint, or random values."""
+"""The protocol of what a decoder reads its frozen weights from."""
 
 from __future__ import annotations
 

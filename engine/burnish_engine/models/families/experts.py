@@ -66,7 +66,7 @@ USUAL_NAMES = ExpertNames()
 
 @dataclass(frozen=True)
 class StoredExperts:
-    """The form in which a checkpoint holds a stack.
+    """The tensors that a checkpoint holds a stack in.
 
     Attributes:
         form: "each": a tensor for each expert and matrix; "stack": one `[E, N, K]`; "transposed": one `[E, K, N]`;

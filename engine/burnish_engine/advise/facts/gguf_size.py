@@ -23,6 +23,8 @@ BASE_TYPES: dict[GgufType, str] = {
 
 NEED_IMPORTANCE: tuple[GgufType, ...] = ("IQ3_XXS", "IQ2_M")
 """Types llama.cpp makes only with an importance matrix (`tensor_requires_imatrix`)."""
+STORED_MXFP4 = "MXFP4"
+"""Type that tensors only have where the checkpoint stores them so; no file type changes them."""
 _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
@@ -42,7 +44,7 @@ class TensorShape:
     Attributes:
         name: name of the tensor in the GGUF.
         shape: dimensions, rows first; the last number is the length of a row.
-        type: unquantized type: F32, F16 or BF16.
+        type: type before quantization: F32, F16, BF16 or MXFP4.
     """
 
     name: str
@@ -62,7 +64,8 @@ class TensorType:
     Attributes:
         tensor: name, shape and unquantized type.
         wanted: type that the file type prescribes.
-        given: type that the tensor gets; it differs where the rows do not fill whole blocks.
+        given: type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4
+            already, and stays so.
     """
 
     tensor: TensorShape
@@ -101,7 +104,7 @@ def choose_types(
     """
     tied = all(tensor.name != "output.weight" for tensor in tensors)
     values = _layer_positions(tensors, lambda name: _VALUES.search(name) is not None)
-    downs = _layer_positions(tensors, lambda name: "ffn_down" in name)
+    downs = _layer_positions(tensors, lambda name: "ffn_down" in name and name.endswith("weight"))
     rules = _TypeRules(quant, values, downs, gqa, experts, importance)
     return [_choose(tensor, rules, tied=tied) for tensor in tensors]
 
@@ -164,7 +167,7 @@ class _TypeRules:
         if self.quant == "IQ3_XXS" and not self.importance:
             return "Q4_K" if early else "Q3_K"
         if self.quant == "IQ3_M":
-            return "Q4_K" if early else kind
+            return "Q4_K" if early or (self.experts == 8 and _more_bits(position, count)) else kind
         if self.importance:
             return {"Q4_0": "Q4_1", "Q5_0": "Q5_1", "Q4_K_S": "Q5_K"}.get(self.quant, kind) if early else kind
         return "Q5_K" if early and self.quant in {"IQ4_NL", "IQ4_XS", "Q4_K_S"} else kind
@@ -195,6 +198,8 @@ def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType
     kind = BASE_TYPES[rules.quant]
     if len(tensor.shape) < 2 or not tensor.name.endswith("weight") or _KEPT.search(tensor.name):
         return TensorType(tensor, tensor.type, tensor.type)
+    if tensor.type == STORED_MXFP4:
+        return TensorType(tensor, STORED_MXFP4 if kind in {"F16", "BF16"} else rules.wanted(tensor.name), STORED_MXFP4)
     if kind in {"F16", "BF16"}:
         return TensorType(tensor, kind, kind)
     if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):

@@ -37,6 +37,11 @@ def factor_switch(spec: DecoderSpec | None) -> int | None:
     return spec.rope.original_context if spec is not None and spec.rope.scaling == "longrope" else None
 
 
+def rounds_rope(spec: DecoderSpec | None) -> bool:
+    """Whether llama.cpp rounds the bounds of a model's yarn rope (ggml.c, `ggml_rope_yarn_corr_dims`), and it does not."""
+    return spec is not None and spec.rope.scaling == "yarn" and not spec.rope.truncate
+
+
 def plan_contexts(spec: DecoderSpec | None, reference: Reference) -> Contexts:
     """Choose the contexts.
 

@@ -24,7 +24,7 @@ from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import before_texts, turn_end
 from burnish_engine.export.quantize.quantize import Quantized
-from burnish_engine.export.verify.contexts import plan_contexts
+from burnish_engine.export.verify.contexts import plan_contexts, rounds_rope
 from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
 from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
@@ -38,6 +38,8 @@ KL_LIMITS = {
 model, which loses far more than larger ones: Q8_0 0.004, Q6_K 0.01, Q5_K_M 0.08, Q4_0 0.3), and far below the effect
 of a structural fault (a missing Q/K permutation: 2.4).
 """
+ROUNDED_ROPE_KL = 0.02
+"""Lowest limit where llama.cpp rounds the bounds of the model's rope (`contexts.rounds_rope`)."""
 OTHER_KL_LIMIT = 1.0
 """Limit for 4-bit types and unknown ones."""
 TOP1_LIMIT = 0.5
@@ -197,9 +199,15 @@ def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return shifted
 
 
-def judge(quant: str, found: KlStatistics) -> list[str]:
-    """List the reasons to refuse a file with these figures; empty where it passes."""
-    limit = KL_LIMITS.get(quant, OTHER_KL_LIMIT)
+def judge(quant: str, found: KlStatistics, least: float = 0.0) -> list[str]:
+    """List the reasons to refuse a file; empty where it passes.
+
+    Args:
+        quant: GGUF type of the file.
+        found: figures of the file.
+        least: lowest limit of the mean KL, nats, where llama.cpp does not compute the model quite as trained.
+    """
+    limit = max(KL_LIMITS.get(quant, OTHER_KL_LIMIT), least)
     if not np.isfinite(found.mean_kl):
         return ["Its probabilities are not finite numbers."]
     if found.mean_kl >= limit:
@@ -293,7 +301,7 @@ def check_file(
     misread = expected if tokens.mismatches else ()
     problems = [*check_contents(made.path, origin, tokenizer, misread, cancelled), *problems, *comparison.problems]
     if same_size and found.positions:
-        problems += judge(made.quant, found)
+        problems += judge(made.quant, found, ROUNDED_ROPE_KL if rounds_rope(origin.source.spec) else 0.0)
     result = QuantFidelity(
         file=name or made.path.name,
         quant=made.quant,

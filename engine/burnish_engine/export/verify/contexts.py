@@ -38,7 +38,7 @@ def factor_switch(spec: DecoderSpec | None) -> int | None:
 
 
 def rounds_rope(spec: DecoderSpec | None) -> bool:
-    """Whether llama.cpp rounds the bounds of a model's yarn rope (ggml.c, `ggml_rope_yarn_corr_dims`), and it does not."""
+    """Whether a model has a yarn rope with bounds that only llama.cpp rounds (ggml.c, `ggml_rope_yarn_corr_dims`)."""
     return spec is not None and spec.rope.scaling == "yarn" and not spec.rope.truncate
 
 

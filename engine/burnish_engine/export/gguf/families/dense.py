@@ -63,6 +63,7 @@ def dense_tensors(
     weights: MergedWeights,
     parts: Callable[[LayerSpec], Sequence[str]] = lambda _layer: _PARTS,
     final_norm: str = "output_norm",
+    *,
     others: Sequence[PlannedTensor] = (),
 ) -> list[PlannedTensor]:
     """List every tensor under its GGUF name, in the order of the checkpoint.

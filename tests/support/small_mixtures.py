@@ -89,6 +89,14 @@ def shrink(config, hidden=128, size=64):
     return small
 
 
+def whole_pairs(name):
+    """gpt-oss with bounds of its rope rounded as llama.cpp rounds them, so that the two compute the same."""
+    rope = PUBLISHED[name].get("rope_scaling")
+    if rope is None:
+        return {}
+    return {"rope_scaling": {**rope, "truncate": True, "original_max_position_embeddings": ORIGINAL_CONTEXT}}
+
+
 def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, **changes):
     """A small mixture with a tokenizer, random bf16 weights, and norms, biases and sinks that matter.
 

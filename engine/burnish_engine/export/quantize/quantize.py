@@ -186,18 +186,18 @@ def _planned(header: GgufHeader, quant: GgufType, importance: bool) -> list[Tens
 
 def _fallback_texts(planned: list[TensorType], actual: dict[str, str]) -> list[str]:
     odd = Counter(
-        (one.wanted, actual[one.tensor.name], one.tensor.row)
+        (one.wanted, given, 0 if given == STORED_MXFP4 else one.tensor.row)
         for one in planned
-        if one.tensor.name in actual and actual[one.tensor.name] != one.wanted
+        if (given := actual.get(one.tensor.name, one.wanted)) != one.wanted
     )
     lines = []
     for (wanted, given, row), count in odd.most_common():
-        block = 32 if wanted in _SMALL_BLOCKS else 256
-        why = f" because rows of {row} are not divisible by {block}" if row % block else ""
         tensors = "1 tensor" if count == 1 else f"{count} tensors"
         if given == STORED_MXFP4:
             lines.append(f"{tensors} stayed {given}, exactly as the model stores them, instead of {wanted}")
             continue
+        block = 32 if wanted in _SMALL_BLOCKS else 256
+        why = f" because rows of {row} are not divisible by {block}" if row % block else ""
         lines.append(f"{tensors} became {given} instead of {wanted}{why}")
     return lines
 

@@ -4,10 +4,13 @@ They have what their families have in full size: grouped heads, windows shorter 
 rope, local and global rope, long and short rope, partly rotated heads, biases, norms around attention, tied heads.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+
+from burnish_engine.models.transformers_path import plain
 
 from support.tiny import make_tokenizer
 
@@ -276,7 +279,19 @@ def load(folder, dtype=torch.float32):
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
 
 
-def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora=False, dora=False):
+def lora(
+    base,
+    folder,
+    rank=8,
+    seed=0,
+    targets="all-linear",
+    *,
+    alpha=16,
+    rslora=False,
+    dora=False,
+    experts=None,
+    stacks=("gate_up_proj", "down_proj"),
+):
     """Save a PEFT adapter whose B is not zero, as after training.
 
     Args:
@@ -288,17 +303,30 @@ def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora
         alpha: LoRA's alpha.
         rslora: Scale by alpha / sqrt(rank).
         dora: With magnitudes, moved a little from where they start.
+        experts: Rank of the adapters of every expert; None: experts have none.
+        stacks: Which stacks of experts have adapters.
 
     Returns:
         The adapter's folder.
     """
     from peft import LoraConfig, get_peft_model
 
+    model, more = load(base), {}
+    if experts is not None:
+        names = [f"experts.{stack}" for stack in stacks]
+        more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules=targets, use_rslora=rslora, use_dora=dora, task_type="CAUSAL_LM"
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=targets,
+        use_rslora=rslora,
+        use_dora=dora,
+        task_type="CAUSAL_LM",
+        **more,
     )
     torch.manual_seed(seed)
-    tuned = get_peft_model(load(base), config)
+    with nullcontext() if experts is None else plain._names_as_they_are():
+        tuned = get_peft_model(model, config)
     with torch.no_grad():
         for name, value in tuned.named_parameters():
             if "lora_B" in name:

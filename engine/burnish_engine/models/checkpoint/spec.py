@@ -83,6 +83,7 @@ _WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window 
 _WINDOW_EVERYWHERE = {"mistral", "mixtral", "ministral3", "phi3", "qwen3_moe"}  # they look at no layer_types
 _NO_WINDOW = {"llama", "granite", "olmo2", "olmoe"}
 _GRANITES = {"granite", "granitemoehybrid"}
+_EXPERTS_ALONE = {"gpt_oss", "mixtral", "olmoe"}  # all their feed-forwards are experts, of intermediate_size
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
     "attention": "attention",
@@ -230,7 +231,7 @@ def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> in
     """Return the width of a feed-forward; in a mixture that of one expert."""
     if family == "granitemoehybrid":  # its dense layers are what mixtures call a shared expert
         return _size(config, "shared_intermediate_size")
-    if experts and family != "gpt_oss" and config.get("moe_intermediate_size"):
+    if experts and family not in _EXPERTS_ALONE and config.get("moe_intermediate_size"):
         return _size(config, "moe_intermediate_size")
     if family != "lfm2":
         return _size(config, "intermediate_size")

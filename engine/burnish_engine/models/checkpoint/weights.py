@@ -67,7 +67,7 @@ class Checkpoint:
         """Return the names of all tensors, in no particular order."""
         return list(self._tensors)
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import torch
 class WeightSource(Protocol):
     """A source of 16-bit or NF4 weights: a `Checkpoint`, or random values for a benchmark."""
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         """Return whether there is such a tensor."""
         ...
 

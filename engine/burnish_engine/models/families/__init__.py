@@ -16,8 +16,7 @@ from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL, MIXTRAL
 from burnish_engine.models.families.olmo2 import OLMO2, OLMOE
 from burnish_engine.models.families.phi3 import PHI3
-from burnish_engine.models.families.qwen2 import QWEN2
-from burnish_engine.models.families.qwen3 import QWEN3, QWEN3_MOE
+from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
 __all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
@@ -30,8 +29,6 @@ _FAMILIES = {
     )
 }  # fmt: skip
 
-NF4_BLOCK = 64
-"""Values that share a scale in NF4; an expert's columns are a multiple of it."""
 _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 
 
@@ -56,16 +53,10 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
         return "drops out parts of its activations in training"
     if spec is None and isinstance(config.get("text_config"), dict):
         return "has parts beside its language model, such as one for images"
-    if nf4 and spec is not None and spec.experts is not None and not is_mxfp4 and _odd_for_nf4(spec):
-        return f"has experts whose sizes are no multiples of {NF4_BLOCK}, as NF4 needs"
     found = family(str(config.get("model_type", "")))
     if found is None:
         return f"is of the architecture {config.get('model_type')!r}"
     return "has settings Burnish does not know" if spec is None else found.supported(spec)
-
-
-def _odd_for_nf4(spec: DecoderSpec) -> bool:
-    return any(size % NF4_BLOCK for size in (spec.hidden_size, spec.intermediate_size))
 
 
 def stores_nf4(config: Mapping[str, Any]) -> bool:

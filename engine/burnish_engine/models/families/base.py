@@ -26,6 +26,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 """Activation of config.json to the name of the gated activation that computes it."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
+NF4_BLOCK = 64
+"""Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,10 @@ class Family:
         """Return the stacks of a layer's experts, "gate_up" before "down"; none of a dense layer."""
         return expert_stacks(spec, layer)
 
+    def all_expert_stacks(self, spec: DecoderSpec) -> list[ExpertStack]:
+        """Return the stacks of all layers, layer by layer."""
+        return [stack for layer in range(spec.num_layers) for stack in self.expert_stacks(spec, layer)]
+
     def stored_experts(self, spec: DecoderSpec, stack: ExpertStack, stored: Container[str] = ()) -> StoredExperts:
         """Return how a checkpoint holds a stack of experts.
 
@@ -178,13 +184,19 @@ class Family:
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
-            ("is a mixture of experts", spec.num_experts > 0),
+            ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
+            ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
+            (
+                "clips its queries and keys without norms before",
+                spec.attention_clip is not None and not spec.qk_norm_whole,
+            ),
             ("attends to later tokens", not spec.causal),
             (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
             ("has sizes that are no multiples of 8", any(size % 8 for size in (spec.hidden_size, *_widths(spec)))),
+            (f"has experts whose sizes are no multiples of {NF4_BLOCK}", _has_odd_experts(spec)),
             ("scales its residual stream between other norms than its first", scaled and post_or_none),
             *((f"uses {rope.scaling} rope", rope.scaling == "dynamic") for rope in _ropes(spec)),
             ("has longrope without its factors", spec.rope.scaling == "longrope" and not spec.rope.short_factor),
@@ -247,6 +259,10 @@ def rotary_dim(partial: float, spec: DecoderSpec) -> int:
 
 def _widths(spec: DecoderSpec) -> set[int]:
     return {feed_forward_width(spec, layer) for layer in spec.layers}
+
+
+def _has_odd_experts(spec: DecoderSpec) -> bool:
+    return spec.experts is not None and any(size % NF4_BLOCK for size in (spec.hidden_size, spec.experts.size))
 
 
 def _ropes(spec: DecoderSpec) -> list[RopeSpec]:

@@ -6,7 +6,7 @@ Rows in the experts' order, `[T k, width]`, are declared as `[T, k width]`: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish_engine.models.decoder.layer_tensors import (
@@ -23,6 +23,9 @@ from burnish_engine.models.decoder.layer_tensors import (
     if_whole,
     levels,
 )
+
+SCRATCH_BYTES = 40 << 20
+"""Most memory that experts are unpacked into at once: what the second-level cache of an H100 holds beside the rest."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ def expert_tensors(
     k, size = sizes.slots, sizes.size
     x_again = always(EVERY - WITH_GATE_UP)
     evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    activated_again: dict[Phase, Alive] = {}
+    if sizes.down_rank:  # for the adapters' gradients alone
+        activated_again["feed_forward_backward"] = Alive(EVERY - levels("all"), EVERY)
     found = [
         _routed("router_logits_TE", sizes.experts),
         _routed("expert_ids_Tk", k, is_int32=True),
@@ -102,7 +108,7 @@ def expert_tensors(
             by_chunk=True,
         ),
         _passing("expert_out_TH", k * hidden, {"feed_forward": always(ANY)}),
-        _passing("activated_again_TI", k * size, {"feed_forward_backward": Alive(EVERY - levels("all"), EVERY)}),
+        _passing("activated_again_TI", k * size, activated_again),
         _passing("activated_gradient_TI", k * size, {"feed_forward_backward": always(EVERY)}),
         _passing(
             "gate_up_gradient_TE",
@@ -146,3 +152,14 @@ def _routed(name: str, width: int, *, is_fp32: bool = False, is_int32: bool = Fa
 def _passing(name: str, width: int, extra: Mapping[Phase, Alive]) -> LayerTensor:
     """Declare a tensor that is never kept."""
     return LayerTensor(name, (TOKENS, width), extra=extra, by_chunk=True)
+
+
+def scratch_elements(shapes: Sequence[tuple[int, int]], width: int) -> int:
+    """Return how many numbers a scratch for packed experts of these shapes has: at least one expert of each.
+
+    Args:
+        shapes: rows and columns of an expert in each stack.
+        width: bytes of a number in the compute dtype.
+    """
+    sizes = [rows * columns for rows, columns in shapes]
+    return max((max(SCRATCH_BYTES // width // size, 1) * size for size in sizes), default=0)

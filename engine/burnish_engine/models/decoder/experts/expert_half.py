@@ -163,10 +163,10 @@ class ExpertHalf:
         )
         dactivated_PI, dyb_PR = own.down.input_gradient(dout_TH, order, by_token=True)
         activated, act_out = chunk_of(saved.activated_TE, tokens), None
-        if activated is None:
-            activated_PI = act_out = torch.empty_like(dactivated_PI)
-        else:
-            activated_PI = activated.view(order.positions, own.down.inputs)
+        if activated is not None:
+            activated = activated.view(order.positions, own.down.inputs)
+        elif own.down.rank:
+            activated = act_out = torch.empty_like(dactivated_PI)
         bias_EH = own.down.bias_EN
         dgate_up_PJ, dweights_Tk = moe_act.backward(
             dactivated_PI,
@@ -182,8 +182,9 @@ class ExpertHalf:
         if is_whole:
             saved.gate_up_TJ = saved.activated_TE = None
         del dactivated_PI, gate_up_PJ, gate_up
-        own.down.accumulate_a(dyb_PR, activated_PI, order, by_token=False, weights_Tk=weights_Tk)
-        del activated_PI, activated, act_out
+        if activated is not None:
+            own.down.accumulate_a(dyb_PR, activated, order, by_token=False, weights_Tk=weights_Tk)
+        del activated, act_out
         xa_down_PR = _sorted_rows(chunk_of(saved.xa_down_TR, tokens), order, own.down)
         own.down.accumulate_b(xa_down_PR, dout_TH, order, by_token=True, weights_Tk=weights_Tk)
         del dout_TH

@@ -18,9 +18,6 @@ from burnish_kernels.grouped_skinny import op as grouped_skinny
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Packed
 
-SCRATCH_BYTES = 40 << 20
-"""Most memory that experts are unpacked into at once: what the second-level cache of an H100 holds beside the rest."""
-
 
 @dataclass
 class ExpertAdapters:
@@ -233,14 +230,3 @@ class ExpertLinear:
         size = self.outputs * self.inputs
         count = min(len(self.scratch) // size, self.experts)
         return self.scratch[: count * size].view(count, self.outputs, self.inputs) if count else None
-
-
-def scratch_elements(shapes: list[tuple[int, int]], width: int) -> int:
-    """Return how many numbers a scratch for packed experts of these shapes has: at least one expert of each.
-
-    Args:
-        shapes: rows and columns of an expert in each stack.
-        width: bytes of a number in the compute dtype.
-    """
-    sizes = [rows * columns for rows, columns in shapes]
-    return max((max(SCRATCH_BYTES // width // size, 1) * size for size in sizes), default=0)

@@ -6,6 +6,7 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from burnish_engine.advise.facts.gguf_size import file_shapes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
@@ -72,6 +73,18 @@ def test_the_stacks_are_those_of_transformers(name, tmp_path):
     for part, stack in expert_tensors(source, layer).items():
         np.testing.assert_array_equal(held[f"blk.{layer}.ffn_{part}_exps.weight"], stack)
     assert read_header(tmp_path / "tiny-F32.gguf").number("expert_count") == source.spec.experts.count
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_specs_matrices_are_the_files(name, tmp_path):
+    source = make_mixture(name, tmp_path / "base", mxfp4=name == GPT_OSS)
+    found = read_header(write_16_bit(source, None, tmp_path)).tensors
+    spec = source.spec.model_copy(update={"vocab_size": source.rows})
+    predicted, written = (
+        {(one.name, one.shape, one.type) for one in tensors if len(one.shape) > 1}
+        for tensors in (file_shapes(spec), found)
+    )
+    assert predicted == written
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

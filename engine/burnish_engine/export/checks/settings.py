@@ -143,13 +143,16 @@ def _rope_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         made.append(MetadataSetting("rope.scaling.original_context_length", "original context", rope.original_context))
     if rope.scaling == "longrope":
         made.append(MetadataSetting("rope.scaling.attn_factor", "rope's attention factor", rope.attention_factor))
+    if spec.family in {"gpt_oss", "ministral3"}:
+        made += [
+            MetadataSetting("rope.scaling.yarn_beta_fast", "rope's upper bound", rope.beta_fast, 32.0),
+            MetadataSetting("rope.scaling.yarn_beta_slow", "rope's lower bound", rope.beta_slow, 1.0),
+        ]
     if spec.family == "ministral3":
         grown = 0.1 * math.log(rope.factor)
         stretched = (1.0 + grown) / rope.attention_factor - 1.0
         made += [
             MetadataSetting("rope.scaling.yarn_log_multiplier", "rope's attention factor", stretched / grown, 0.0),
-            MetadataSetting("rope.scaling.yarn_beta_fast", "rope's upper bound", rope.beta_fast, 32.0),
-            MetadataSetting("rope.scaling.yarn_beta_slow", "rope's lower bound", rope.beta_slow, 1.0),
             MetadataSetting("attention.temperature_scale", "growth of the queries", rope.query_scale, 0.0),
         ]
     if spec.family == "gemma3_text" and spec.sliding_window:

@@ -14,6 +14,8 @@ _PARTS = (*ATTENTION, "attn_sinks", "post_attention_norm", *MIXTURE)
 def _metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
     keys = mixture_metadata(spec, config)
     keys["attention.sliding_window"] = spec.sliding_window or 0
+    keys["rope.scaling.yarn_beta_fast"] = spec.rope.beta_fast
+    keys["rope.scaling.yarn_beta_slow"] = spec.rope.beta_slow
     local = [layer.kind == "sliding_attention" for layer in spec.layers]
     if local != [index % 2 == 0 for index in range(spec.num_layers)]:  # llama.cpp's own pattern (openai-moe.cpp)
         keys["attention.sliding_window_pattern"] = local

@@ -17,13 +17,13 @@ import torch
 from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.export.weights.merge import MergedWeights
 
-_APART: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
+_ALONE: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
 _TOGETHER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
 _WRAPPER: Final = re.compile(r"(model\.layers\.(\d+)\..*experts)(\.base_layer)*\.weight")
 _KINDS: Final = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 """Name of an expert's matrix in files to what it is."""
 _PARTS: Final = {"gate_up": ("gate", "up"), "down": ("down",)}
-_MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of MXFP4's codes without their sign bit
+_MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # values of MXFP4's codes without their sign bit
 
 Factors = Mapping[str, torch.Tensor]
 """Tensors of an adapter that belong to one wrapper, by part: lora_A and lora_B."""
@@ -74,16 +74,16 @@ class TrainedExperts:
 
     def is_expert(self, name: str) -> bool:
         """Whether a tensor of the files holds matrices or biases of experts."""
-        return self._count > 0 and bool(_APART.fullmatch(name) or _TOGETHER.fullmatch(name))
+        return self._count > 0 and bool(_ALONE.fullmatch(name) or _TOGETHER.fullmatch(name))
 
     def expected(self) -> dict[str, ExpectedStack]:
         """List the tensors of all experts by GGUF name, without reading them."""
         found: dict[str, ExpectedStack] = {}
         for name in (*self._base.names, *self._base.others) if self._count else ():
-            if apart := _APART.fullmatch(name):
-                layer, expert, kind = int(apart[1]), int(apart[2]), _KINDS[apart[3]]
+            if alone := _ALONE.fullmatch(name):
+                layer, expert, kind = int(alone[1]), int(alone[2]), _KINDS[alone[3]]
                 stack = found.setdefault(f"blk.{layer}.ffn_{kind}_exps.weight", self._empty(layer, kind))
-                stack.matrices[expert] = partial(self._apart, name, layer, kind, expert)
+                stack.matrices[expert] = partial(self._from_matrix, name, layer, kind, expert)
             elif together := _TOGETHER.fullmatch(name):
                 found |= self._together(name, int(together[1]), together[2], together[3])
         return found
@@ -105,7 +105,7 @@ class TrainedExperts:
             found[f"blk.{layer}.ffn_{kind}_exps.{'bias' if ending == '_bias' else 'weight'}"] = made
         return found
 
-    def _apart(self, name: str, layer: int, kind: str, expert: int) -> torch.Tensor:
+    def _from_matrix(self, name: str, layer: int, kind: str, expert: int) -> torch.Tensor:
         return self._with_update(self._base.load(name), layer, kind, expert)
 
     def _bias(self, name: str, _layer: int, kind: str, expert: int) -> torch.Tensor:

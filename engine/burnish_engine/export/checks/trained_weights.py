@@ -97,7 +97,8 @@ class TrainedWeights:
 
     def _in_files(self, name: str) -> str:
         """Return the name of a router's tensor as the files have it: transformers calls Mixtral's otherwise."""
-        return name.replace(".mlp.gate.", f".{_ROUTERS.get(self._base.source.config.get('model_type'), 'mlp')}.gate.")
+        place = _ROUTERS.get(str(self._base.source.config.get("model_type")), "mlp")
+        return name.replace(".mlp.gate.", f".{place}.gate.")
 
     def _updated(self, module: str, weight: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         if "lora_embedding_A" in parts:

@@ -242,12 +242,12 @@ def _parameters(folder: Path, modules: Collection[str], targets: Sequence[str]) 
     each is around that of the one before, whose name has one `.base_layer` more.
 
     Raises:
-        UsageError: It is not known in which order PEFT wrapped the parameters of a module.
+        UsageError: The order in which PEFT wrapped the parameters of a module is not known.
     """
     wrappers: dict[str, list[str]] = {}
     for module in modules:
         wrappers.setdefault(module.replace(_WRAPPED, ""), []).append(module)
-    found = {}
+    found: dict[str, str] = {}
     for place, wrapped in wrappers.items():
         ends = {f"{place}.{target.rpartition('.')[2]}" for target in targets if _is_of(place, target)}
         names = sorted(ends, key=lambda name: name.endswith(_NESTED[-1]))

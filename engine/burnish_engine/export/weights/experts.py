@@ -51,7 +51,7 @@ class StoredStack:
         return f"{self.tensor(0, self.parts[0])}_bias" if self.stack.bias else ""
 
     @property
-    def is_apart(self) -> bool:
+    def is_separate(self) -> bool:
         """Whether each matrix is a tensor of its own."""
         return self.stored.form == "each"
 
@@ -87,12 +87,12 @@ class StoredStack:
     def tensor(self, expert: int, part: ExpertPart) -> str:
         """Return the name of the tensor that holds one matrix, or the stack that it is in, without MXFP4's ending."""
         names = list(self.stored.tensors)
-        if self.is_apart:
+        if self.is_separate:
             return names[expert * len(self.parts) + self.parts.index(part)]
         return names[0].removesuffix(BLOCKS)
 
     def read(self, expert: int, part: ExpertPart, tensor_slice: Callable[[str], Any]) -> torch.Tensor:
-        """Read one matrix [out, in] in fp32, of a stack that is not `is_apart`.
+        """Read one matrix [out, in] in fp32, of a stack that is not `is_separate`.
 
         Args:
             expert: number of the expert.

@@ -63,7 +63,9 @@ class MergedWeights:
         self._files: dict[str, Path] = {}
         self._other_files = files
         self.stacks = stored_stacks(known, source.spec, self._stored)
-        self._whole = {stack.tensor(0, stack.parts[0]): stack for stack in self.stacks.values() if not stack.is_apart}
+        self._whole = {
+            stack.tensor(0, stack.parts[0]): stack for stack in self.stacks.values() if not stack.is_separate
+        }
         self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
         packed = [name for stack in self._unpacked.values() for name in stack.stored.tensors]
         self._packed_files = {name: files[self._stored[name]] for name in packed}
@@ -151,7 +153,7 @@ class MergedWeights:
             expert: number of the expert.
             part: one of the stack's parts.
         """
-        if stack.is_apart:
+        if stack.is_separate:
             return self.load(stack.tensor(expert, part))
         matrix = stack.read(expert, part, self._slice)
         update = self._stack_update(stack, expert, part)
@@ -243,7 +245,7 @@ class MergedWeights:
                     f"{self.source.name} has {found.stack.experts} of {[found.stack.rows, found.stack.columns]} there.",
                     "Use the adapter with the model it was trained on.",
                 )
-            if found.is_apart:
+            if found.is_separate:
                 del stacks[path]
                 for expert in range(found.stack.experts):
                     for part in found.parts:

@@ -16,6 +16,7 @@ import torch
 
 from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.export.weights.nf4_merge import round_trip
 
 _ALONE: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
 _TOGETHER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
@@ -118,6 +119,8 @@ class TrainedExperts:
             matrix = _decoded(held, exponents)
         else:
             matrix = held.float().T if self._oss else held.float()
+        if self._base.is_rounded(name):
+            matrix = round_trip(matrix.contiguous())
         return self._with_update(self._part(matrix, kind), layer, kind, expert)
 
     def _part(self, rows: torch.Tensor, kind: str) -> torch.Tensor:

@@ -37,7 +37,8 @@ class MergedWeights:
     Args:
         source: base model.
         adapter: folder of the PEFT adapter, or None for the base alone.
-        rounded: names of base tensors that are rounded to NF4 and back before the adapter is added.
+        rounded: names of base tensors that are rounded to NF4 and back before the adapter is added, and of stacks of
+            experts in transformers' model.
 
     Raises:
         UsageError: The base is quantized, or the adapter cannot be merged into it.
@@ -63,8 +64,14 @@ class MergedWeights:
         self._files: dict[str, Path] = {}
         self._other_files = files
         self.stacks = stored_stacks(known, source.spec, self._stored)
-        self._whole = {
-            stack.tensor(0, stack.parts[0]): stack for stack in self.stacks.values() if not stack.is_separate
+        whole = [stack for stack in self.stacks.values() if not stack.is_separate]
+        self._whole = {stack.tensor(0, stack.parts[0]): stack for stack in whole}
+        self._rounded_experts = {
+            stack.tensor(expert, part): (stack, expert, part)
+            for stack in self.stacks.values()
+            if stack.is_separate and stack.path in rounded
+            for expert in range(stack.stack.experts)
+            for part in stack.parts
         }
         self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
         packed = [name for stack in self._unpacked.values() for name in stack.stored.tensors]
@@ -86,6 +93,10 @@ class MergedWeights:
         """Whether the adapter is added to weights rounded to NF4 rather than to the base's own."""
         return bool(self._rounded)
 
+    def is_rounded(self, name: str) -> bool:
+        """Whether a tensor, or a stack of experts, is rounded to NF4 before the adapter is added."""
+        return name in self._rounded
+
     @property
     def names(self) -> list[str]:
         """Names of the language model's tensors, in the order of the files; unpacked stacks of experts last."""
@@ -93,7 +104,7 @@ class MergedWeights:
 
     @property
     def expert_names(self) -> frozenset[str]:
-        """Those of `names` that hold matrices or biases of experts."""
+        """The names, of all `names`, of tensors that hold matrices or biases of experts."""
         held = {name for stack in self.stacks.values() for name in (*stack.stored.tensors, stack.bias)}
         return frozenset(held.intersection(self._files) | self._unpacked.keys())
 
@@ -127,9 +138,7 @@ class MergedWeights:
         if self.adapter is not None and name in self.adapter.replacements:
             weight = self.adapter.replacements[name].clone()
         else:
-            weight = self._file(name).get_tensor(self.stored_name(name)).float()
-            if name in self._rounded:
-                weight = round_trip(weight)
+            weight = self._base(name)
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
 
@@ -155,7 +164,10 @@ class MergedWeights:
         """
         if stack.is_separate:
             return self.load(stack.tensor(expert, part))
-        matrix = stack.read(expert, part, self._slice)
+        if stack.path in self._rounded:
+            matrix = self._rounded_matrix(stack, expert)[stack.rows(part)]
+        else:
+            matrix = stack.read(expert, part, self._slice)
         update = self._stack_update(stack, expert, part)
         if update is None:
             return matrix
@@ -192,6 +204,25 @@ class MergedWeights:
     def _is_table(self, stored: str) -> bool:
         """Whether a tensor of the files, by its name there, holds whole numbers to look up, such as a table of ids."""
         return self._file(stored).get_slice(stored).get_dtype() in _TABLE_TYPES
+
+    def _base(self, name: str) -> torch.Tensor:
+        """Load a tensor of the base in fp32, rounded to NF4 and back where that is wanted."""
+        if (place := self._rounded_experts.get(name)) is not None:
+            stack, expert, part = place
+            return self._rounded_matrix(stack, expert)[stack.rows(part)]
+        weight: torch.Tensor = self._file(name).get_tensor(self.stored_name(name)).float()
+        return round_trip(weight) if name in self._rounded else weight
+
+    def _rounded_matrix(self, stack: StoredStack, expert: int) -> torch.Tensor:
+        """Round one expert's matrix of a stack [rows, columns] to NF4 and back: its parts together, as in training."""
+        matrix = torch.empty(stack.stack.rows, stack.stack.columns)
+        for part in stack.parts:
+            if stack.is_separate:
+                name = stack.tensor(expert, part)
+                matrix[stack.rows(part)] = self._file(name).get_tensor(self.stored_name(name)).float()
+            else:
+                matrix[stack.rows(part)] = stack.read(expert, part, self._slice)
+        return round_trip(matrix)
 
     def _slice(self, name: str) -> Any:
         return self._file(name).get_slice(self._packed.get(name) or self.stored_name(name))

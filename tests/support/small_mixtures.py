@@ -97,7 +97,7 @@ def whole_pairs(name):
     return {"rope_scaling": {**rope, "truncate": True, "original_max_position_embeddings": ORIGINAL_CONTEXT}}
 
 
-def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, **changes):
+def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=make_tokenizer, **changes):
     """A small mixture with a tokenizer, random bf16 weights, and norms, biases and sinks that matter.
 
     Args:
@@ -106,6 +106,7 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, **changes):
         hidden: Its hidden size.
         size: Intermediate size of an expert.
         mxfp4: Whether the experts are stored in MXFP4, as gpt-oss's are.
+        tokenizer: Makes and saves a tokenizer in a folder.
         changes: More keys of the configuration.
 
     Returns:
@@ -113,7 +114,7 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, **changes):
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    made = make_tokenizer(folder)
+    made = tokenizer(folder)
     config = {**shrink(PUBLISHED[name], hidden, size), "vocab_size": len(made) + 5, **changes}
     config |= {"bos_token_id": made.bos_token_id, "eos_token_id": made.eos_token_id, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(config))

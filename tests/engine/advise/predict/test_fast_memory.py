@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import fields
 from functools import cache
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,8 @@ def test_frozen_weights_are_counted_to_the_byte(name, section):
     loaded = build(spec, section)
     found = frozen_weights(spec, section, "fp32", nf4=False)
     assert found.experts == experts_of(loaded)
+    trained = [shape for adapted in loaded.plan.parts for shape in adapted.shapes.values()]
+    assert adapter_parameters(spec, section) == sum(map(prod, trained))
     assert found.stored == outside(loaded) + loaded.compute_buffer.nbytes + found.experts
 
 

@@ -60,7 +60,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     require_space(out.parent, size, "The adapter")
     for adapted in plan.experts:
         a, b = (adapted.from_file(name, tensors.pop(name)) for name in adapted.shapes)
-        tensors |= _apart(adapted, a, b, known.expert_names)
+        tensors |= _by_expert(adapted, a, b, known.expert_names)
     config = _config(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")), plan.experts, known.expert_names)
     with staging_folder(out.parent) as staging:
         folder = staging / "adapter"
@@ -74,7 +74,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     return out
 
 
-def _apart(
+def _by_expert(
     adapted: AdaptedExperts, first: torch.Tensor, second: torch.Tensor, names: ExpertNames
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of each expert of a stack, by their names in PEFT's file.

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from safetensors.torch import load_file
 
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.run.events import GuardReported, RunStarted, StepDone
-from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE
+from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
@@ -80,6 +82,16 @@ def test_a_run_goes_on_from_an_adapter_of_experts(make):
     configs = [json.loads((paths.adapter / CONFIG_FILE).read_text()) for paths in (first, second)]
     assert configs[0]["target_parameters"] == configs[1]["target_parameters"]
     assert configs[0]["rank_pattern"] == configs[1]["rank_pattern"] != {}
+
+
+def test_the_adapter_of_a_run_is_exported_with_the_experts_apart(make, tmp_path):
+    paths = make("mixtral", "run", max_steps=2, adapter={"targets": ["experts.down_proj"], "expert_rank": 2})
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert main(["export", str(paths.root), "--to", "adapter", "--each-expert", "--out", str(tmp_path / "out")]) == 0
+    names = load_file(tmp_path / "out" / "adapter" / WEIGHTS_FILE).keys()
+    assert {name.split(".experts.")[1] for name in names} == {
+        f"{expert}.w2.lora_{letter}.weight" for expert in range(4) for letter in "AB"
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 from peft import LoraConfig
 
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.weights.each_expert import export_adapter_by_expert
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 from support.export import kl_divergence, make_adapter, torch_log_probs, tuned_model, with_adapter_kl, write_16_bit
+from support.llama_source import convert
 from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
 ROW = np.random.default_rng(2).integers(0, 300, 48).tolist()  # within every window and original context
@@ -59,3 +62,22 @@ def test_it_works_without_other_targets_and_on_a_quantized_base(tmp_path):
     with GgufModel(made.path, exact=True, threads=1) as opened:
         without = kl_divergence(torch_log_probs(model, ROW), opened.logits(ROW)).mean()
     assert with_it < without / 4
+
+
+@pytest.mark.slow
+@pytest.mark.long  # fetches llama.cpp's source, as the other converter's test does
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != GPT_OSS])
+def test_the_same_tensors_as_llama_cpps_own_converter(name, tmp_path, llama_source):
+    """From the form with every expert's matrices apart, the only one that llama.cpp's converter reads."""
+    source = make_mixture(name, tmp_path / "base")
+    adapter = adapt_experts(source, tmp_path / "adapter", rank=4, alpha=8, targets=["gate_up_proj", "down_proj"])
+    path, separate = export_adapter_gguf(source, adapter, tmp_path / "out", "x"), tmp_path / "separate"
+    export_adapter_by_expert(source, adapter, separate)
+    options = ["--base", source.folder, "--outtype", "f32", "--outfile", tmp_path / "theirs.gguf"]
+    convert(llama_source, "convert_lora_to_gguf.py", separate, *options)
+    ours, theirs = (
+        {tensor.name: tensor.data for tensor in GGUFReader(file).tensors} for file in (path, tmp_path / "theirs.gguf")
+    )
+    assert ours.keys() == theirs.keys()
+    for key, data in theirs.items():
+        np.testing.assert_array_equal(ours[key], data, err_msg=key)

@@ -134,8 +134,11 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
 
 
 def adapt_experts(source, folder, *, rank=2, alpha=8, seed=1, targets=("auto",), **section):
-    """An adapter on attention and on all experts, as the plain engine makes it, with B not zero; returns its folder."""
-    section = AdapterSection(rank=rank, alpha=alpha, targets=list(targets), **section)
+    """An adapter on attention and on all experts, as the plain engine makes it, with B not zero; returns its folder.
+
+    The rank of the experts is another than attention's and not 1, where layouts of A and B would be the same.
+    """
+    section = AdapterSection(rank=rank, alpha=alpha, targets=list(targets), **{"expert_rank": rank + 1, **section})
     tuned = attach_adapter(load_base(source, "fp32", CPU), section, seed)
     torch.manual_seed(seed)
     with torch.no_grad():

@@ -70,7 +70,9 @@ def test_it_works_without_other_targets_and_on_a_quantized_base(tmp_path):
 def test_the_same_tensors_as_llama_cpps_own_converter(name, tmp_path, llama_source):
     """From the form with every expert's matrices apart, the only one that llama.cpp's converter reads."""
     source = make_mixture(name, tmp_path / "base")
-    adapter = adapt_experts(source, tmp_path / "adapter", rank=4, alpha=8, targets=["gate_up_proj", "down_proj"])
+    adapter = adapt_experts(
+        source, tmp_path / "adapter", rank=4, alpha=8, expert_rank=4, targets=["gate_up_proj", "down_proj"]
+    )
     path, separate = export_adapter_gguf(source, adapter, tmp_path / "out", "x"), tmp_path / "separate"
     export_adapter_by_expert(source, adapter, separate)
     options = ["--base", source.folder, "--outtype", "f32", "--outfile", tmp_path / "theirs.gguf"]

@@ -170,8 +170,8 @@ def test_a_stack_that_was_not_written_is_an_error(tmp_path):
 def test_parts_that_do_not_fit_the_rank_are_told(tmp_path):
     source = make_mixture(QWEN, tmp_path / "base")
     adapter = adapt_experts(source, tmp_path / "adapter")
-    edit_json(adapter / "adapter_config.json", rank_pattern={"down_proj": 3})
-    with pytest.raises(SetupError, match="rank 3 for each expert"):
+    edit_json(adapter / "adapter_config.json", rank_pattern={"down_proj": 5, "gate_up_proj": 5})
+    with pytest.raises(SetupError, match="rank 5 for each expert"):
         read_adapter(adapter)
 
 

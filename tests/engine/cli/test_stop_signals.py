@@ -13,6 +13,17 @@ from burnish_engine.cli.main import main
 from burnish_engine.cli.stop_signals import SIGNALS, set_on_stop, stop_signals
 from burnish_engine.contract.errors import ExitCode
 
+
+@pytest.fixture(autouse=True)
+def no_nohup():
+    """Signals do by default what they do in a terminal, also where the tests run under `nohup`; children inherit it."""
+    number = getattr(signal, "SIGHUP", None)
+    before = signal.signal(number, signal.SIG_DFL) if number else None
+    yield
+    if number:
+        signal.signal(number, before)
+
+
 DURING_IMPORT = """
 import importlib.abc, os, sys
 from burnish_engine.cli.main import main

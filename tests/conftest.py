@@ -21,6 +21,11 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_sessionfinish():
+    """Leave all objects to the end of the process: pytest would look through them for what was dropped, four times."""
+    gc.freeze()
+
+
 def pytest_runtest_setup(item):
     """Take modules and collected tests out of garbage collections: engines collect when they let go of memory."""
     if len(sys.modules) > item.config.stash.get(FROZEN_AT, 0) + 50:

@@ -220,6 +220,29 @@ def test_an_adapter_that_lacks_a_tensor_is_refused_with_its_name(tmp_path, make,
     assert lost.removeprefix("base_model.model.").partition(".lora_A")[0] in outcome.message
 
 
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_an_adapter_whose_config_names_another_rank_is_refused_before_training(tmp_path, make, first, engine, capsys):
+    folder = changed_copy(first.adapter, tmp_path / "torn", r=8)
+    paths = make(folder, engine=f'"{engine}"')
+    assert main(["recipe", "check", str(paths.recipe)]) == ExitCode.ENVIRONMENT
+    assert "the rank 4" in " ".join(capsys.readouterr().err.split())
+    outcome = run_training(paths)
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert "the rank 4" in outcome.message
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_an_adapter_of_no_numbers_is_named_and_not_the_base(tmp_path, make, first, engine):
+    folder = changed_copy(first.adapter, tmp_path / "broken")
+    tensors = load_file(folder / "adapter_model.safetensors")
+    next(iter(tensors.values()))[0, 0] = math.nan
+    save_file(tensors, folder / "adapter_model.safetensors")
+    outcome = run_training(make(folder, engine=f'"{engine}"'))
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert next(iter(tensors)) in outcome.message
+    assert "base model" not in outcome.message
+
+
 def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():
     with pytest.raises(UsageError, match=r"adapter\.start"):
         parse_recipe('[adapter]\nmethod = "full"\nstart = "there"')

@@ -23,7 +23,7 @@ _PART_TEXTS = ("text", "value", "content", "reasoning", "thinking")
 _MARK_KEYS = ("weight", "train", "training", "loss", "loss_scale", "loss_weight")
 """Keys that mark a turn or part as supervised or not: OpenAI, Axolotl (two), ms-swift (two), LLaMA-Factory."""
 _MARK_KEYS_OF_ANY_ROLE = ("train", "training", "loss_weight")
-"""Those that count for every turn; the others count for replies alone."""
+"""Keys that count for every turn; the others count for replies alone."""
 
 
 @dataclass

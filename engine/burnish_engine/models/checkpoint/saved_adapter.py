@@ -1,4 +1,4 @@
-"""What every reader of a saved adapter checks, so that both engines, the chat and the export judge it alike. No torch.
+"""Checks a saved adapter for all that read one, so that both engines, chat and export judge it alike. No torch.
 
 A file may hold other tensors than its config says. PEFT makes the matrices from the config and takes the tensors that
 fit by name, others it leaves out; the fast engine makes them from the tensors.

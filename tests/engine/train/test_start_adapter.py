@@ -172,6 +172,13 @@ def test_an_adapter_of_another_shape_is_refused(make, first, tmp_path):
     assert "(64, 64)" in outcome.message or "128" in outcome.message
 
 
+def test_a_name_that_no_folder_can_have_is_refused_and_leaves_nothing(tmp_path, make, capsys):
+    paths = make("n" * 5000)
+    assert main(["train", str(paths.recipe), "--run-dir", str(tmp_path / "refused")]) == ExitCode.USAGE
+    assert "adapter.start" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_folder_without_an_adapter_is_refused_before_training(make, tmp_path):
     (tmp_path / "empty").mkdir()
     recipe = load_recipe(make(tmp_path / "empty").recipe)

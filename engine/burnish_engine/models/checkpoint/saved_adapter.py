@@ -42,6 +42,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise SetupError(f"{file} cannot be read: {error}.", "Copy the adapter again.") from error
     if not isinstance(config, dict):
         raise SetupError(f"{file} holds no object.", "Copy the adapter again.")
+    targets = config.get("target_modules")
+    if not (targets is None or isinstance(targets, str | list)):
+        raise SetupError(f"{file} has target_modules = {targets!r}, which names no modules.", _CORRECT)
     return config
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.files import read_limited
+from burnish_engine.contract.files import is_file, read_limited
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
@@ -58,8 +58,8 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
     if not section.start:
         return None
     given = Path(section.start)
-    folder = given if (given / CONFIG_FILE).is_file() else given / "adapter"
-    missing = [name for name in ADAPTER_FILES if not (folder / name).is_file()]
+    folder = given if is_file(given / CONFIG_FILE) else given / "adapter"
+    missing = [name for name in ADAPTER_FILES if not is_file(folder / name)]
     if missing:
         raise UsageError(
             f"adapter.start names {given}, which holds no adapter ({' and '.join(missing)} "

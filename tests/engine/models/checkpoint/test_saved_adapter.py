@@ -135,7 +135,7 @@ def test_adapters_of_fused_experts_and_of_an_embedding_have_the_rank_of_their_co
     refuse_other_ranks(tmp_path, {}, {f"{Q}.lora_A.weight": (8, 64)})  # PEFT's own rank where the config says none
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "[" * 50_000, ""])
+@pytest.mark.parametrize("content", ["{", "[1]", "[" * 50_000, "", '{"target_modules": 3}'])
 def test_a_config_that_is_none_is_refused(tmp_path, content):
     (tmp_path / CONFIG_FILE).write_text(content)
     with pytest.raises(SetupError, match=re.escape(CONFIG_FILE)):

@@ -73,7 +73,6 @@ class RecipePage(Page):
         self._toml = QPlainTextEdit()
         self._toml.setReadOnly(True)
         self._toml.setFont(font(SMALL_PX, mono=True))
-        self._toml.setMinimumHeight(420)
         self._toml.setAccessibleName(tr("The recipe as TOML"))
         self._toml.hide()
         for widget in (self._busy, self._toml, self.form):
@@ -352,6 +351,7 @@ class RecipePage(Page):
         if show:
             self._toml.setPlainText(self.bench.recipe_toml)
         self._toml.setVisible(show)
+        self.set_filling(fills=show)
         self.form.setVisible(not show)
         self._toml_button.setText(tr("View as form") if show else tr("View as TOML"))
 

@@ -5,8 +5,8 @@
 Each figure comes from a process of its own, which opens the real window over the real engine, with the run that
 `long_run.py` writes. Handlers: every page is visited and filled, and the charts are worked with by mouse; the times
 are the thread's CPU time. Each event passes through Python there, which makes a handler with many events up to twice as
-slow as it is in the studio. Frames: see `tests/app/frame_rate.py`; here a frame is one turn of the wheel or one move of
-the mouse over the whole page, painted by software.
+slow as it is in the studio. Frames: see `tests/app/frame_rate.py`; here a frame is one turn of the wheel or one step of
+a pan, until the whole page is painted by software.
 """
 
 import argparse
@@ -217,14 +217,13 @@ def measure_handlers(driver, steps):
 
 
 def measure_frames(driver, steps):
-    """Print frames a second of wheel, drag and cursor over the loss chart, by the clock and by CPU time."""
+    """Print frames a second of zooming and panning the charts, by the clock and by CPU time."""
     page = driver.chart_the_run(steps)
     link = page.charts.link
     gestures = {
         "zoom in": lambda frame: mouse(page.charts.loss, 0.6, turn=0.3),
         "pan": lambda frame: link.pan_by((link.range()[1] - link.range()[0]) / 400 * (1 if frame % 40 < 20 else -1)),
         "zoom out": lambda frame: mouse(page.charts.loss, 0.6, turn=-0.3),
-        "move the cursor": lambda frame: mouse(page.charts.loss, frame / FRAMES),
     }
     mouse(page.charts.loss, 0.6)
     for name, gesture in gestures.items():

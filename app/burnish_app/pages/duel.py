@@ -211,7 +211,7 @@ class DuelPage(Page):
             )
             self.primary.setEnabled(status == "stopped" or (self.planning.plan is not None and not starting))
         going = any(one.status == "running" for one in self._duels)
-        self.set_status("busy" if going else "done" if self._duels else "ready")
+        self.set_status("busy" if going else "done" if self._duels else "ready" if self.planning.plan else "empty")
         self.fit_foot()
 
     def _press_primary(self) -> None:

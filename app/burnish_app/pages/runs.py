@@ -96,7 +96,7 @@ class RunsPage(Page):
         self._beside.addWidget(self._card, 1)
         self._beside.addWidget(self.details)
         self._card.hide()
-        self.column.addWidget(self.nothing)
+        self.column.addWidget(self.nothing, 1)
         self.column.addLayout(self._beside, 1)
         self.delete = self.add_secondary(tr("Delete"), self._delete, "trash")
         self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")

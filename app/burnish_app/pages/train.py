@@ -396,6 +396,12 @@ class TrainPage(Page):
             self.beginning.hide()
             self.set_filling(fills=False)
         self.charts.draw(self._events, self._samples)
+        QTimer.singleShot(0, self, self._draw_rest)  # in an event of its own, so that none takes long
+
+    def _draw_rest(self) -> None:
+        """Draw what stands around the charts."""
+        if self._summary is None:
+            return
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(

@@ -174,10 +174,10 @@ class FieldRow(QWidget):
         self.edited.emit()
 
     def _show_state(self) -> None:
-        differs = self._has_suggestion and not self._idle and self.value() != self._suggested
+        suggested = self.field.as_text(self._suggested).replace("\n", ", ") if self._has_suggestion else ""
+        differs = bool(suggested) and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
-            suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
             shown = self.field.choice_text(suggested)
             self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
             self._reset.setAccessibleName(

@@ -6,6 +6,8 @@ import math
 from array import array
 from collections.abc import Callable
 
+from PySide6.QtCore import QTimer
+
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
@@ -22,6 +24,7 @@ from burnish_engine.contract.units import memory_size
 
 _GIB = 2**30
 _NO_SAMPLES = HardwareHistory()
+_AT_ONCE = 20_000  # steps whose curves are all drawn in one event
 
 
 def loss_text(loss: float) -> str:
@@ -124,6 +127,10 @@ class RunCharts(LinkedCharts):
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (*self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self._arrange(self.loss, self.small)
+        self._waiting = RunCurves(), RunState(), _NO_SAMPLES
+        self._rest = QTimer(self, singleShot=True, interval=0)
+        self._rest.setObjectName("small charts")
+        self._rest.timeout.connect(self._draw_rest)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
         """Draw the steps of a state.
@@ -140,6 +147,15 @@ class RunCharts(LinkedCharts):
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
         self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
+        self._waiting = curves, state, samples
+        if len(state.steps) > _AT_ONCE:
+            self._rest.start()
+        else:
+            self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        """Draw the small charts; of a long run in an event of its own, so that none takes long."""
+        curves, state, samples = self._waiting
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})

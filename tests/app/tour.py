@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 SAMPLES = ROOT / "assets" / "samples"
 LONG_S = 1800.0
+LONGEST = 60
+"""Tokens of a reply: the base model would go on and on."""
 QUESTION = "My kettle trips the breaker as soon as I switch it on."
 
 
@@ -128,7 +130,7 @@ class Tour:
         window, wait = self.window, self.studio.wait
         page = window.page("recipe")
         wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
-        self.studio.type_into(page.form.row("name")._editor, "bench notes")
+        self.studio.type_into(page.form.row("name")._editor, "bench-notes")
         self.studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
         wait(lambda: window.bench.plan is not None and window.bench.plan.steps == steps)
         wait(lambda: window.bench.dataset is not None)
@@ -157,6 +159,7 @@ class Tour:
     def try_it(self):
         """Step 6: ask base and tuned model."""
         page = self.press_primary(self.window.page("train"), "try_out")
+        page.longest.setValue(LONGEST)
         self.studio.type_into(page.prompt, QUESTION)
         self.studio.press(page.primary)
         self.studio.wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))

@@ -24,7 +24,7 @@ from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
-_MANY_PIECES = 8  # of a megabyte each: reading so much leaves much free memory behind
+_MANY_PIECES = 8  # pieces of a megabyte; reading so many leaves much free memory behind
 _DRAWN_S = 1.0  # time in which the window has drawn what was read
 
 
@@ -92,6 +92,8 @@ class RunFollower(QObject):
                     return
                 pieces = _read_all(reader, stop)
                 if pieces:
+                    if pieces >= _MANY_PIECES:
+                        return_free_memory()
                     self.advanced.emit(folder, reader.state)
                 if _read_all(samples, stop):
                     self.hardware.emit(folder, samples.state)

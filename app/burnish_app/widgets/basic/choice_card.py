@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QSize
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QFrame, QRadioButton, QVBoxLayout
 
@@ -18,13 +19,11 @@ class ChoiceCard(QFrame):
     Args:
         name: text of the button.
         text: sentence about the choice.
-        card_px: minimum width, device-independent pixels.
     """
 
-    def __init__(self, name: str, text: str, card_px: int = _CARD_PX) -> None:
+    def __init__(self, name: str, text: str) -> None:
         super().__init__()
         self.setProperty("look", "choice")
-        self.setMinimumWidth(card_px)
         self.button = QRadioButton(name)
         self.button.setFont(font(bold=True))
         self.button.setAccessibleDescription(text)
@@ -35,6 +34,11 @@ class ChoiceCard(QFrame):
         column.addWidget(self.button)
         column.addWidget(self.label)
         column.addStretch(1)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: wide enough for the button's text, which does not wrap."""
+        hint = super().minimumSizeHint()
+        return QSize(max(hint.width(), _CARD_PX), hint.height())
 
     def show_chosen(self, *, chosen: bool) -> None:
         """Show with the card's edge whether the choice is the one."""

@@ -1,4 +1,4 @@
-"""What a page shows while there is nothing for it: what is missing, and a pale sample of what will be there."""
+"""The content of a page that has none yet: what is missing, and a pale sample of what will be there."""
 
 from __future__ import annotations
 

@@ -17,8 +17,6 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.data_text import SHAPES, objective_reason, objective_title
 from burnish_engine.contract.recipe.recipe_preference import Objective
 
-_CHOICE_PX = 300  # room for the longest name of an objective
-
 
 class ObjectiveCard(Card):
     """Offers objectives and shows which one is chosen. It is hidden where the data leaves no choice.
@@ -57,7 +55,7 @@ class ObjectiveCard(Card):
         group, self.buttons = QButtonGroup(self), {}
         self._recognized.setText(tr("Recognized: {rows}.").format(rows=SHAPES.get(shape, shape)))
         for objective in offered:
-            card = ChoiceCard(objective_title(objective, shape), objective_reason(objective, shape), _CHOICE_PX)
+            card = ChoiceCard(objective_title(objective, shape), objective_reason(objective, shape))
             card.button.setChecked(objective == current)
             card.button.toggled.connect(lambda on, card=card: card.show_chosen(chosen=on))
             card.button.clicked.connect(lambda _checked=False, name=objective: self.chosen.emit(name))

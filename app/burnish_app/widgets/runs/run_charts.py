@@ -127,10 +127,10 @@ class RunCharts(LinkedCharts):
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (*self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self._arrange(self.loss, self.small)
-        self._waiting = RunCurves(), RunState(), _NO_SAMPLES
-        self._rest = QTimer(self, singleShot=True, interval=0)
-        self._rest.setObjectName("small charts")
-        self._rest.timeout.connect(self._draw_rest)
+        self._parts: list[Callable[[], None]] = []
+        self._next = QTimer(self, singleShot=True, interval=0)
+        self._next.setObjectName("small charts")
+        self._next.timeout.connect(self._draw_next)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
         """Draw the steps of a state.
@@ -147,21 +147,28 @@ class RunCharts(LinkedCharts):
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
         self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
-        self._waiting = curves, state, samples
+        self._parts = [
+            lambda: self._draw_steps(curves),
+            lambda: self._draw_preferences(preference_curves(state)),
+            lambda: self._draw_hardware(curves, hardware_curves(samples, curves.axis)),
+            self.pinned.refresh,
+        ]
         if len(state.steps) > _AT_ONCE:
-            self._rest.start()
+            self._next.start()
         else:
-            self._draw_rest()
+            for draw in self._parts:
+                draw()
 
-    def _draw_rest(self) -> None:
-        """Draw the small charts; of a long run in an event of its own, so that none takes long."""
-        curves, state, samples = self._waiting
+    def _draw_next(self) -> None:
+        """Draw the next part of a long run's small charts: each in an event of its own, so that none takes long."""
+        self._parts.pop(0)()
+        if self._parts:
+            self._next.start()
+
+    def _draw_steps(self, curves: RunCurves) -> None:
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})
-        self._draw_preferences(preference_curves(state))
-        self._draw_hardware(curves, hardware_curves(samples, curves.axis))
-        self.pinned.refresh()
 
     def _draw_preferences(self, found: PreferenceCurves) -> None:
         """Draw the charts of a run that learns from preferences; others do not have them."""

@@ -146,6 +146,7 @@ class RunsPage(Page):
         if not self.selection and runs:
             self._select(chosen)
         self.nothing.setVisible(not runs)
+        self.column.setStretchFactor(self._beside, 1 if runs else 0)
         self._card.setVisible(bool(runs))
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)

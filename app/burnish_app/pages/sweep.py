@@ -83,6 +83,7 @@ class SweepPage(Page):
         self.plan = SweepPlanCard()
         self.planned = PlannedRuns()
         self.planned.hide()
+        self._to_come = CardsToCome(tr("The runs appear here, in their order"), (1,))
         self.former = QComboBox()
         self.former.setAccessibleName(tr("Sweep that is shown"))
         self.former.setMinimumWidth(220)
@@ -99,6 +100,7 @@ class SweepPage(Page):
         self.column.addWidget(self.nothing)
         self.column.addLayout(self._planning)
         self.column.addWidget(self.planned)
+        self.column.addWidget(self._to_come)
         self.column.addWidget(self._former_row)
         self.column.addWidget(self.view)
         self.stop = self.add_secondary(tr("Stop the rest"), self._stop_rest, "stop")
@@ -169,7 +171,6 @@ class SweepPage(Page):
     def _settings_changed(self) -> None:
         has_data = bool(self.bench.data_files)
         self.nothing.setVisible(not has_data)
-        self.set_filling(fills=not has_data)
         for card in (self.settings, self.plan):
             card.setVisible(has_data)
         now = (self.bench.recipe_toml, self.settings.settings()) if has_data else None
@@ -327,6 +328,10 @@ class SweepPage(Page):
         self.go_to.emit("recipe")
 
     def _offer(self) -> None:
+        has_data = bool(self.bench.data_files)
+        awaits = has_data and self._plan is None and self.results is None and self.planned.isHidden()
+        self._to_come.setVisible(awaits)
+        self.set_filling(fills=awaits or not has_data)
         rows = self.results.rows if self.results is not None else []
         left = unfinished(rows)
         self.stop.setVisible(bool(left))

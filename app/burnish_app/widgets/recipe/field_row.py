@@ -178,7 +178,8 @@ class FieldRow(QWidget):
         differs = bool(suggested) and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
-            shown = self.field.choice_text(suggested)
+            off = self.field.kind == "whole" and self._suggested == 0
+            shown = tr("none") if off else self.field.choice_text(suggested)
             self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
             self._reset.setAccessibleName(
                 tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)

@@ -375,6 +375,7 @@ class Window(QMainWindow):
     def _make_shortcuts(self) -> None:
         for number, entry in enumerate(PAGES[:NUMBERED]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
+        QShortcut(QKeySequence("Ctrl+,"), self, lambda: self.visit("settings"))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)

@@ -28,6 +28,7 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
 from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
@@ -116,8 +117,8 @@ class TrainPage(Page):
         self._beginning_line.addWidget(self.stages, 2, Qt.AlignmentFlag.AlignTop)
         self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
-        self.hardware = RunHardware()
-        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
+        self.hardware, self.task = RunHardware(), TaskCard()
+        for widget in (self.nothing, self.figures, self._beginning, self.task, self.charts, self.hardware, self.log):
             self.column.addWidget(widget)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
@@ -195,6 +196,7 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
+        self.task.draw(self._events)
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
@@ -431,6 +433,7 @@ class TrainPage(Page):
         if has_steps:
             self._beginning.hide()
             self.set_filling(fills=False)
+        self.task.draw(self._events)
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"

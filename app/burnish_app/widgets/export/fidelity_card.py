@@ -14,6 +14,7 @@ from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
     report_text,
+    score_text,
     suggestion_text,
     training_text,
 )
@@ -32,6 +33,7 @@ _COLUMNS = (
     (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
     (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
 )
+_SCORE = (tr("Score of the task"), tr("Right replies to the held-out rows that training scored, answered by the file"))
 
 
 class FidelityCard(Card):
@@ -67,7 +69,7 @@ class FidelityCard(Card):
             set_tone(suggestion, "accent" if suggested else "warning")
             self._content.addWidget(suggestion)
         self._content.addSpacing(UNIT)
-        self._content.addLayout(_table(report.files, suggested))
+        self._content.addLayout(_table(report, suggested))
         self._content.addSpacing(UNIT)
         for file in report.files:
             self._add_file_text(file)
@@ -95,11 +97,13 @@ class FidelityCard(Card):
             self._content.addWidget(note)
 
 
-def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
+def _table(report: FidelityReport, suggested: str) -> QGridLayout:
+    files = report.files
+    scored = any(file.task for file in files)
     grid = QGridLayout()
     grid.setHorizontalSpacing(2 * UNIT)
     grid.setVerticalSpacing(UNIT)
-    for column, (name, hint) in enumerate(_COLUMNS):
+    for column, (name, hint) in enumerate((*_COLUMNS, _SCORE) if scored else _COLUMNS):
         label = caption(name)
         label.setToolTip(hint)
         _place(grid, label, 0, column)
@@ -112,6 +116,7 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
             percent(file.top1_agreement, 1),
             f"{file.mean_kl:.4f}",
             f"{file.p99_kl:.3f}",
+            *([score_text(file.task) if file.task else "–"] if scored else []),
         )
         type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
         set_tone(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")
@@ -123,7 +128,7 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
         _place(grid, type_name, line, 0)
         for column, text in enumerate(figures, 1):
             _place(grid, body(text, tone), line, column)
-    grid.setColumnStretch(len(_COLUMNS), 1)
+    grid.setColumnStretch(len(_COLUMNS) + scored, 1)
     return grid
 
 

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.columns import GrowingColumn, GrowingList, numbers, whole_numbers
 from burnish_engine.contract.run.events import (
     BestKept,
@@ -31,6 +32,7 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     SampleDone,
     StepDone,
+    TaskScored,
     Warned,
 )
 from burnish_engine.contract.run.forgetting import Forgetting
@@ -43,6 +45,7 @@ _NEWEST = {
     "held_out_pairs": "held_out_pairs",
 }
 """Fields that hold the newest event of a type."""
+_Measured = TypeVar("_Measured", GeneralTextDone, TaskScored)
 _MAX_BAD = 500  # steps that are remembered as bad
 
 
@@ -127,6 +130,7 @@ class RunState:
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
+        task_scores: scores of replies to held-out rows; their steps rise.
         held_out_pairs: measurement of the held-out pairs at the end; None where the run learns from none.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
@@ -154,6 +158,7 @@ class RunState:
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
+    task_scores: tuple[TaskScored, ...] = ()
     held_out_pairs: HeldOutPairsDone | None = None
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
@@ -200,6 +205,13 @@ class RunState:
         if not at or 0 not in found or at not in found:
             return None
         return Forgetting(before=found[0].loss, after=found[at].loss, tokens=found[at].tokens)
+
+    @property
+    def task(self) -> TaskChange | None:
+        """The score of the task before training and of the result; None where one of them was not measured."""
+        at = self.best.step if self.best is not None else self.step
+        found = {one.step: one.score for one in self.task_scores}
+        return TaskChange(before=found[0], after=found[at]) if at and 0 in found and at in found else None
 
     @property
     def highest_bytes(self) -> int:
@@ -270,7 +282,9 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
         case DataReady() | PhaseProgress() | GuardReported() | BestKept() | HeldOutPairsDone():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone():
-            return {"general_text": (*_up_to(state, event.step - 1), event)}
+            return {"general_text": (*_up_to(state.general_text, event.step - 1), event)}
+        case TaskScored():
+            return {"task_scores": (*_up_to(state.task_scores, event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -324,12 +338,13 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
-        "general_text": _up_to(state, safe),
+        "general_text": _up_to(state.general_text, safe),
+        "task_scores": _up_to(state.task_scores, safe),
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }
 
 
-def _up_to(state: RunState, step: int) -> tuple[GeneralTextDone, ...]:
-    return tuple(one for one in state.general_text if one.step <= step)
+def _up_to(measured: tuple[_Measured, ...], step: int) -> tuple[_Measured, ...]:
+    return tuple(one for one in measured if one.step <= step)

@@ -30,6 +30,7 @@ from burnish_engine.contract.facts.facts import (
     LengthStats,
     QuantFidelity,
 )
+from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.serve.replies import ExportJob
@@ -353,6 +354,7 @@ def suggestion(recipe=None, **changes):
             "train": {"epochs": 3.0, "learning_rate": 1e-4, "micro_batch_tokens": 4096},
             "adapter": {"rank": 32, "alpha": 64.0},
             "data": {"max_length": 768},
+            "task": {"metric": "json"},
         }
     )
     fields = {
@@ -367,6 +369,11 @@ def suggestion(recipe=None, **changes):
                 key="train.learning_rate", value="0.0001", reason="Usual for a LoRA of rank 32 on a model below 1 B."
             ),
             SettingChoice(key="adapter.rank", value="32", reason="143 k learned tokens give enough to fill rank 32."),
+            SettingChoice(
+                key="task.metric",
+                value="json",
+                reason="The rows' replies are JSON. So replies to 50 held-out rows can be scored.",
+            ),
             SettingChoice(key="data.max_length", value="768", reason="99 % of the rows are shorter."),
             SettingChoice(key="train.micro_batch_tokens", value="4096", reason="Fills the GPU and leaves memory free."),
             SettingChoice(
@@ -397,10 +404,10 @@ def quant(name="Q8_0", *, passed=True, **changes):
 
 def report(*, refused=False):
     files = [
-        quant(gain_kept=0.998, held_out_loss=1.189),
+        quant(gain_kept=0.998, held_out_loss=1.189, task=TaskScore(metric="json", passed=[True] * 47 + [False] * 3)),
         quant(
             "Q4_K_M", bytes=397_000_000, mean_kl=0.041, p99_kl=0.52, top1_agreement=0.921, gain_kept=0.963,
-            held_out_loss=1.239, importance=True,
+            held_out_loss=1.239, importance=True, task=TaskScore(metric="json", passed=[True] * 41 + [False] * 9),
         ),
     ]  # fmt: skip
     if refused:
@@ -426,6 +433,10 @@ def report(*, refused=False):
         conversion_kl=3e-6,
         base_loss=2.61,
         tuned_loss=1.186,
+        task=TaskChange(
+            before=TaskScore(metric="json", passed=[False] * 50),
+            after=TaskScore(metric="json", passed=[True] * 47 + [False] * 3),
+        ),
         importance_tokens=16_384,
     )
 

@@ -264,6 +264,19 @@ def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):
     assert plan.memory_bytes == found.plan.memory_bytes
 
 
+def test_rows_of_labels_are_suggested_to_be_scored_as_choices(warm_server, recipe, tmp_path):
+    kinds = ("question", "complaint", "praise")
+    rows = [{"prompt": f"Letter {n}", "completion": kinds[n % 3]} for n in range(300)]
+    parsed, data = parse_recipe(recipe), write_jsonl(tmp_path / "labels.jsonl", rows)
+    asked = dump_recipe(parsed.model_copy(update={"data": parsed.data.model_copy(update={"validation_files": []})}))
+    found = warm_server.result("suggest", model=parsed.model.path, data=[str(data)], recipe=asked).suggestion
+    assert parse_recipe(found.recipe).task.metric == "choice"
+    (reason,) = (choice.reason for choice in found.choices if choice.key == "task.metric")
+    assert all(kind in reason for kind in kinds)
+    plain = warm_server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
+    assert parse_recipe(plain.recipe).task.metric == "none"
+
+
 def test_suggesting_does_not_read_again_what_was_inspected(warm_server, recipe):
     parsed = parse_recipe(recipe)
     warm_server.result("inspect", recipe=changed(recipe, data={"validation_files": []}))

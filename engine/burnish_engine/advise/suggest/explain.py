@@ -217,7 +217,7 @@ def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
         "training, after it and in the exported file.",
     )
     if task.json_schema:
-        settings.choose("task.json_schema", "as in the rows", "The keys that every looked-at reply has.")
+        settings.choose("task.json_schema", task.json_schema, "The keys that every looked-at reply has.")
     settings.choose("task.max_tokens", task.max_tokens, f"The rows' longest reply has {hint.reply_tokens:,} tokens.")
 
 

@@ -81,7 +81,7 @@ SUBFOLDERS = {
     ),
     "burnish_app.widgets": (
         "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
-        "duel",
+        "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),

@@ -24,11 +24,11 @@ from burnish_engine.train.run import run_training
 from support.runs import of_kind, tiny_recipe
 from support.tiny import write_jsonl
 
-TASK = '[task]\nmetric = "json"\njson_schema = \'{"required": ["ok"]}\'\nmax_rows = 6\nmax_tokens = 12\n'
+TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'
 
 
-def json_recipe(folder, *, extra=TASK, reply='{"ok": 1}', **train):
-    """A recipe that teaches one JSON reply to every question."""
+def json_recipe(folder, *, extra=TASK, reply="7", **train):
+    """A recipe that teaches one reply to every question, which is JSON."""
     recipe = tiny_recipe(folder, extra=extra, **train)
     files = [
         str(write_jsonl(folder / f"{name}.jsonl", [{"prompt": f"Part {first + n}?", "completion": reply}
@@ -43,7 +43,7 @@ def json_recipe(folder, *, extra=TASK, reply='{"ok": 1}', **train):
 def scored_run(tmp_path_factory):
     """A finished run of the fast engine whose task is scored."""
     folder = tmp_path_factory.mktemp("scored")
-    recipe = json_recipe(folder, max_steps=30, epochs=40.0, learning_rate=2e-2, engine='"fast"')
+    recipe = json_recipe(folder, max_steps=20, epochs=40.0, learning_rate=2e-2, engine='"fast"')
     paths = create_run(recipe, folder / "run")
     assert run_training(paths).exit_code == ExitCode.DONE
     return paths
@@ -51,12 +51,12 @@ def scored_run(tmp_path_factory):
 
 def test_a_task_that_is_learned_scores_better_after_than_before(scored_run):
     events = of_kind(scored_run, TaskScored)
-    assert [event.step for event in events] == [0, 30]
+    assert [event.step for event in events] == [0, 20]
     found = read_run(scored_run.events).task
     assert (found.before.rows, found.before.right) == (6, 0)
     assert found.after.right == 6
     assert found.verdict == "better"
-    assert events[0].score.failures[0].wanted == '{"ok": 1}'
+    assert events[0].score.failures[0].wanted == "7"
     assert "scoring" in {event.phase for event in of_kind(scored_run, PhaseChanged)}
     assert len(load_task_rows(scored_run).rows) == 6
 
@@ -82,11 +82,13 @@ def test_evaluating_afterwards_finds_the_same_scores(scored_run, capsys):
 
 
 def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsys):
-    assert main(["evaluate", str(scored_run.root), "--metric", "exact_match", "--rows", "3", "--json"]) == 0
+    assert main(["evaluate", str(scored_run.root), "--metric", "regex", "--pattern", "^7", "--max-tokens", "3",
+                 "--json"]) == 0  # fmt: skip
     document = json.loads(capsys.readouterr().out)
-    assert document["task"]["json_schema"] == ""
-    assert len(document["rows"]) == 3
-    assert document["models"]["tuned"]["right"] == 3
+    assert document["task"]["max_rows"] == 50
+    assert len(document["rows"]) == 8  # all that are held out
+    assert document["models"]["base"]["right"] == 0
+    assert document["models"]["tuned"]["right"] == 8
     assert main(["evaluate", str(scored_run.root), "--metric", "best"]) == 2
     assert "--metric" in capsys.readouterr().err
     assert main(["evaluate", str(scored_run.root), "--metric", "regex"]) == 2
@@ -114,7 +116,8 @@ def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_pat
     state = read_run(paths.events)
     assert {event.step for event in of_kind(paths, TaskScored)} <= {0, 2, 4}
     assert state.task is not None
-    assert state.task.after == {one.step: one.score for one in state.task_scores}[state.best.step]
+    result = state.best.step if state.best else state.step
+    assert state.task.after == {one.step: one.score for one in state.task_scores}[result]
 
 
 def test_a_run_whose_rows_cannot_be_scored_ends_before_it_trains(tmp_path):

@@ -13,10 +13,10 @@ from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.scoring.score import TaskRows
 
 Replies = list[tuple[str, bool]]
-"""For each row the reply and whether the model ended it by itself."""
+"""Reply to each row and whether the model ended it by itself."""
 Answered = Callable[[int], None]
 """Callback given the number of rows that are answered; an exception that it raises ends the work."""
-_TOKENS_TOGETHER = 8192  # of prompts and replies that a model on the chat's device answers at once
+_TOKENS_TOGETHER = 8192  # prompts and replies that a model holds at once
 _ROOM = 64  # tokens that a file's own template may add
 _USUAL_CONTEXT = 4096
 

@@ -26,7 +26,7 @@ METRICS: dict[TaskMetric, str] = {
     "choice": tr("the row's choice"),
     "number": tr("the row's number"),
 }
-"""What counts as right, by metric."""
+"""Reply that counts as right, by metric."""
 _BAR_PX, _NARROWEST_PX = 12, 120
 
 
@@ -88,7 +88,7 @@ class TaskCard(Card):
         self._show_wrong(shown[-1][1])
 
     def _add_bar(self, line: int, name: str, score: TaskScore) -> None:
-        bar = ShareBar(score, name)
+        bar = ScoreBar(score, name)
         figures = body(score_text(score))
         figures.setWordWrap(False)
         self._bars.addWidget(body(name, "muted"), line, 0)
@@ -118,7 +118,7 @@ class TaskCard(Card):
         self.more.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
 
 
-class ShareBar(QWidget):
+class ScoreBar(QWidget):
     """A bar filled by a score's share, with a line for its interval.
 
     Args:

@@ -92,7 +92,7 @@ class TemplateFacts(_Facts):
 
 
 class TaskHint(_Facts):
-    """How replies of a dataset could be scored, recognized from its held-out rows."""
+    """A metric that fits the replies of a dataset, recognized from its held-out rows."""
 
     metric: TaskMetric
     rows: int = Field(description="Rows that were looked at.")

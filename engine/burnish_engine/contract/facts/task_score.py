@@ -20,7 +20,7 @@ METRIC_NAMES: dict[TaskMetric, str] = {
     "choice": "right choice",
     "number": "right number",
 }
-"""What a metric counts, for people."""
+"""Name of each metric for people: the replies that it counts."""
 
 
 class _Score(BaseModel):

@@ -1,4 +1,4 @@
-"""How the task of a dataset could be scored, from its held-out rows."""
+"""Recognize how the task of a dataset can be scored, from its held-out rows."""
 
 from __future__ import annotations
 

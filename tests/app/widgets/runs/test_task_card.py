@@ -4,7 +4,7 @@ import pytest
 from app.scenes import FINISHED, events, scored
 from PySide6.QtWidgets import QLabel
 
-from burnish_app.widgets.runs.task_card import ShareBar, TaskCard, change_text
+from burnish_app.widgets.runs.task_card import ScoreBar, TaskCard, change_text
 from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.run.fold import RunState, fold_all
 
@@ -28,14 +28,14 @@ def test_a_run_that_scores_nothing_has_no_card(card):
 def test_before_the_end_there_is_one_bar_and_no_verdict(card):
     card.draw(fold_all(RunState(), scored(events(3))))
     assert not card.isHidden()
-    assert len(card.findChildren(ShareBar)) == 1
+    assert len(card.findChildren(ScoreBar)) == 1
     assert card.verdict.isHidden()
 
 
 def test_after_the_end_it_says_what_changed_and_shows_wrong_replies(qtbot, card):
     card.draw(fold_all(RunState(), scored(events(600, ended=FINISHED))))
-    assert "3 of 50" in texts(card)
-    assert "47 of 50" in texts(card)
+    figures = [bar.accessibleDescription() for bar in card.findChildren(ScoreBar)]
+    assert [figure.partition(",")[0] for figure in figures] == ["3 of 50", "47 of 50"]
     assert card.verdict.property("look") == "success"
     assert card.wrong.isHidden()
     card.more.click()

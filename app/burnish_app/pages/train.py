@@ -118,7 +118,7 @@ class TrainPage(Page):
         self._beginning_line.addWidget(self._to_come, 3)
         self._stopping = EarlyStoppingSettings()
         self.hardware, self.task = RunHardware(), TaskCard()
-        for widget in (self.nothing, self.figures, self._beginning, self.task, self.charts, self.hardware, self.log):
+        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.task, self.hardware, self.log):
             self.column.addWidget(widget)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
@@ -196,7 +196,7 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
-        self.task.draw(self._events)
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
@@ -420,6 +420,14 @@ class TrainPage(Page):
         self._show_status()
         self.failed(failure)
 
+    def _draw_task(self) -> None:
+        """Show the score of the task: below the charts while the run goes on, above them once it is the result's."""
+        is_above = self.column.indexOf(self.task) < self.column.indexOf(self.charts)
+        if is_above != (self._events.task is not None):
+            self.column.removeWidget(self.task)
+            self.column.insertWidget(self.column.indexOf(self.charts) + is_above, self.task)
+        self.task.draw(self._events)
+
     def _draw(self) -> None:
         if self._summary is not None and self._beginning.isVisible():
             self.stages.show_stages(run_stages(self._events, time.time()))
@@ -433,7 +441,7 @@ class TrainPage(Page):
         if has_steps:
             self._beginning.hide()
             self.set_filling(fills=False)
-        self.task.draw(self._events)
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"

@@ -139,8 +139,13 @@ def file_text(file: QuantFidelity) -> str:
         )
     agreement = percent(file.top1_agreement, 1)
     where = tr("{agreement} of {positions:,} positions").format(agreement=agreement, positions=file.positions)
-    return tr("{quant} is {mean_kl}: same most likely token in {where}.").format(
+    text = tr("{quant} is {mean_kl}: same most likely token in {where}.").format(
         quant=file.quant, mean_kl=closeness(file.mean_kl), where=where
+    )
+    return (
+        text
+        if file.task is None
+        else tr("{text} Score of the task: {score}.").format(text=text, score=score_text(file.task))
     )
 
 

@@ -14,7 +14,6 @@ from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
     report_text,
-    score_text,
     suggestion_text,
     training_text,
 )
@@ -33,7 +32,10 @@ _COLUMNS = (
     (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
     (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
 )
-_SCORE = (tr("Score of the task"), tr("Right replies to the held-out rows that training scored, answered by the file"))
+_SCORE = (
+    tr("Score"),
+    tr("Score of the task: right replies to the held-out rows that training scored, answered by the file"),
+)
 
 
 class FidelityCard(Card):
@@ -101,7 +103,7 @@ def _table(report: FidelityReport, suggested: str) -> QGridLayout:
     files = report.files
     scored = any(file.task for file in files)
     grid = QGridLayout()
-    grid.setHorizontalSpacing(2 * UNIT)
+    grid.setHorizontalSpacing(UNIT + UNIT // 2 if scored else 2 * UNIT)
     grid.setVerticalSpacing(UNIT)
     for column, (name, hint) in enumerate((*_COLUMNS, _SCORE) if scored else _COLUMNS):
         label = caption(name)
@@ -116,7 +118,7 @@ def _table(report: FidelityReport, suggested: str) -> QGridLayout:
             percent(file.top1_agreement, 1),
             f"{file.mean_kl:.4f}",
             f"{file.p99_kl:.3f}",
-            *([score_text(file.task) if file.task else "–"] if scored else []),
+            *([percent(file.task.share) if file.task else "–"] if scored else []),
         )
         type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
         set_tone(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")

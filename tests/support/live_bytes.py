@@ -18,6 +18,7 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -70,7 +71,7 @@ class NoWeights:
     def read(self, name):
         return torch.empty(self._shapes[name], device=META)
 
-    def read_into(self, name, destination):
+    def read_into(self, name, destination, rows=None):
         pass
 
 
@@ -123,7 +124,9 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
     """
     launch_nothing(monkeypatch)
     spec = shape(name)
-    plan = plan_adapter(section, family(spec.family).modules(spec))
+    known = family(spec.family)
+    ranks = expert_rank(section, spec.experts_per_token)
+    plan = plan_adapter(section, known.modules(spec), known.all_expert_stacks(spec), ranks)
     with watch:
         loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan))
         model = make_trainable(loaded)

@@ -44,15 +44,16 @@ class Floor:
         return self.projections + self.head + self.attention
 
 
-def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
+def floor_ms(name: str, tokens: int, *, layers: int = 0, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
     """Time the floor of a shape on this GPU.
 
     Args:
         name: name of the shape.
         tokens: tokens of a step.
+        layers: number of layers to keep, from the first; 0: all.
         quantized: whether base weights are NF4; dequantization is not part of the floor.
     """
-    spec = shape(name)
+    spec = shape(name, layers)
     known = family(spec.family)
     assert known is not None
     sizes: Counter[tuple[int, StackName]] = Counter()

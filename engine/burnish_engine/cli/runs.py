@@ -157,6 +157,9 @@ def resume(
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="Share each step among so many GPUs from here on. 0: as the recipe says.")
+    ] = 0,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
     """Go on: end a pause, or start again from the last checkpoint."""
@@ -165,7 +168,7 @@ def resume(
         return _command(run, "resume")
     lease.dequeue(paths)
     try:
-        return train_run(paths, queue=queue or wait, force=force, anyway=anyway)
+        return train_run(paths, queue=queue or wait, force=force, anyway=anyway, gpus=gpus)
     finally:
         if wait:  # in every case the next run in the queue must not wait for us
             lease.release(paths)

@@ -133,6 +133,27 @@ def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("shape", tiny_models.MIXTURES)
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "fp16", "NF4", "offloading", "tiling on the host", "input alone"])
+def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, kind, shape):
+    """Experts adapted: captured, eager, with other layers offloaded, and with frozen weights in host memory."""
+    base = tiny_models.make(shape, tmp_path / "base")
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=2)
+    order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]
+    found = []
+    others = ({"graphs": False}, {"keep": ["input", "offloaded", "host"]}, {"layers_on_host": frozenset({0, 1})})
+    for changes in ({}, *others):
+        trained = gpu_trainer((base, adapter), **GPU_KINDS[kind] | changes)
+        results, param = train(trained, order, 2)
+        assert trained.problem == ""
+        assert all(trained._steps[layout].captured == trained._wants_graphs for layout in trained._ran)
+        found.append(([(one.loss, one.grad_norm) for one in results], param))
+    for results, param in found[1:]:
+        assert results == found[0][0]
+        assert torch.equal(param, found[0][1])
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "NF4"])
 @pytest.mark.parametrize("mlp_rows", [0, 40])
 def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, mlp_rows):

@@ -9,13 +9,10 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QWidget
 
-from burnish_app.state.guide_pages import FIRST, PLACES
+from burnish_app.state.guide_pages import FIRST, PLACE_PROPERTY, PLACES
 
 if TYPE_CHECKING:  # the guide is loaded when it is first asked for
     from burnish_app.widgets.guide.guide_window import GuideWindow
-
-GUIDE_PLACE = "guide"
-"""Dynamic property of a widget: the place of the guide that explains it and all that is in it."""
 
 
 class GuideHelp(QObject):
@@ -59,7 +56,7 @@ def place_of(focused: QWidget | None, page: str) -> str:
     """
     widget = focused
     while widget is not None:
-        place = widget.property(GUIDE_PLACE)
+        place = widget.property(PLACE_PROPERTY)
         if place:
             return str(place)
         widget = widget.parentWidget()

@@ -13,10 +13,12 @@ from burnish_engine.contract.paths import assets_dir
 FIRST = "README.md"
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
 _LINK = re.compile(r"\]\(([\w-]+\.md)")
-_MARKUP = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[`*|]+|^\s*[-:|\s]+$", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*\|?[-:| \t]{3,}$|!?\[([^\]]*)\]\([^)]*\)|[`*]+|(?P<cell>\|)", re.MULTILINE)
 _EXCERPT = 160  # characters
 _MOST_HITS = 60
 
+PLACE_PROPERTY = "guide"
+"""Dynamic property of a widget: the place of the guide that explains it and all that is in it."""
 PLACES = {
     "start": "window.md",
     "hardware": "hardware.md",
@@ -99,7 +101,7 @@ class GuideHit:
 
 def plain(markdown: str) -> str:
     """Return Markdown without links, emphasis, code marks and table lines."""
-    return " ".join(_MARKUP.sub(lambda match: match[1] or " ", markdown).split())
+    return " ".join(_MARKUP.sub(lambda match: match[1] or (" " if match["cell"] else ""), markdown).split())
 
 
 def anchor_of(title: str) -> str:

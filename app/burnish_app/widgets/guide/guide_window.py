@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
+
+from markdown_it import MarkdownIt
 from PySide6.QtCore import QSize, Qt, QTimer, QUrl
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QDesktopServices,
-    QKeySequence,
-    QPalette,
-    QShortcut,
-    QTextCursor,
-    QTextFrameFormat,
-    QTextTable,
-)
+from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
@@ -28,7 +22,7 @@ from PySide6.QtWidgets import (
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
-from burnish_app.look.tokens import BODY_PX, UNIT
+from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
 from burnish_app.state.guide_pages import FIRST, GuidePage, anchor_of, load_guide, search_guide
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import caption
@@ -68,7 +62,9 @@ class GuideWindow(QWidget):
         self.search.returnPressed.connect(self._open_first)
         self.places = QListWidget()
         self.places.setAccessibleName(tr("Pages of the guide"))
+        self.places.setProperty("look", "places")
         self.places.setWordWrap(True)
+        self.places.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.places.currentItemChanged.connect(self._chosen)
         self._found = caption("")
         self.page = QTextBrowser()
@@ -122,8 +118,8 @@ class GuideWindow(QWidget):
             self._former.append(self._place)
         self.back.setEnabled(bool(self._former))
         if self._place.partition("#")[0] != file:
-            self.page.setMarkdown(self._pages[file].markdown)
-            self._style_tables()
+            self.page.document().setDefaultStyleSheet(self._style())
+            self.page.setHtml(page_html(self._pages[file]))
         self._place = f"{file}#{anchor}" if anchor else file
         self._scroll_to(anchor)
         if not self.search.text().strip():
@@ -190,29 +186,36 @@ class GuideWindow(QWidget):
 
     def _scroll_to(self, anchor: str) -> None:
         """Scroll so that the heading with this anchor is at the top; without one, to the page's beginning."""
-        bar, layout = self.page.verticalScrollBar(), self.page.document().documentLayout()
-        block = self.page.document().begin()
-        while anchor and block.isValid():
-            if block.blockFormat().headingLevel() and anchor_of(block.text()) == anchor:
-                self.page.setTextCursor(QTextCursor(block))
-                bar.setValue(round(layout.blockBoundingRect(block).top()) - UNIT)
-                return
-            block = block.next()
-        bar.setValue(0)
+        if anchor:
+            self.page.scrollToAnchor(anchor)
+        else:
+            self.page.verticalScrollBar().setValue(0)
 
-    def _style_tables(self) -> None:
-        """Give tables thin lines and room, which Markdown says nothing about."""
-        line = QBrush(QColor(colors_of(self).line))
-        for frame in self.page.document().rootFrame().childFrames():
-            if isinstance(frame, QTextTable):
-                look = frame.format()
-                look.setCellPadding(UNIT * 0.75)
-                look.setCellSpacing(0)
-                look.setBorderCollapse(True)
-                look.setBorder(1)
-                look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-                look.setBorderBrush(line)
-                frame.setFormat(look)
-        palette = self.page.palette()
-        palette.setColor(QPalette.ColorRole.Link, QColor(colors_of(self).link))
-        self.page.setPalette(palette)
+    def _style(self) -> str:
+        """Return the style sheet of a page in the colors of the theme."""
+        colors = colors_of(self)
+        return f"""
+            h1 {{ font-size: {scaled(TITLE_PX)}px; font-weight: 600; }}
+            h2 {{ font-size: {scaled(FIGURE_PX)}px; font-weight: 600; margin-top: {3 * UNIT}px; }}
+            h3, h4 {{ font-size: {scaled(BODY_PX)}px; font-weight: 600; margin-top: {2 * UNIT}px; }}
+            p, li {{ line-height: 135%; }}
+            a {{ color: {colors.link}; text-decoration: none; }}
+            code, pre {{ font-family: "{font(BODY_PX, mono=True).family()}"; font-size: {scaled(SMALL_PX)}px; }}
+            pre {{ background-color: {colors.raised}; white-space: pre-wrap; }}
+            table {{ border-collapse: collapse; margin-top: {UNIT}px; margin-bottom: {UNIT}px; }}
+            td, th {{ border: 1px solid {colors.line}; padding: {UNIT * 3 // 4}px; text-align: left; }}
+        """
+
+
+def page_html(page: GuidePage) -> str:
+    """Return a page as HTML: its headings are anchors, its tables take the width there is."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+    def heading(match: re.Match[str]) -> str:
+        level, content = match[1], match[2]
+        anchor = anchor_of(html.unescape(re.sub(r"<[^>]+>", "", content)))
+        return f'<h{level}><a name="{anchor}"></a>{content}</h{level}>'
+
+    made = re.sub(r"<h(\d)>(.*?)</h\1>", heading, str(parser.render(page.markdown)), flags=re.DOTALL)
+    made = made.replace("\n</code></pre>", "</code></pre>")
+    return made.replace("<table>", '<table width="100%" cellspacing="0">')

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QSizePolicy, QVBoxLayout, QWidget
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
+from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
@@ -39,6 +40,7 @@ class TaskCard(Card):
             tr("Right replies to held-out rows, each the most likely one. Line: 95 % interval."),
             icon_name="scale",
         )
+        self.setProperty(PLACE_PROPERTY, "your-data.md#the-score-of-your-task")
         self._drawn: tuple[object, ...] = ()
         self._bars = QGridLayout()
         self._bars.setHorizontalSpacing(2 * UNIT)

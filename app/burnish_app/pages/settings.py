@@ -35,6 +35,7 @@ _KEYS = (
     ("Ctrl+O", tr("Add data files")),
     (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
     (tr("Arrow keys"), tr("Move among steps, rows and choices")),
+    ("F1, ?", tr("Open the guide at this page")),
     (tr("Page Up, Page Down"), tr("Scroll the page")),
 )
 

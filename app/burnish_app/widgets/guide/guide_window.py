@@ -20,9 +20,10 @@ from PySide6.QtWidgets import (
 )
 
 from burnish_app.look.fonts import scaled
+from burnish_app.look.guide_style import TABLE, guide_style
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
-from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
+from burnish_app.look.tokens import BODY_PX, UNIT
 from burnish_app.state.guide_pages import FIRST, GuidePage, anchor_of, load_guide, search_guide
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import caption
@@ -118,7 +119,7 @@ class GuideWindow(QWidget):
             self._former.append(self._place)
         self.back.setEnabled(bool(self._former))
         if self._place.partition("#")[0] != file:
-            self.page.document().setDefaultStyleSheet(self._style())
+            self.page.document().setDefaultStyleSheet(guide_style(colors_of(self)))
             self.page.setHtml(page_html(self._pages[file]))
         self._place = f"{file}#{anchor}" if anchor else file
         self._scroll_to(anchor)
@@ -191,21 +192,6 @@ class GuideWindow(QWidget):
         else:
             self.page.verticalScrollBar().setValue(0)
 
-    def _style(self) -> str:
-        """Return the style sheet of a page in the colors of the theme."""
-        colors = colors_of(self)
-        return f"""
-            h1 {{ font-size: {scaled(TITLE_PX)}px; font-weight: 600; }}
-            h2 {{ font-size: {scaled(FIGURE_PX)}px; font-weight: 600; margin-top: {3 * UNIT}px; }}
-            h3, h4 {{ font-size: {scaled(BODY_PX)}px; font-weight: 600; margin-top: {2 * UNIT}px; }}
-            p, li {{ line-height: 135%; }}
-            a {{ color: {colors.link}; text-decoration: none; }}
-            code, pre {{ font-family: "{font(BODY_PX, mono=True).family()}"; font-size: {scaled(SMALL_PX)}px; }}
-            pre {{ background-color: {colors.raised}; white-space: pre-wrap; }}
-            table {{ border-collapse: collapse; margin-top: {UNIT}px; margin-bottom: {UNIT}px; }}
-            td, th {{ border: 1px solid {colors.line}; padding: {UNIT * 3 // 4}px; text-align: left; }}
-        """
-
 
 def page_html(page: GuidePage) -> str:
     """Return a page as HTML: its headings are anchors, its tables take the width there is."""
@@ -218,4 +204,4 @@ def page_html(page: GuidePage) -> str:
 
     made = re.sub(r"<h(\d)>(.*?)</h\1>", heading, str(parser.render(page.markdown)), flags=re.DOTALL)
     made = made.replace("\n</code></pre>", "</code></pre>")
-    return made.replace("<table>", '<table width="100%" cellspacing="0">')
+    return made.replace("<table>", TABLE)

@@ -59,6 +59,7 @@ class TaskCard(Card):
             self.body.addWidget(widget)
         self.body.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignLeft)
         self.body.addWidget(self.wrong)
+        self._name_more()
         self.hide()
 
     def draw(self, state: RunState) -> None:

@@ -9,8 +9,8 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Failure, Progress, Result
 
 from support.export import make_model
-from support.serve import wait_for
-from support.tiny import conversations, write_jsonl
+from support.serve import Server, wait_for
+from support.tiny import conversations, make_llama, write_jsonl
 
 
 def changed(recipe, **sections):
@@ -249,6 +249,18 @@ def test_models_are_ranked_for_this_machine(warm_server):
     assert warm_server.result("models", query="no such model at all").models == []
     phone = warm_server.result("models", target={"kind": "phone", "ram_gib": 4.0}).models
     assert [ranked.verdict for ranked in phone] != [ranked.verdict for ranked in models]
+
+
+def test_models_of_other_programs_are_answered_with_a_reason_each(tmp_path, burnish_home):
+    folder = tmp_path / "models--Acme--Tiny" / "snapshots" / "a1"
+    folder.mkdir(parents=True)
+    make_llama(folder)
+    with Server(HF_HUB_CACHE=str(tmp_path), OLLAMA_MODELS=str(tmp_path)) as server:
+        found = server.result("local_models").local_models
+    (tiny,) = (one for one in found if one.name == "Acme/Tiny")
+    assert tiny.verdict in ("good", "tight")
+    assert tiny.folder == str(folder)
+    assert all(one.reason for one in found)
 
 
 def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):

@@ -154,6 +154,21 @@ class RankedModel(_Advice):
     download_bytes: int = Field(description="Size of the download.")
 
 
+class LocalModel(_Advice):
+    """A model that another program keeps on this machine, judged for training here."""
+
+    name: str
+    place: Literal["hub_cache", "lm_studio", "ollama"] = Field(description="Program whose folder it is in.")
+    folder: str = Field(description="What to write into the recipe, where it can be trained.")
+    bytes: int = Field(description="Size of its weights.")
+    verdict: Literal["good", "tight", "unknown", "too_big", "unusable"] = Field(
+        description="unknown: transformers has to be asked. unusable: its files cannot be trained, whatever the memory."
+    )
+    reason: str = Field(description="One sentence.")
+    train_bytes: int = Field(default=0, description="Predicted training peak with the suggested settings.")
+    tokens_per_s: float = Field(default=0.0, description="Predicted training speed.")
+
+
 class ModelFacts(_Advice):
     """The facts of a model folder."""
 

@@ -120,6 +120,18 @@ def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_pat
     assert state.task.after == {one.step: one.score for one in state.task_scores}[result]
 
 
+@pytest.mark.gpu
+def test_captured_steps_leave_room_for_the_replies(tmp_path):
+    """Steps are captured as graphs when the result is scored; the replies then are those of the saved adapter."""
+    recipe = json_recipe(tmp_path, max_steps=20, epochs=40.0, learning_rate=2e-2, engine='"fast"', precision='"bf16"')
+    devices = recipe.devices.model_copy(update={"kind": "cuda"})
+    paths = create_run(recipe.model_copy(update={"devices": devices}), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    found = read_run(paths.events).task
+    assert found.before.right == 0
+    assert found.after.right == 6
+
+
 def test_a_run_whose_rows_cannot_be_scored_ends_before_it_trains(tmp_path):
     recipe = json_recipe(tmp_path, extra='[task]\nmetric = "number"\n', reply="none")
     paths = create_run(recipe, tmp_path / "run")

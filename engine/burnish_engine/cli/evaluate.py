@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _METRICS = ", ".join(name for name in get_args(TaskMetric) if name != "none")
 
+_OPTIONS = {"max_rows": "rows", "choices": "choice"}  # key of the recipe to its option, where they differ
+
 
 def evaluate(
     run: Annotated[str, typer.Argument(help='A run; "last" is the newest.')],
@@ -95,7 +97,8 @@ def _section(of_recipe: TaskSection, said: dict[str, Any]) -> TaskSection:
         chosen = TaskSection.model_validate({**kept.model_dump(), **said})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = f"--{str(first['loc'][0]).replace('_', '-')}" if first["loc"] else "The options"
+        key = str(first["loc"][0]) if first["loc"] else ""
+        where = f"--{_OPTIONS.get(key, key).replace('_', '-')}" if key else "The options"
         raise UsageError(
             f"{where}: {first['msg'].removeprefix('Value error, ')}.", "`burnish evaluate --help` shows them all."
         ) from None
@@ -114,12 +117,14 @@ def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(base_model(recipe))
-    return choose_rows(
-        section,
-        load_conversations(paths),
-        lambda messages: len(chat_ids(tokenizer, messages)),
-        recipe.data.max_length,
-    )
+
+    def prompt_tokens(messages: list[dict[str, str]]) -> int | None:
+        try:
+            return len(chat_ids(tokenizer, messages))
+        except UsageError:
+            return None
+
+    return choose_rows(section, load_conversations(paths), prompt_tokens, recipe.data.max_length)
 
 
 def _all_replies(

@@ -77,7 +77,7 @@ class TaskRows(BaseModel):
 def choose_rows(
     section: TaskSection,
     chats: Iterable[Sequence[Mapping[str, Any]]],
-    prompt_tokens: Callable[[list[Turn]], int] | None = None,
+    prompt_tokens: Callable[[list[Turn]], int | None] | None = None,
     longest: int = 0,
 ) -> TaskRows:
     """Choose the first held-out rows that can be scored.
@@ -85,7 +85,8 @@ def choose_rows(
     Args:
         section: section of the recipe, with a metric.
         chats: conversations of the held-out rows, in order.
-        prompt_tokens: function that counts the tokens of the turns before a reply; None: rows of any length are taken.
+        prompt_tokens: function that counts the tokens of the turns before a reply, and returns None where the chat
+            template refuses them; None: rows of any length are taken.
         longest: most tokens before a reply.
 
     Raises:
@@ -106,7 +107,9 @@ def choose_rows(
             left_out[f"of the row's own reply, {why}"] += 1
             continue
         tokens = prompt_tokens(row.messages) if prompt_tokens is not None else 0
-        if tokens > longest:
+        if tokens is None:
+            left_out["the chat template refuses the turns before the reply"] += 1
+        elif tokens > longest:
             left_out[f"more than {longest:,} tokens before the reply"] += 1
         else:
             found.append(row)

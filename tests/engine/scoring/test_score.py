@@ -38,6 +38,15 @@ def test_long_prompts_are_left_out():
     assert rows.prompt_tokens == 5
 
 
+def test_turns_that_a_template_refuses_are_left_out():
+    refused = [chat("odd", "1"), chat("fine", "2")]
+    rows = choose_rows(
+        TaskSection(metric="number"), refused, lambda turns: 5 if turns[-1]["content"] == "fine" else None, 9
+    )
+    assert [row.wanted for row in rows.rows] == ["2"]
+    assert sum(rows.left_out.values()) == 1
+
+
 def test_no_row_at_all_is_an_error_that_says_why():
     for chats in ([], [chat("a", "b")]):
         with pytest.raises(UsageError, match=r"task\.metric"):

@@ -11,6 +11,7 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import Phase
+from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
@@ -123,12 +124,15 @@ def _task_rows(
         return None
     if not fresh and (kept := load_task_rows(paths)) is not None:
         return kept
-    rows = choose_rows(
-        recipe.task,
-        data.validation_conversations[:MOST_ROWS],
-        lambda messages: len(_prompt_ids(tokenizer, data, messages)),
-        recipe.data.max_length,
-    )
+
+    def prompt_tokens(messages: list[dict[str, str]]) -> int | None:
+        try:
+            return len(_prompt_ids(tokenizer, data, messages))
+        except RowError:
+            return None
+
+    chats = data.validation_conversations[:MOST_ROWS]
+    rows = choose_rows(recipe.task, chats, prompt_tokens, recipe.data.max_length)
     save_task_rows(paths, rows)
     return rows
 

@@ -169,14 +169,15 @@ def _all_replies(
 
 def _show(task: TaskRows, scores: dict[str, TaskScore]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for title in ("", METRIC_NAMES[task.section.metric], "95 % interval", "cut", "against the one before"):
-        table.add_column(title)
-    former: TaskScore | None = None
+    for title in ("", METRIC_NAMES[task.section.metric], "95 % interval", "cut", "difference"):
+        table.add_column(title, overflow="fold")
     for name, score in scores.items():
         low, high = score.interval
-        change = TaskChange(before=former, after=score).verdict_text if former else ""
+        former = {"base": "", "tuned": "base"}.get(name, "tuned")
+        change = ""
+        if former in scores:
+            change = f"{TaskChange(before=scores[former], after=score).verdict_text}, against {former}"
         table.add_row(name, score.figures, f"{low:.0%} to {high:.0%}", str(score.cut or ""), change)
-        former = score
     out.print(table)
     if task.left_out:
         out.note(f"{task.left_out_text}.")

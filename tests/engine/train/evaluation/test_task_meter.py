@@ -79,6 +79,10 @@ def test_evaluating_afterwards_finds_the_same_scores(scored_run, capsys):
     assert document["models"]["base"]["right"] == found.before.right
     assert document["models"]["tuned"]["right"] == found.after.right
     assert [row["replies"]["tuned"]["right"] for row in document["rows"]] == found.after.passed
+    assert main(["evaluate", str(scored_run.root)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert found.after.figures in printed
+    assert "against base" in printed
 
 
 def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsys):

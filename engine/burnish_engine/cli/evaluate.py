@@ -55,6 +55,8 @@ def evaluate(
     Each model answers the same rows greedily. A difference between two is called one only where McNemar's exact test
     finds it beyond chance (5 %).
     """
+    from burnish_engine.models.gguf.gguf_library import check_magic
+
     paths = open_run(run)
     recipe = with_own_template(paths, read_recipe(paths))
     said: dict[str, Any] = {
@@ -64,6 +66,8 @@ def evaluate(
     }  # fmt: skip
     section = _section(recipe.task, {name: value for name, value in said.items() if value})
     task = _rows(paths, recipe, section)
+    for one in file or []:
+        check_magic(one)
     files = [*(file or []), *(sorted(paths.export.glob("*.gguf")) if exported else [])]
     with ExportBar(quiet=json) as bar:
         replies = _all_replies(paths, recipe, task, files, bar)

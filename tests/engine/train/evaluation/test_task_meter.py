@@ -97,6 +97,8 @@ def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsy
     assert "--metric" in capsys.readouterr().err
     assert main(["evaluate", str(scored_run.root), "--metric", "regex"]) == 2
     assert "pattern" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--file", str(scored_run.recipe)]) == 2
+    assert "GGUF" in capsys.readouterr().err
     assert main(["evaluate", str(scored_run.root), "--rows", "201"]) == 2
     assert "--rows" in capsys.readouterr().err
 

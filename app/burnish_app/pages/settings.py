@@ -37,6 +37,7 @@ _KEYS = (
     (tr("Ctrl+F, Delete"), tr("On Runs: filter the runs; delete the selected ones")),
     (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
     (tr("Arrow keys"), tr("Move among steps, rows and choices")),
+    ("F1, ?", tr("Open the guide at this page")),
     (tr("Page Up, Page Down"), tr("Scroll the page")),
 )
 

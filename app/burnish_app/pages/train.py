@@ -28,6 +28,7 @@ from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
 from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
@@ -83,8 +84,8 @@ class TrainPage(Page):
         self.figures.body.addWidget(self.verdict)
         self.beginning = RunBeginning()
         self._stopping = EarlyStoppingSettings()
-        self.hardware = RunHardware()
-        for widget in (self.nothing, self.figures, self.beginning, self.charts, self.hardware, self.log):
+        self.hardware, self.task = RunHardware(), TaskCard()
+        for widget in (self.nothing, self.figures, self.beginning, self.charts, self.task, self.hardware, self.log):
             self.column.addWidget(widget)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
@@ -159,6 +160,7 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
@@ -383,6 +385,14 @@ class TrainPage(Page):
         self._show_status()
         self.failed(failure)
 
+    def _draw_task(self) -> None:
+        """Show the score of the task: below the charts while the run goes on, above them once it is the result's."""
+        is_above = self.column.indexOf(self.task) < self.column.indexOf(self.charts)
+        if is_above != (self._events.task is not None):
+            self.column.removeWidget(self.task)
+            self.column.insertWidget(self.column.indexOf(self.charts) + is_above, self.task)
+        self.task.draw(self._events)
+
     def _draw(self) -> None:
         if self._summary is not None and self.beginning.isVisible():
             self.beginning.draw(self._events)
@@ -395,6 +405,7 @@ class TrainPage(Page):
         if has_steps:
             self.beginning.hide()
             self.set_filling(fills=False)
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
         QTimer.singleShot(0, self, self._draw_rest)  # in an event of its own, so that none takes long
 

@@ -31,6 +31,7 @@ _PHASE_TEXT = {
     "training": tr("Training"),
     "evaluating": tr("Reading held-out rows"),
     "sampling": tr("Asking the fixed prompts"),
+    "scoring": tr("Scoring replies to held-out rows"),
     "saving": tr("Saving"),
     "paused": tr("Paused"),
 }

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
+from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -73,6 +74,7 @@ class FieldRow(QWidget):
         for widget in (label, middle, self._reset, self._beside):
             line.addWidget(widget)
         self.setLayout(line)
+        self.setProperty(PLACE_PROPERTY, f"recipe-reference.md#{field.section or 'top-level'}")
         self._show_state()
 
     def value(self) -> Any:

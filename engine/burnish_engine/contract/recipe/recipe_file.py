@@ -167,6 +167,10 @@ _LATER = {
         "undesirable_weight",
     ),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
+    "task": (
+        "metric", "pattern", "json_schema", "choices", "ignore_case", "tolerance", "relative_tolerance", "max_rows",
+        "max_tokens",
+    ),
     "evaluation": ("general_text", "patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),

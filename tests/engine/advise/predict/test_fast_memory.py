@@ -30,6 +30,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
+from burnish_engine.models.decoder.experts.declared import SCRATCH_BYTES
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
@@ -176,6 +177,15 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert 0 <= real - predicted.stored <= (4 * len(loaded.plan.modules) if name == "lfm3" else 0)
     groups = scratch_bytes(spec, [*LayerShape(spec, section, 2, True, spec.layers[-1]).experts.values()], 2, nf4=True)
     assert predicted.scratch == sum(scratch.values()) + groups
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("qwen3-30b-a3b", 3072), ("gpt-oss-20b", 2560)])
+def test_experts_are_unpacked_where_they_have_many_rows(name, tokens):
+    """Of 192 rows an expert in NF4 and 320 in MXFP4; a pass of fewer tokens decodes them on the way."""
+    spec, section = shape(name), AdapterSection()
+    found = [frozen_weights(spec, section, "bf16", nf4=True, tokens=count).scratch for count in (tokens - 1, tokens)]
+    assert 0.6 * SCRATCH_BYTES < found[1] - found[0] <= SCRATCH_BYTES
+    assert frozen_weights(spec, section, "bf16", nf4=True).scratch == found[1]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

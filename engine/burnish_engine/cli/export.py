@@ -190,8 +190,8 @@ def _export_other(
     paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar, *, each_expert: bool
 ) -> Path:
     """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
+    from burnish_engine.export.run_rows import kept_in_4_bits
     from burnish_engine.export.weights.folders import export_adapter, export_safetensors
-    from burnish_engine.export.weights.nf4_merge import rounded_names
 
     if each_expert:
         from burnish_engine.export.weights.each_expert import export_adapter_by_expert
@@ -204,8 +204,8 @@ def _export_other(
         from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 
         return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
-    in_4_bits = recipe.model.quantize == "nf4" and recipe.export.merge_onto == "dequantized"
-    rounded = rounded_names(source) if in_4_bits else frozenset[str]()
+    onto_rounded = recipe.export.merge_onto == "dequantized"
+    rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
     return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, cancelled=bar.cancelled)
 
 

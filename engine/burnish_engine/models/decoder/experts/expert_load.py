@@ -115,7 +115,7 @@ class ExpertBuilder:
         """Allocate the memory that packed experts are unpacked into, once for all layers, where that may pay."""
         device = self._compute_buffer.device
         packed = [weight for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
-        if self._scratch is not None or not packed or device.type != "cuda":
+        if self._scratch is not None or not packed or device.type == "cpu":
             return
         if unpacking_pays(storage_of(packed[0]), self._rows, device):
             numbers = scratch_elements([weight.shape for weight in packed], self._compute_buffer.element_size())

@@ -298,7 +298,9 @@ def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, leve
     levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
     real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, quantize=True)
     plan = MemoryPlan(layers=levels, head_rows=chunk)
-    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan, nf4=True)
+    recipe = Recipe(adapter=section)
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": rows})})
+    found = parts(recipe, spec, MicroBatchSize(rows, 256), plan, nf4=True)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.003)
 

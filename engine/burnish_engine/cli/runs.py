@@ -15,7 +15,7 @@ from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import evaluation_text, memory_text
 from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
-from burnish_engine.cli.train import train_run
+from burnish_engine.cli.train import help_leader, is_other_rank, train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line
@@ -163,6 +163,8 @@ def resume(
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
     """Go on: end a pause, or start again from the last checkpoint."""
+    if is_other_rank():
+        return help_leader()
     paths = open_run(run)
     if actions.require_resumable(paths) == "paused":
         return _command(run, "resume")

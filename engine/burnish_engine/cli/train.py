@@ -45,10 +45,8 @@ def train(
 
     Ctrl-C finishes the step, saves and stops; `burnish runs resume last` goes on.
     """
-    if torchrun_rank() > 0:  # the leader reads the recipe
-        from burnish_engine.train.parallel import run_rank
-
-        return run_rank.join(run_rank.RunReplica)
+    if is_other_rank():  # the leader reads the recipe
+        return help_leader()
     parsed = _shared(load_recipe(recipe), gpus)
     if not parsed.data.files:
         raise UsageError(
@@ -71,10 +69,17 @@ def train(
     return code
 
 
-def torchrun_rank() -> int:
-    """Return which of the processes that torchrun started this is; 0 also where there is none but this."""
-    rank = os.environ.get("RANK", "")
-    return int(rank) if rank.isdecimal() and "WORLD_SIZE" in os.environ else 0
+def is_other_rank() -> bool:
+    """Whether torchrun started this process to help another one, which is the run."""
+    return "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0"
+
+
+def help_leader() -> int:
+    """Train as a rank of the run that another process is; return the exit code."""
+    from burnish_engine.train.parallel.replica import RunReplica
+    from burnish_engine.train.parallel.run_rank import join
+
+    return join(RunReplica)
 
 
 def _shared(recipe: Recipe, gpus: int) -> Recipe:

@@ -93,7 +93,7 @@ class EngineLoader:
 
     @property
     def _replica(self) -> Message:
-        """What other ranks load their replicas from, beside what the engine adds."""
+        """Order from which other ranks load their replicas; the engine adds to it."""
         setup = self.setup
         return {
             "run": str(setup.paths.root.absolute()),

@@ -196,6 +196,6 @@ def _saved_config(trained: Path | None) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

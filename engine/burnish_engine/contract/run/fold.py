@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from burnish_engine.contract.run.columns import GrowingColumn, GrowingList, numbers, whole_numbers
 from burnish_engine.contract.run.events import (
@@ -35,12 +35,12 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 
+_Measured = TypeVar("_Measured", GeneralTextDone, HeldOutPairsDone)
 _NEWEST = {
     "data_ready": "data",
     "progress": "progress",
     "guard": "guard",
     "best_kept": "best",
-    "held_out_pairs": "held_out_pairs",
 }
 """Fields that hold the newest event of a type."""
 _MAX_BAD = 500  # steps that are remembered as bad
@@ -127,7 +127,7 @@ class RunState:
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
-        held_out_pairs: measurement of the held-out pairs at the end; None where the run learns from none.
+        pair_measures: measurements of the held-out pairs; their steps rise.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -154,7 +154,7 @@ class RunState:
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
-    held_out_pairs: HeldOutPairsDone | None = None
+    pair_measures: tuple[HeldOutPairsDone, ...] = ()
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -192,14 +192,37 @@ class RunState:
         step, loss = self.evaluations.step.last, self.evaluations.loss.last
         return None if step is None or loss is None else (step, loss)
 
+    def of_result(self, column: GrowingColumn[float]) -> float | None:
+        """Return a figure of the evaluation that measured the run's result; None where it has none.
+
+        Args:
+            column: column of `evaluations`.
+        """
+        steps, step = self.evaluations.step, self.result[0] if self.result else -1
+        place = steps.count_up_to(step) - 1
+        if place < 0 or steps.values()[place] != step:
+            return None
+        value = column.values()[place]
+        return value if math.isfinite(value) else None
+
+    @property
+    def held_out_pairs(self) -> HeldOutPairsDone | None:
+        """The measurement of the held-out pairs with the run's result; None where there is none."""
+        return next((one for one in self.pair_measures if one.step == self._at), None)
+
     @property
     def forgetting(self) -> Forgetting | None:
         """The loss on general text before training and of the result; None where one of them was not measured."""
-        at = self.best.step if self.best is not None else self.step
+        at = self._at
         found = {one.step: one for one in self.general_text}
         if not at or 0 not in found or at not in found:
             return None
         return Forgetting(before=found[0].loss, after=found[at].loss, tokens=found[at].tokens)
+
+    @property
+    def _at(self) -> int:
+        """The step whose weights are the run's result so far: the one kept by early stopping, or the last one."""
+        return self.best.step if self.best is not None else self.step
 
     @property
     def highest_bytes(self) -> int:
@@ -267,10 +290,12 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | PhaseProgress() | GuardReported() | BestKept() | HeldOutPairsDone():
+        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone():
-            return {"general_text": (*_up_to(state, event.step - 1), event)}
+            return {"general_text": (*_up_to(state.general_text, event.step - 1), event)}
+        case HeldOutPairsDone():
+            return {"pair_measures": (*_up_to(state.pair_measures, event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -324,12 +349,13 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
-        "general_text": _up_to(state, safe),
+        "general_text": _up_to(state.general_text, safe),
+        "pair_measures": _up_to(state.pair_measures, safe),
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }
 
 
-def _up_to(state: RunState, step: int) -> tuple[GeneralTextDone, ...]:
-    return tuple(one for one in state.general_text if one.step <= step)
+def _up_to(measured: tuple[_Measured, ...], step: int) -> tuple[_Measured, ...]:
+    return tuple(one for one in measured if one.step <= step)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.models.checkpoint.saved_adapter import refuse_not_finite
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
@@ -223,6 +224,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
         raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
     if not tensors:
         raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
+    refuse_not_finite(folder, [name for name, value in tensors.items() if not bool(value.float().isfinite().all())])
     return tensors
 
 

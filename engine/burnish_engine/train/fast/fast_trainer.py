@@ -76,6 +76,8 @@ class FastTrainer:
         exchange: exchange with the ranks that share the steps; None: all passes are made here.
     """
 
+    exchange: GradientExchange | None = None
+
     def __init__(
         self,
         model: TrainableDecoder,
@@ -108,7 +110,6 @@ class FastTrainer:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
-        self.exchange: GradientExchange | None = None
         self._results = _Readback(device, preference, self._check_ranks)
         self._ran: set[BucketLayout] = set()
         self._estimated: set[BucketLayout] = set()  # those in which mismatched documents were read

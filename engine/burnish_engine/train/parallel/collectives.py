@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -62,6 +62,8 @@ class TorchCollectives:
     def __init__(self, device: torch.device, store: torch.distributed.Store, rank: int, size: int) -> None:
         # Multicast over NVSwitch gains nothing at an adapter's size and is known to hang in virtual machines.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        # CleanUpOnly: when a peer dies, torch would end this process before it can say so. The links notice it.
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
         self._device = device
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -85,9 +87,9 @@ class TorchCollectives:
         """Leave the process group."""
         if not torch.distributed.is_initialized():
             return
-        if abort and self._device.type == "cuda":  # a kernel of NCCL spins until its peers answer, or until this
-            backend: Any = torch.distributed.group.WORLD
-            with suppress(RuntimeError, AttributeError):
-                backend._get_backend(self._device).abort()
+        group = torch.distributed.group.WORLD
+        if abort and group is not None and self._device.type == "cuda":
+            with suppress(RuntimeError):  # a kernel of NCCL spins until its peers answer, or until this
+                group.abort()
         with suppress(RuntimeError):
             torch.distributed.destroy_process_group()

@@ -44,16 +44,17 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
 
     Raises:
         SetupError: They cannot be connected.
-        RankLostError: One of them ended before it was.
-        UsageError: The GPUs are of several models.
+        RankLostError: A process ended before it was connected.
+        UsageError: A GPU does not exist, or they are of several models.
     """
     given = World.from_environment()
     if given is None and len(devices) < 2:
         yield None
         return
+    if devices[0].type == "cuda":
+        _refuse_gpus(devices)
     backend_of(devices[0])  # refuses before anything is started
     if devices[0].type == "cuda":
-        _refuse_unlike(devices)
         for name, value in parallel_settings(probe()).environment.items():
             os.environ.setdefault(name, value)
     world = given or World(0, len(devices), 0)
@@ -81,8 +82,18 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             process.wait()
 
 
-def _refuse_unlike(devices: Sequence[torch.device]) -> None:
-    """Refuse GPUs of several models: their kernels round differently, so their weights would not stay the same."""
+def _refuse_gpus(devices: Sequence[torch.device]) -> None:
+    """Refuse GPUs that do not exist, and GPUs of several models.
+
+    Kernels for unlike GPUs round differently, so the weights on them would not stay the same.
+    """
+    count = torch.cuda.device_count()
+    missing = [device.index for device in devices if device.index >= count]
+    if missing:
+        raise UsageError(
+            f"GPU {missing[0]} is to share the run; this machine has {count}, numbered from 0.",
+            "Ask for as many as `burnish doctor` lists, with --gpus or devices.gpus.",
+        )
     found = {torch.cuda.get_device_name(device): device.index for device in devices}
     if len(found) > 1:
         names = " and ".join(f"GPU {index} ({name})" for name, index in found.items())

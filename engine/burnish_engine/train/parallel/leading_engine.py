@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from typing_extensions import override
 
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.units import memory_size
 from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device.device import MEMORY_ERRORS
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast.fast_engine import FastEngine
@@ -20,6 +24,29 @@ from burnish_engine.train.parallel.replica import state_of, weights_checksum
 
 CHECK_STEPS = 100
 """Steps between two comparisons of the weights on all ranks."""
+
+
+_SLOW = 1.5  # times the expected time from which on an exchange is worth a word
+_TIMED = 10  # exchanges that are timed as the engine is loaded
+
+
+def slow_exchange(ranks: Ranks, gradient: torch.Tensor) -> list[str]:
+    """Measure an exchange of gradients; return a note where it takes much longer than these links should need.
+
+    Args:
+        ranks: other ranks.
+        gradient: buffer of the size that is exchanged.
+    """
+    if gradient.device.type == "cpu":
+        return []
+    measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
+    expected = parallel_settings(probe(), adapter_bytes=gradient.nbytes).exchange_ms
+    if expected is None or measured <= max(_SLOW * expected, 1.0):
+        return []
+    return [
+        f"One exchange of gradients ({memory_size(gradient.nbytes)}) takes {measured:.1f} ms; these links should need "
+        f"{expected:.1f} ms. `burnish doctor --bandwidth` measures them."
+    ]
 
 
 class LeadingEngine(FastEngine):
@@ -46,6 +73,7 @@ class LeadingEngine(FastEngine):
         }
         ranks.call(replica | order)
         self._others_plan = self.memory_plan
+        self.notes += slow_exchange(ranks, self.model.optimizer.grad)
 
     @override
     def use_plan(self, plan: MemoryPlan) -> None:
@@ -77,7 +105,7 @@ class LeadingEngine(FastEngine):
         try:
             super().queue_step()
         except MEMORY_ERRORS:
-            self._ranks.abandon()
+            self._ranks.drop_step()
             raise
         self._steps += 1
         if self._steps - self._compared >= CHECK_STEPS:

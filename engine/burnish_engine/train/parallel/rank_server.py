@@ -42,7 +42,7 @@ class AbandonedStepError(Exception):
 
 
 class Replica(Protocol):
-    """What a rank trains: an engine of a run, or a trainer of a benchmark."""
+    """An engine of a run, or a trainer of a benchmark, on a rank other than the leader."""
 
     def load(self, order: Message) -> Message:
         """Load the model, letting go of the one before first; return what the leader should know."""
@@ -112,7 +112,7 @@ class RankServer:
                 if order["do"] == "close":
                     return ExitCode.DONE
                 try:
-                    self._carry_out(replica, order, tensors)
+                    self._obey(replica, order, tensors)
                 except MEMORY_ERRORS as error:
                     if not is_out_of_memory(error):
                         raise
@@ -142,7 +142,7 @@ class RankServer:
             if not self._closing:
                 self._orphaned()
 
-    def _carry_out(self, replica: Replica, order: Message, tensors: dict[str, torch.Tensor]) -> None:
+    def _obey(self, replica: Replica, order: Message, tensors: dict[str, torch.Tensor]) -> None:
         name, answer = order["do"], dict[str, Any]()
         if name == "step":
             try:

@@ -18,7 +18,7 @@ from burnish_engine.train.parallel.link import Link, LinkLostError, Message
 
 _CHECK_EVERY_S = 0.05
 _END_S = 10.0  # for a process to end by itself
-_LAST_LINES = 40  # of its log
+_LAST_LINES = 40  # lines of its log that are read
 _UNTIMED = 5  # exchanges before those that are timed
 
 
@@ -129,7 +129,7 @@ class Ranks:
         return self._good(self._answers())
 
     def begin_step(self) -> None:
-        """Tell all ranks to begin the next step. `agree` or `abandon` must follow."""
+        """Tell all ranks to begin the next step. `agree` or `drop_step` must follow."""
         self._send({"do": "step"})
         self._stepping = True
 
@@ -149,7 +149,7 @@ class Ranks:
         self._send({"do": "abandon" if failed else "exchange"})
         self._good(answers)
 
-    def abandon(self) -> None:
+    def drop_step(self) -> None:
         """Let all drop the step that was begun, where no exchange has been agreed on."""
         if self._stepping and not self._is_lost:
             self._answers()

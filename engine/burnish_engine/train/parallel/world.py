@@ -1,4 +1,4 @@
-"""How the processes of a run find each other: by torchrun's environment variables, whoever started them.
+"""Find the other processes of a run, by torchrun's environment variables, whoever started them.
 
 The leader listens; the others learn where from a store that all reach (torch's TCPStore), together with a secret word.
 """

@@ -279,6 +279,20 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
     assert predicted == pytest.approx(real, rel=0.002)
 
 
+@pytest.mark.parametrize("level", ["products", "attention"])
+@pytest.mark.parametrize(("name", "rows"), [("olmoe-1b-7b", 4096), ("olmoe-1b-7b", 1024), ("qwen3-30b-a3b", 16384)])
+def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
+    """Unpacked in groups, and at 128 rows an expert decoded in the product."""
+    pytest.importorskip("triton")
+    spec, section = shape(name, 4), AdapterSection(rank=16)
+    levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
+    real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, quantize=True)
+    plan = MemoryPlan(layers=levels, head_rows=chunk)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan, nf4=True)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.003)
+
+
 @pytest.mark.parametrize(("name", "targets", "layers"), [
     ("qwen3-0.6b", ["all-linear"], "offloaded"), ("qwen3-4b", ["all-linear"], "offloaded"),
     *(("llama-3.2-1b", ["o_proj", "down_proj"], level) for level in ("attention", "host", "input")),

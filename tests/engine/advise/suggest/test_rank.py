@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from burnish_engine.advise.facts.catalog import EMBEDDED, catalog
+from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.suggest import rank as ranking
 
 from support.advice import (
@@ -61,7 +61,7 @@ FIRST = [
     ("single_5090", "desktop", 4, 15),
     ("h100", "phone", 1.5, 3.5),
     ("h100", "laptop", 7, 9),
-    ("h100", "desktop", 12, 31),  # a mixture of 30 that replies as fast as a model of 3
+    ("h100", "desktop", 12, 16),
     ("h200", "laptop", 7, 9),
     ("unified_gb10", "laptop", 4, 9),
     ("cpu_16", "laptop", 0.1, 1),
@@ -140,11 +140,17 @@ def test_verdicts_name_what_is_in_the_way():
     assert "GiB" in phone["Qwen/Qwen3-8B"].reason
 
 
+def test_a_mixture_is_worth_what_a_dense_model_between_its_two_sizes_is():
+    names = [f"Qwen/Qwen3-{size}" for size in ("14B", "30B-A3B", "8B")]
+    models = [find_model(name).model_copy(update={"exports": True}) for name in reversed(names)]
+    assert [one.model.name for one in ranking.rank(H100, models, DESKTOP)] == names
+
+
 def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
     models = [
-        model if model.parameters < 10 * BILLION else model.model_copy(update={"exports": False}) for model in catalog()
+        model.model_copy(update={"exports": model.exports and number % 3 > 0}) for number, model in enumerate(catalog())
     ]
-    ranked = ranking.rank(machine_of("h200"), models, TARGETS["desktop"])
+    ranked = ranking.rank(H200, models, DESKTOP)
     fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
     kinds = [one.model.exports for one in fitting]
     assert kinds == sorted(kinds, reverse=True)

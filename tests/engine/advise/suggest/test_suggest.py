@@ -2,11 +2,10 @@
 
 import pytest
 
-from burnish_engine.advise.facts import gguf_rules
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.suggest.settings import learning_rate, quick_fit
-from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model, suggest
+from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.families import family
@@ -52,6 +51,12 @@ def ask(where, target=LAPTOP, data=None, *, model=None, here=(), **wish):
 
 def recipe_of(suggestion):
     return parse_recipe(suggestion.recipe)
+
+
+def of_a_newer_family():
+    """A model that this version trains by transformers and does not export."""
+    spec = find_model("Qwen/Qwen3-4B").spec.model_copy(update={"family": "newer_model"})
+    return ChosenModel("a/newer-model", "A newer model", spec, here=False)
 
 
 def reasons(suggestion):
@@ -103,19 +108,11 @@ def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
     assert recipe_of(suggestion).devices.kind == ("cpu" if machine.gpu_problem else "auto")
 
 
-@pytest.fixture
-def fewer_exports(monkeypatch):
-    """An export that knows no mixtures of Qwen3, with answers of its own."""
-    monkeypatch.setattr(gguf_rules, "EXPORTED_FAMILIES", gguf_rules.EXPORTED_FAMILIES - {"qwen3_moe"})
-    monkeypatch.setitem(globals(), "ANSWERS", {})
-
-
-def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one(fewer_exports):
-    suggestion = ask(H100, model="Qwen/Qwen3-30B-A3B")
+def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one():
+    suggestion = suggest(H100, catalog(), TrainingGoal(target=LAPTOP, model=of_a_newer_family()))
     assert "export.quants" not in reasons(suggestion)
     assert not any("tokens/s on a" in warning for warning in suggestion.warnings)
-    assert any("exported only as safetensors" in warning for warning in suggestion.warnings)
-    assert "qwen3_moe" in " ".join(suggestion.warnings)
+    assert any("exported only as" in warning for warning in suggestion.warnings)
 
 
 def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
@@ -300,11 +297,13 @@ def test_where_nothing_fits_the_suggestion_says_so():
     assert "No model of the catalog fits" in suggestion.warnings[0]
 
 
-def test_licenses_and_gates_are_said():
+def test_licenses_gates_and_missing_export_are_said():
     gated = " ".join(ask(H100, model="meta-llama/Llama-3.1-8B-Instruct").warnings)
     assert "gated" in gated
     assert "Community License" in gated
     assert "not for commercial use" in " ".join(ask(H100, model="Qwen/Qwen2.5-3B-Instruct").warnings)
+    newer = suggest(H100, catalog(), TrainingGoal(target=LAPTOP, model=of_a_newer_family()))
+    assert "newer_model" in " ".join(newer.warnings)
 
 
 def test_the_embedded_model_needs_no_download():

@@ -14,6 +14,8 @@ from burnish_engine.export.weights.nf4_merge import round_model, round_trip, rou
 
 from support.export import gguf_kl, rows, tuned_model
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def options_for(source, **more):
     return ReferenceOptions(in_4_bits=rounded_names(source), **more)

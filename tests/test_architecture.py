@@ -91,7 +91,7 @@ SUBFOLDERS = {
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
-        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", ".",
+        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "parallel", ".",
     ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",

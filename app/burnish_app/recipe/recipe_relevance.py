@@ -13,7 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
 
-_ADAPTER_FIELDS = {"adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
+_ADAPTER_FIELDS = {"adapter.rank", "adapter.expert_rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 _OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
 _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
 _DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help

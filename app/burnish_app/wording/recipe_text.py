@@ -75,6 +75,7 @@ LABELS = {
     "train.lora_plus_ratio": tr("LoRA+: B's rate times"),
     "adapter.method": tr("Training method"),
     "adapter.targets": tr("Target modules (with adapters)"),
+    "adapter.expert_rank": tr("Rank of each expert (mixtures)"),
     "adapter.start": tr("Adapter to go on from"),
     "preference.objective": tr("What is learned from pairs"),
     "preference.beta": tr("Beta (closeness to the reference)"),
@@ -120,12 +121,14 @@ LABELS = {
     "devices.kind": tr("Train on"),
     "devices.strategy": tr("Several GPUs"),
     "devices.gpus": tr("GPUs"),
+    "devices.exact": tr("Same bits on any number"),
     "devices.threads": tr("CPU threads"),
 }
 """Label of each field: the field's term, with a plain word where that helps. The tooltip holds the key itself; a field
 that is not listed is called by its key."""
 
 CHOICES: dict[str, dict[str, str]] = {
+    "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),

@@ -26,7 +26,7 @@ from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.guard.guard import Guard, GuardInputs, Report
 from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
-from burnish_engine.train.lifecycle.announce import report_notes
+from burnish_engine.train.lifecycle.announce import report_notes, warn_of_idle_ranks
 from burnish_engine.train.lifecycle.card import CardKeeper
 from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
@@ -34,6 +34,7 @@ from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwh
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
+from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
@@ -92,6 +93,7 @@ class Session:
         device: torch.device,
         anyway: bool = False,
         stopping: Callable[[], None] | None = None,
+        ranks: Ranks | None = None,
     ) -> Self:
         """Prepare a run and load its engine, at its newest intact checkpoint where there is one.
 
@@ -104,13 +106,17 @@ class Session:
             device: device to train on.
             anyway: whether to train although the plan says that the run does not fit.
             stopping: function called at once when a signal asks to stop.
+            ranks: other ranks that share the steps; None: this process makes them alone.
 
         Raises:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
+        if ranks:
+            setup.measure.not_as_planned()  # the plan is one GPU's
+            warn_of_idle_ranks(setup.recipe, ranks.size, recorder)
         progress = StepRecorder(recorder, setup.inputs, setup.measure, device, setup.time_left)
-        loader = EngineLoader(setup, recorder, tally, progress)
+        loader = EngineLoader(setup, recorder, tally, progress, ranks)
         engine, record = loader.load(setup.resume, setup.plan)
         provide_reference(setup, engine, recorder)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)

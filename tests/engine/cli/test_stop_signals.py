@@ -15,13 +15,15 @@ from burnish_engine.contract.errors import ExitCode
 
 
 @pytest.fixture(autouse=True)
-def no_nohup():
-    """Signals do by default what they do in a terminal, also where the tests run under `nohup`; children inherit it."""
-    number = getattr(signal, "SIGHUP", None)
-    before = signal.signal(number, signal.SIG_DFL) if number else None
+def nothing_ignored():
+    """Under nohup, and in the background of a shell, a process and those it starts ignore signals."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     yield
-    if number:
-        signal.signal(number, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 DURING_IMPORT = """
@@ -53,7 +55,6 @@ def test_a_signal_during_the_imports_ends_the_process_at_once():
 
 AT_ONCE = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from burnish_engine.cli import main as entry
 assert "burnish_engine.cli.stop_signals" not in sys.modules  # a signal during its import would end in a traceback
 entry.main = lambda: os.kill(os.getpid(), NUMBER)
@@ -71,7 +72,6 @@ def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
 
 AT_THE_END = """
 import atexit, os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # as in AT_ONCE
 from burnish_engine.cli import main as entry
 def interrupted():
     print("done", end="")

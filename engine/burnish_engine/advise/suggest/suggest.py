@@ -222,7 +222,7 @@ def _device_choice(machine: MachineFacts, recipe: Recipe) -> list[SettingChoice]
         SettingChoice(
             key="devices.gpus",
             value=str([gpu]),
-            reason=f"This version trains on one GPU, and GPU {gpu} has the most free memory.",
+            reason=f"GPU {gpu} has the most free memory.",
         )
     ]
 

@@ -41,6 +41,43 @@ class LayerSpec(_Facts):
         "none, or one of the family's table.",
     )
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether its feed-forward is a mixture of experts."""
+        return self.feed_forward == "mixture_of_experts"
+
+
+class ExpertSpec(_Facts):
+    """The experts of a mixture's layers, and how a token's are chosen."""
+
+    count: int = Field(description="Experts of a layer, E.")
+    slots: int = Field(description="Experts of a token, k.")
+    size: int = Field(description="Intermediate size of one expert, I.")
+    router: Literal["softmax_topk", "topk_softmax", "sigmoid"] = Field(
+        description="Whether the softmax over all experts precedes the choice (Qwen3), follows it (gpt-oss), or "
+        "sigmoids are chosen from (LFM2-MoE)."
+    )
+    normalize: bool = Field(description="Whether a token's weights are divided by their sum.")
+    scale: float = Field(default=1.0, description="Multiplies these weights.")
+    rounded: bool = Field(default=True, description="Whether they have the logits' type; Mixtral keeps fp32.")
+    router_bias: bool = Field(default=False, description="Whether the router's linear map has a bias.")
+    selection_bias: bool = Field(
+        default=False, description="Whether an fp32 bias helps to choose without changing the weights (LFM2-MoE)."
+    )
+    bias: bool = Field(default=False, description="Whether the experts' two linear maps have biases.")
+    layout: Literal["halves", "interleaved"] = Field(
+        default="halves", description="Outputs of the first map: gates before ups, or in turns (gpt-oss)."
+    )
+    activation: Literal["silu", "clamped"] = Field(
+        default="silu", description="silu(gate) * up, or gpt-oss's, with both sides clamped."
+    )
+    alpha: float = Field(default=1.702, description="clamped: multiplies the gate inside the sigmoid.")
+    limit: float = Field(default=7.0, description="clamped: largest gate, and largest size of up.")
+    storage: Literal["dense", "mxfp4"] = Field(
+        default="dense", description="How the checkpoint stores the matrices: in floating point or in MXFP4."
+    )
+    shared_size: int = Field(default=0, description="Intermediate size of the expert that every token visits; 0: none.")
+
 
 class RopeSpec(_Facts):
     """Rotary position embedding."""
@@ -104,6 +141,12 @@ class DecoderSpec(_Facts):
     qk_norm_whole: bool = Field(
         default=False, description="Whether these norms span all heads of a token, instead of each one (OLMo 2)."
     )
+    attention_clip: float | None = Field(
+        default=None, description="Largest size of a number of queries, keys and values, before rope (OLMoE)."
+    )
+    attention_sinks: bool = Field(
+        default=False, description="Whether each head's softmax has one more score, whose value is nothing (gpt-oss)."
+    )
     attention_gate: bool = Field(
         default=False, description="Whether a sigmoid of the layer's input scales attention's output, head by head."
     )
@@ -124,6 +167,9 @@ class DecoderSpec(_Facts):
     causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
     num_experts: int = 0
     experts_per_token: int = 0
+    experts: ExpertSpec | None = Field(
+        default=None, description="Of a mixture whose family is known; num_experts alone counts those of others."
+    )
     dense_intermediate_size: int = Field(
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )

@@ -174,7 +174,16 @@ class DevicesSection(Section):
         "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
     )
     gpus: list[int] = setting(lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=64)
-    strategy: Literal["single"] = setting("single", "How several GPUs share the work. This version trains on one.")
+    strategy: Literal["single", "data_parallel"] = setting(
+        "single",
+        "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
+        "so train.accumulation should be a multiple of their number. With kind = cpu, as many processes share it.",
+    )
+    exact: bool = setting(
+        False,
+        "data_parallel: add up gradients in the order of passes, so that any number of GPUs trains the same bits. "
+        "Takes more memory and exchanges each pass.",
+    )
     threads: int = setting(
         0,
         "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
@@ -183,9 +192,16 @@ class DevicesSection(Section):
         le=1024,
     )
 
+    @property
+    def shares(self) -> bool:
+        """Whether the passes of a step are made to be shared out, by however many GPUs."""
+        return self.strategy == "data_parallel"
+
     @model_validator(mode="after")
-    def _one_gpu(self) -> DevicesSection:
-        if len(self.gpus) != 1 or self.gpus[0] < 0:
+    def _known_gpus(self) -> DevicesSection:
+        if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):
+            raise ValueError(f"must name each GPU once for the data_parallel strategy, such as [0, 1], not {self.gpus}")
+        if not self.shares and (len(self.gpus) != 1 or self.gpus[0] < 0):
             raise ValueError(f"must name exactly one GPU for the single strategy, such as [0], not {self.gpus}")
         return self
 

@@ -165,7 +165,7 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
 
 
 _LATER = {
-    "adapter": ("start",),
+    "adapter": ("start", "expert_rank"),
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
@@ -180,6 +180,7 @@ _LATER = {
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
+    "devices": ("exact",),
 }  # fmt: skip
 """Keys that newer versions added. At their defaults the hash leaves them out, so that older runs can go on."""
 

@@ -53,7 +53,7 @@ def load_for_generation(
         if reason:
             return None, f"The adapter {reason}, so transformers runs it."
         try:
-            plan = read_plan(adapter, known.modules(spec))
+            plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
     options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=source.stored_quantized)

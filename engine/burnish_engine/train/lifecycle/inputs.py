@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import Phase
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
@@ -18,10 +19,22 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
-from burnish_engine.runs.recorder import Recorder
 from burnish_engine.runs.store import with_own_template
 from burnish_engine.train.base.stream import BatchStream, Budget
 from burnish_engine.train.lifecycle.start import provide_start
+
+
+class InputsRecorder(Protocol):
+    """The part of `Recorder` that loading uses."""
+
+    def phase(self, phase: Phase, detail: str = "") -> None:
+        """Record the current phase of the run."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Record how far the phase is."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a warning for the person."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,9 @@ class RunInputs:
     start: Path | None = None
 
     @classmethod
-    def load(cls, paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Self:
+    def load(
+        cls, paths: RunPaths, recipe: Recipe, recorder: InputsRecorder, *, fresh: bool, order: int = DATA_ORDER
+    ) -> Self:
         """Open the model and read the data.
 
         Args:
@@ -85,5 +100,7 @@ class RunInputs:
             MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
             for documents in (data.train, held_out)
         ]
-        stream = BatchStream(data.train, recipe.train, order=order, mismatched=mismatched[0])
+        stream = BatchStream(
+            data.train, recipe.train, order=order, mismatched=mismatched[0], alike=recipe.devices.shares
+        )
         return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start)

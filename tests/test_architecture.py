@@ -31,13 +31,15 @@ ENGINE_MAY_IMPORT = {
     "channel": {"contract"},
     "models": {"contract", "hardware"},
     "hub": {"contract", "models", "advise"},
-    "data": {"contract", "models", "hub"},
-    "chat": {"contract", "channel", "models", "data", "runs"},
-    "train": {"contract", "hardware", "models", "data", "runs", "advise"},
+    "scoring": {"contract"},
+    "data": {"contract", "models", "hub", "scoring"},
+    "chat": {"contract", "channel", "models", "data", "runs", "scoring"},
+    "train": {"contract", "hardware", "models", "data", "runs", "advise", "scoring"},
     "bench": {"contract", "hardware", "models", "data", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
-    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub"},
+    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
     "service": {
+        "scoring",
         "contract",
         "channel",
         "hardware",
@@ -54,6 +56,7 @@ ENGINE_MAY_IMPORT = {
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
     "cli": {
         "contract",
+        "scoring",
         "hardware",
         "models",
         "data",
@@ -78,7 +81,7 @@ SUBFOLDERS = {
     ),
     "burnish_app.widgets": (
         "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
-        "duel",
+        "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
@@ -91,7 +94,7 @@ SUBFOLDERS = {
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
-        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", ".",
+        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "parallel", ".",
     ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "nf4", "rms_norm", "rope", "short_conv",

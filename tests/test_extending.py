@@ -15,7 +15,7 @@ from burnish_engine.models.families import family
 from burnish_engine.train.optimizers.flat_step import LIBRARY_STEPS
 
 from support.shelf import OPTIMIZERS
-from support.tiny_models import SHAPES
+from support.tiny_models import MIXTURES, SHAPES
 
 
 def test_every_optimizer_has_its_settings_words_and_comparison():
@@ -34,4 +34,5 @@ def test_every_data_format_has_a_reader_and_may_be_dropped_on_the_window():
 
 
 def test_every_family_of_the_fast_engine_is_tried_on_a_tiny_checkpoint():
-    assert {model_type for model_type, _ in SHAPES.values()} == {name for name in KNOWN_FAMILIES if family(name)}
+    tried = {model_type for model_type, _ in (SHAPES | MIXTURES).values()}
+    assert tried == {name for name in KNOWN_FAMILIES if family(name)}

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-EXPERT_OPS = ("moe_route", "moe_sort", "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine")
-"""Operations of mixtures of experts. Training does not use them yet, so no check of a machine depends on them."""
-
 OPS = (
     "rms_norm",
     "rope",
@@ -22,7 +19,13 @@ OPS = (
     "attention",
     "gather",
     "short_conv",
-    *EXPERT_OPS,
+    "moe_route",
+    "moe_sort",
+    "moe_unpack",
+    "grouped_linear",
+    "grouped_skinny",
+    "moe_act",
+    "moe_combine",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

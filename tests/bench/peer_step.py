@@ -1,7 +1,8 @@
 """One peer's LoRA training speed and memory, in a process that `peers.py` starts. Prints RESULT and a JSON row.
 
-Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Only
-whole steps are timed (not the loading of batches or logging between them), which favors the peers.
+Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Experts get
+a rank of their own, 16 over the experts of a token unless --expert-rank says otherwise. Only whole steps are timed (not
+the loading of batches or logging between them), which favors the peers.
 """
 
 from __future__ import annotations
@@ -24,10 +25,24 @@ TARGETS = {"lfm2": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "
 RANK = 16
 
 
+def model_config(options: argparse.Namespace) -> dict[str, Any]:
+    """The model's config.json."""
+    return json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))
+
+
 def targets(options: argparse.Namespace) -> list[str]:
     """The model's projections."""
-    config = json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))
-    return TARGETS.get(config["model_type"], USUAL)
+    return TARGETS.get(model_config(options)["model_type"], USUAL)
+
+
+def expert_ranks(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments that give the experts a rank of their own; none for a dense model."""
+    slots = model_config(options).get("num_experts_per_tok")
+    if not slots:
+        return {}
+    rank = options.expert_rank or max(1, RANK // slots)
+    ranks = dict.fromkeys(("experts.gate_up_proj", "experts.down_proj"), rank)
+    return {"rank_pattern": ranks, "alpha_pattern": ranks}
 
 
 def load_unsloth(options: argparse.Namespace) -> Any:
@@ -51,6 +66,7 @@ def load_unsloth(options: argparse.Namespace) -> Any:
         bias="none",
         use_gradient_checkpointing="unsloth" if options.checkpointing == "offload" else False,
         random_state=0,
+        **expert_ranks(options),
     )
 
 
@@ -208,6 +224,7 @@ def main() -> None:
     parser.add_argument("--checkpointing", choices=["none", "offload"], default="none")
     parser.add_argument("--attention", choices=["fa2", "sdpa"], default="sdpa", help="Unsloth takes what is installed")
     parser.add_argument("--optimizer", default="adamw_8bit")
+    parser.add_argument("--expert-rank", type=int, default=0, help="of Unsloth's experts; 0: 16 over those of a token")
     parser.add_argument("--documents", type=int, default=COUNT)
     parser.add_argument("--padded", action="store_true", help="one document a row, padded, instead of packing")
     parser.add_argument("--steps", type=int, default=18)
@@ -232,6 +249,7 @@ def main() -> None:
         "grad_norm": [entry.get("grad_norm") for entry in logs],
         "device": torch.cuda.get_device_name(),
         "model": Path(options.model).name,
+        "trained_weights": sum(one.numel() for one in trainer.model.parameters() if one.requires_grad),
     }
     if options.record is not None:
         watch.save_packs(options.record)

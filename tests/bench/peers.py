@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from documents import COUNT
-from random_models import SHAPES
+from random_models import SHAPES, shape_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -71,7 +71,9 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
     packs = options.work / "packs" / f"{run.tokens}-{options.steps}.npz"
     if run.engine == "burnish":
-        burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", run.model]
+        shape, _, layers = run.model.partition(":")
+        burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
+        burnish += ["--layers", layers] if layers else []
         keep = ["--keep", HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP)]
         if run.checkpointing == "offload":
             keep = ["--budget-gib", f"{least_of_peers(run, read_rows(options.out)) + CONTEXT_GIB:.3f}"]
@@ -211,7 +213,16 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     model, method, tokens, checkpointing, engine, attention = key
-    return list(SHAPES).index(model), method, tokens, checkpointing, ENGINES.index(engine), attention
+    return list(SHAPES).index(model.partition(":")[0]), method, tokens, checkpointing, ENGINES.index(engine), attention
+
+
+def known(model: str) -> str:
+    """The name of a model of which `random_models.py` knows the shape, maybe with the number of its layers."""
+    try:
+        shape_of(model)
+    except (KeyError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{model} is none of {', '.join(SHAPES)}") from error
+    return model
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -227,7 +238,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models, caches, logs")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=["qwen3-0.6b", "llama-3.2-1b", "qwen3-4b"])
+    parser.add_argument("--models", nargs="+", type=known, default=["qwen3-0.6b", "llama-3.2-1b", "qwen3-4b"])
     parser.add_argument("--method", choices=["lora", "qlora"], help="for all; otherwise by the model's size")
     parser.add_argument("--tokens", nargs="+", type=int, default=[4096, 16384])
     parser.add_argument("--checkpointing", nargs="+", choices=["none", "offload"], default=["none", "offload"])

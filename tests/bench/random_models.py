@@ -2,7 +2,8 @@
 
     python tests/bench/random_models.py FOLDER TOKENIZER NAME...
 
-TOKENIZER is a folder as `save_pretrained` writes it. Made on the GPU where there is one.
+TOKENIZER is a folder as `save_pretrained` writes it. Made on the GPU where there is one. A name may end in the number
+of its first layers that are made, such as qwen3-30b-a3b:4.
 """
 
 from __future__ import annotations
@@ -40,11 +41,31 @@ SHAPES = {
                        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
                    }} | SPECIAL,
+    "qwen3-30b-a3b": {"model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144,
+                      "moe_intermediate_size": 768, "num_hidden_layers": 48, "num_attention_heads": 32,
+                      "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+                      "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                      "max_position_embeddings": 40960, "tie_word_embeddings": False} | SPECIAL,
+    "olmoe-1b-7b": {"model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048, "intermediate_size": 1024,
+                    "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64,
+                    "num_experts_per_tok": 8, "norm_topk_prob": False, "max_position_embeddings": 4096,
+                    "tie_word_embeddings": False} | SPECIAL,
+    # In 16 bits; the published one keeps experts in MXFP4.
+    "gpt-oss-20b": {"model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+                    "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+                    "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+                    "max_position_embeddings": 131072, "tie_word_embeddings": False} | SPECIAL,
     # From scratch: 55 million weights with the embedded model's tokenizer.
     "llama-55m": {"model_type": "llama", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1408,
                   "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
                   "max_position_embeddings": 2048, "tie_word_embeddings": True} | SPECIAL,
 }  # fmt: skip
+
+
+def shape_of(name: str) -> dict[str, object]:
+    """The shape of a name, with as many layers as it says behind a colon."""
+    base, _, layers = name.partition(":")
+    return SHAPES[base] | ({"num_hidden_layers": int(layers)} if layers else {})
 
 
 def make_model(folder: Path, tokenizer: Path, shape: dict[str, object]) -> None:
@@ -72,7 +93,7 @@ def main() -> None:
     """Make the named models."""
     folder, tokenizer, *names = sys.argv[1:]
     for name in names:
-        make_model(Path(folder) / name, Path(tokenizer), SHAPES[name])
+        make_model(Path(folder) / name, Path(tokenizer), shape_of(name))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -70,7 +71,7 @@ class NoWeights:
     def read(self, name):
         return torch.empty(self._shapes[name], device=META)
 
-    def read_into(self, name, destination):
+    def read_into(self, name, destination, rows=None):
         pass
 
 
@@ -107,7 +108,9 @@ class NowhereOffloader(Offloader):
         return SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype)
 
 
-def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):
+def watched_pass(
+    monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16, quantize=False
+):
     """Trace a captured pass: weights, adapter, optimizer, one pass as a first one, and one more.
 
     Args:
@@ -120,12 +123,15 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
         layers: Level of each layer.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         dtype: What is computed in.
+        quantize: Whether frozen weights are in NF4.
     """
     launch_nothing(monkeypatch)
-    spec = shape(name)
-    plan = plan_adapter(section, family(spec.family).modules(spec))
+    spec = shape(name, len(layers))
+    known = family(spec.family)
+    ranks = expert_rank(section, spec.experts_per_token)
+    plan = plan_adapter(section, known.modules(spec), known.all_expert_stacks(spec), ranks)
     with watch:
-        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan))
+        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan, quantize=quantize))
         model = make_trainable(loaded)
         loaded.decoder.chunk_feed_forward(mlp_rows)
         layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)

@@ -1,7 +1,9 @@
 """The fast decoder beside transformers and PEFT: the same tiny model, adapter and documents in both."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,11 +15,13 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDec
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
 from burnish_engine.models.families import family
+from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.fast.fast_model import TrainableDecoder, make_trainable
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout, StepScalars, fill_buffer, write_scalars
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import tile_rows
+from burnish_kernels.nf4 import op as nf4
 
 from support import tiny_models
 
@@ -126,7 +130,9 @@ def fast(
 ):
     """Our decoder of a checkpoint, perhaps adapted; section: which optimizer; where: which tables are on the host."""
     source = model_source(folder)
-    plan = read_plan(adapter, family(source.spec.family).modules(source.spec)) if adapter else NO_ADAPTER
+    known = family(source.spec.family)
+    parts = known.modules(source.spec), known.all_expert_stacks(source.spec)
+    plan = read_plan(adapter, *parts) if adapter else NO_ADAPTER
     loaded = load_decoder(source, DecoderOptions(dtype, device, positions, plan, quantize, **where))
     if not adapter:
         return Fast(loaded)
@@ -136,14 +142,43 @@ def fast(
     return Fast(loaded, model)
 
 
-def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU):
-    """transformers' model in evaluation mode, with PEFT's adapter; both as they are used for training."""
+def peft(folder, adapter=None, *, dtype=torch.float32, device=CPU, quantize=False):
+    """transformers' model in evaluation mode, with PEFT's adapter; both as they are used for training.
+
+    quantize: with the weights that NF4 makes of those of the decoder's linear layers and experts.
+    """
     model = tiny_models.load(folder, dtype).requires_grad_(False)
+    if quantize:
+        _round_to_nf4(model, model_source(folder).spec)
+    if getattr(model.config, "num_experts_per_tok", None):
+        model.set_experts_implementation("eager")
     if adapter:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+        with plain._names_as_they_are() if plain._has_names_of(model, Path(adapter)) else nullcontext():
+            model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
     return model.to(device).eval()
+
+
+@torch.no_grad()
+def _round_to_nf4(model, spec):
+    known = family(spec.family)
+    names = [f"{module.path}.weight" for module in known.modules(spec)]
+    weights = [model.get_parameter(name) for name in names]
+    for stack in known.all_expert_stacks(spec):
+        whole = model.get_parameter(stack.path)
+        weights += whole.transpose(1, 2) if known.expert_names.transposed else whole
+    for weight in weights:
+        weight.copy_(nf4.dequantize(nf4.quantize(weight.contiguous()), dtype=weight.dtype))
+
+
+def in_memory(tensors, plan):
+    """Tensors of PEFT's, by their names; those of experts as ours lie in the flat buffer, a row for each expert."""
+    found = dict(tensors)
+    for adapted in plan.experts:
+        for name in adapted.shapes:
+            found[name] = adapted.from_file(name, tensors[name]).flatten(1)
+    return found
 
 
 @torch.no_grad()

@@ -4,10 +4,13 @@ They have what their families have in full size: grouped heads, windows shorter 
 rope, local and global rope, long and short rope, partly rotated heads, biases, norms around attention, tied heads.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+
+from burnish_engine.models.transformers_path import plain
 
 from support.tiny import make_tokenizer
 
@@ -176,13 +179,61 @@ SHAPES = {
     ),
 }
 """Name to model_type and what differs from the common sizes."""
+_GPT_OSS = {
+    "intermediate_size": 64,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "head_dim": 16,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "beta_fast": 4.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": ORIGINAL_CONTEXT,
+    },
+}
+MIXTURES = {
+    "qwen3-moe": (
+        "qwen3_moe",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 64,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "olmoe": ("olmoe", {"intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 1.5}),
+    "mixtral": ("mixtral", {"intermediate_size": 128, "num_local_experts": 4, "sliding_window": WINDOW}),
+    "lfm2-moe": (
+        "lfm2_moe",
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+            "num_dense_layers": 1,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "routed_scaling_factor": 1.5,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "gpt-oss": ("gpt_oss", _GPT_OSS),
+}
+"""The same for mixtures of experts. All sizes of experts are multiples of 64, as NF4 needs."""
 
 
 def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **changes):
     """Save a tiny checkpoint.
 
     Args:
-        shape: A name of `SHAPES`.
+        shape: A name of `SHAPES` or `MIXTURES`.
         folder: Where.
         seed: Of the weights.
         tokenizer: Also train and save a tokenizer, so that the folder is a whole model.
@@ -195,7 +246,7 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
     folder = Path(folder)
-    model_type, own = SHAPES[shape]
+    model_type, own = (SHAPES | MIXTURES)[shape]
     if model_type not in CONFIG_MAPPING:
         pytest.skip(f"this version of transformers has no {model_type}")
     settings = {**_COMMON, **own, **changes}
@@ -214,18 +265,35 @@ def _randomize(model, center):
     """Norms and biases that matter: their usual start at 1 (Gemma: 0) and 0 hides mistakes."""
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if value.ndim == 1:
+            if value.ndim == 1 or name.endswith("_bias"):
                 value.normal_(center if "norm" in name else 0.0, 0.2 if "norm" in name else 0.1)
+        for name, value in model.named_buffers():
+            if name.endswith("expert_bias"):
+                value.normal_(0.0, 0.2)
 
 
 def load(folder, dtype=torch.float32):
-    """The checkpoint as transformers loads it, in evaluation mode."""
-    from transformers import AutoModelForCausalLM
+    """The checkpoint as transformers loads it, in evaluation mode; weights in MXFP4 unpacked."""
+    from transformers import AutoModelForCausalLM, Mxfp4Config
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+    is_packed = '"mxfp4"' in (Path(folder) / "config.json").read_text()
+    how = {"quantization_config": Mxfp4Config(dequantize=True)} if is_packed else {}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, **how).eval()
 
 
-def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora=False, dora=False):
+def lora(
+    base,
+    folder,
+    rank=8,
+    seed=0,
+    targets="all-linear",
+    *,
+    alpha=16,
+    rslora=False,
+    dora=False,
+    experts=None,
+    stacks=("gate_up_proj", "down_proj"),
+):
     """Save a PEFT adapter whose B is not zero, as after training.
 
     Args:
@@ -237,17 +305,30 @@ def lora(base, folder, rank=8, seed=0, targets="all-linear", *, alpha=16, rslora
         alpha: LoRA's alpha.
         rslora: Scale by alpha / sqrt(rank).
         dora: With magnitudes, moved a little from where they start.
+        experts: Rank of the adapters of every expert; None: experts have none.
+        stacks: Which stacks of experts have adapters.
 
     Returns:
         The adapter's folder.
     """
     from peft import LoraConfig, get_peft_model
 
+    model, more = load(base), {}
+    if experts is not None:
+        names = [f"experts.{stack}" for stack in stacks]
+        more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules=targets, use_rslora=rslora, use_dora=dora, task_type="CAUSAL_LM"
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=targets,
+        use_rslora=rslora,
+        use_dora=dora,
+        task_type="CAUSAL_LM",
+        **more,
     )
     torch.manual_seed(seed)
-    tuned = get_peft_model(load(base), config)
+    with nullcontext() if experts is None else plain._names_as_they_are():
+        tuned = get_peft_model(model, config)
     with torch.no_grad():
         for name, value in tuned.named_parameters():
             if "lora_B" in name:

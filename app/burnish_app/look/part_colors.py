@@ -21,12 +21,14 @@ PART_COLORS = {
     # The model's own weights: blue.
     "base weights": PartColor("#1a6aa9", "#65aaeb"),
     "4-bit weights": PartColor("#021763", "#0763f7"),
+    "experts": PartColor("#5560e8", "#b0b6e8"),
     "streamed weights": PartColor("#2a4fb5", "#5b7fe0"),
     "quantization tables": PartColor("#4e92d7", "#2b7ab5"),
     "master weights": PartColor("#01436d", "#bcdbfe"),
     "unpacked weights": PartColor("#367ec0", "#4992d0"),
     # Trained tensors, their gradients and the optimizer: reddish purple.
     "gradients": PartColor("#984377", "#db84b6"),
+    "expert adapters": PartColor("#c250c6", "#d070d4"),
     "adapter": PartColor("#c66a9c", "#a45488"),
     "optimizer": PartColor("#6a1952", "#fec4e0"),
     "optimizer at work": PartColor("#af5689", "#c06c9f"),

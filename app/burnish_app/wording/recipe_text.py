@@ -21,6 +21,7 @@ SECTION_TITLES = {
     "memory": tr("Memory"),
     "masking": tr("Experimental: masked updates"),
     "evaluation": tr("Evaluation and early stopping"),
+    "task": tr("Score of the task"),
     "guard": tr("Is it really training?"),
     "export": tr("Export"),
     "target": tr("On the target"),
@@ -75,6 +76,7 @@ LABELS = {
     "train.lora_plus_ratio": tr("LoRA+: B's rate times"),
     "adapter.method": tr("Training method"),
     "adapter.targets": tr("Target modules (with adapters)"),
+    "adapter.expert_rank": tr("Rank of each expert (mixtures)"),
     "adapter.start": tr("Adapter to go on from"),
     "preference.objective": tr("What is learned from pairs"),
     "preference.beta": tr("Beta (closeness to the reference)"),
@@ -105,6 +107,15 @@ LABELS = {
     "evaluation.sample_tokens": tr("Longest reply"),
     "evaluation.patience": tr("Patience (stop early after)"),
     "evaluation.min_improvement": tr("Minimum improvement"),
+    "task.metric": tr("Score of the task (metric)"),
+    "task.pattern": tr("Pattern (regular expression)"),
+    "task.json_schema": tr("JSON Schema"),
+    "task.choices": tr("Choices (labels)"),
+    "task.ignore_case": tr("Ignore upper and lower case"),
+    "task.tolerance": tr("Tolerance"),
+    "task.relative_tolerance": tr("Tolerance (share of the number)"),
+    "task.max_rows": tr("Scored rows (at most)"),
+    "task.max_tokens": tr("Longest scored reply"),
     "guard.action": tr("If it is not"),
     "guard.probes": tr("Probes (measure on a few rows)"),
     "guard.troubles": tr("Bad steps that are trouble"),
@@ -120,12 +131,14 @@ LABELS = {
     "devices.kind": tr("Train on"),
     "devices.strategy": tr("Several GPUs"),
     "devices.gpus": tr("GPUs"),
+    "devices.exact": tr("Same bits on any number"),
     "devices.threads": tr("CPU threads"),
 }
 """Label of each field: the field's term, with a plain word where that helps. The tooltip holds the key itself; a field
 that is not listed is called by its key."""
 
 CHOICES: dict[str, dict[str, str]] = {
+    "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),
@@ -168,6 +181,14 @@ CHOICES: dict[str, dict[str, str]] = {
     "preference.loss_type": {"ipo": tr("IPO"), "kto": tr("KTO"), "apo_zero_unpaired": tr("APO-zero")},
     "masking.kind": {"off": tr("off"), "magma": tr("Magma"), "skip_update": tr("SkipUpdate")},
     "masking.blocks": {"layers": tr("attention and feed-forward"), "all": tr("everything")},
+    "task.metric": {
+        "none": tr("not scored"),
+        "exact_match": tr("exact match"),
+        "regex": tr("regular expression"),
+        "json": tr("valid JSON"),
+        "choice": tr("one of several choices"),
+        "number": tr("number within a tolerance"),
+    },
     "export.merge_onto": {"base": tr("the 16-bit base"), "dequantized": tr("the 4-bit weights it trained on")},
 }
 """Texts of choices: field key to value to text. A choice that is not listed is called by its value."""
@@ -190,6 +211,9 @@ NOTES: dict[tuple[str, Any], str] = {
         "Experimental. It helped in our two small duels; only one of your own shows it here."
     ),
     ("masking.kind", "skip_update"): tr("Experimental: published for pretraining. A duel shows whether it helps here."),
+    ("task.metric", "none"): tr(
+        "Right replies are not counted. Choose a metric to see what training does for the task."
+    ),
     ("guard.action", "warn"): tr("A run that does not train will use the machine to its end."),
     ("guard.action", "off"): tr("Nothing will tell a run that trains from one that does not."),
 }

@@ -2,7 +2,7 @@
 
 It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
 over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
-the time of FlashAttention-2, not a limit.
+the time of FlashAttention-2, not a limit. Experts count as one of them that all rows go through.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ class Floor:
         return self.projections + self.head + self.attention
 
 
-def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
+def floor_ms(name: str, tokens: int, *, layers: int = 0, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
     """Time the floor of a shape on this GPU.
 
     Args:
         name: name of the shape.
         tokens: tokens of a step.
+        layers: number of layers to keep, from the first; 0: all.
         quantized: whether base weights are NF4; dequantization is not part of the floor.
     """
-    spec = shape(name)
+    spec = shape(name, layers)
     known = family(spec.family)
     assert known is not None
     sizes: Counter[tuple[int, StackName]] = Counter()
@@ -61,6 +62,9 @@ def floor_ms(name: str, tokens: int, *, quantized: bool = False) -> Floor:  # no
         sizes[module.layer, module.stack] += module.rows
     stacks = Counter((rows, inputs[stack]) for stack, rows in sizes.items())
     projections = sum(count * _product_ms(tokens, *size) for size, count in stacks.items())
+    experts = Counter((stack.rows, stack.columns) for stack in known.all_expert_stacks(spec))
+    visits = tokens * spec.experts_per_token
+    projections += sum(count * _product_ms(visits, *size) for size, count in experts.items())
     rows = min(_HEAD_ROWS, tokens)
     head = _product_ms(rows, spec.vocab_size, spec.hidden_size) * tokens / rows
     attending = sum(layer.kind != "short_convolution" for layer in spec.layers)

@@ -9,6 +9,7 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
+from burnish_engine.models.families.experts import SCALES
 
 _QWEN3: dict[str, Any] = {
     "model_type": "qwen3",
@@ -58,6 +59,45 @@ _LFM2: dict[str, Any] = {
 }
 
 
+_QWEN3_MOE: dict[str, Any] = {
+    **_QWEN3,
+    "model_type": "qwen3_moe",
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+}
+_GPT_OSS: dict[str, Any] = {
+    "model_type": "gpt_oss",
+    "vocab_size": 201088,
+    "head_dim": 64,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 150_000,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+    "quantization_config": {"quant_method": "mxfp4"},
+}
+_OLMOE: dict[str, Any] = {
+    "model_type": "olmoe",
+    "vocab_size": 50304,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000,
+}
+
+
 def _sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, *, tied: bool) -> dict[str, Any]:
     return {
         "hidden_size": hidden,
@@ -94,21 +134,36 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
     "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
+    "olmoe-1b-7b": {**_OLMOE, **_sizes(2048, 1024, 16, 16, 16, tied=False)},
+    "gpt-oss-20b": {**_GPT_OSS, **_sizes(2880, 2880, 24, 64, 8, tied=False)},
+    "lfm2-8b-a1b": {
+        **_LFM2, "model_type": "lfm2_moe", "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4,
+        "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
+        **_sizes(2048, 7168, 24, 32, 8, tied=True),
+    },
+    "qwen3-30b-a3b": {**_QWEN3_MOE, **_sizes(2048, 6144, 48, 32, 4, tied=False)},
 }  # fmt: skip
 """Name to the keys of config.json that a decoder is built from."""
 
 
-def shape(name: str) -> DecoderSpec:
+def shape(name: str, layers: int = 0) -> DecoderSpec:
     """Return the decoder specification of a named shape.
+
+    Args:
+        name: name of the shape.
+        layers: number of layers to keep, from the first, so that a layer's time and the rest come apart; 0: all.
 
     Raises:
         KeyError: No shape has that name.
     """
     spec = decoder_spec(CONFIGS[name])
     assert spec is not None
-    return spec
+    return spec.model_copy(update={"layers": spec.layers[:layers]}) if layers else spec
 
 
+_ZEROS = ("bias", ".sinks")
+"""Endings of the names of tensors that are 0 before training."""
+_MXFP4_SCALE = 120  # 2^-7: random codes, of which the largest is 6, then deviate by 0.025
 _PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
 
 
@@ -128,7 +183,7 @@ class RandomWeights:
         self._device, self._generator = device, torch.Generator(device).manual_seed(seed)
         self._norm_weight = 0.0 if spec.norm_one_plus else 1.0
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._shapes
 
     def names(self) -> list[str]:
@@ -136,14 +191,21 @@ class RandomWeights:
         return list(self._shapes)
 
     def read(self, name: str) -> torch.Tensor:
-        """Make a vector: a bias of zeros, or a norm's neutral weight."""
-        return torch.full(self._shapes[name], 0.0 if name.endswith(".bias") else self._norm_weight)
+        """Make a small tensor: zeros for biases and sinks, a norm's neutral weight, random numbers for a router."""
+        shape = self._shapes[name]
+        if name.endswith(_ZEROS):
+            return torch.zeros(shape)
+        if len(shape) == 2:  # equal rows of a router would send every token to the first experts
+            return torch.empty(shape, device=self._device).normal_(0.0, 0.02, generator=self._generator)
+        return torch.full(shape, self._norm_weight)
 
-    def read_into(self, name: str, destination: torch.Tensor) -> None:  # noqa: ARG002
-        """Fill a matrix on the device or the host with transformers' initial standard deviation."""
-        if destination.device == self._generator.device:
+    def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:  # noqa: ARG002
+        """Fill a matrix, or some of its rows, with transformers' initial standard deviation, wherever it is."""
+        if destination.dtype == torch.uint8:
+            destination.fill_(_MXFP4_SCALE) if name.endswith(SCALES) else destination.random_(0, 256)
+        elif destination.device == self._generator.device:
             destination.normal_(0.0, 0.02, generator=self._generator)
-            return
-        for piece in destination.split(max(1, _PIECE // destination.shape[1])):
-            drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
-            piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))
+        else:
+            for piece in destination.split(max(1, _PIECE // destination[0].numel())):
+                drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
+                piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -27,7 +27,14 @@ from burnish_engine.contract.recipe.memory_plan import (
 )
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
-from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
+from burnish_engine.contract.recipe.recipe_train import (
+    AUTO,
+    AdapterSection,
+    Masking,
+    MaskingSection,
+    Optimizer,
+    TrainSection,
+)
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
@@ -35,7 +42,9 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_dec
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.stream import BatchStream, References
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
@@ -55,9 +64,12 @@ class StepOptions:
 
     Attributes:
         shape: name of the shape.
+        layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
-        rank: rank of the adapter, on all seven projections.
+        rank: rank of the adapter.
+        expert_rank: rank of each expert's adapter; 0: as a recipe's.
+        targets: names of the matrices with an adapter, as in a recipe.
         precision: "bf16", "fp16" or "fp32".
         keep: level of saved activations for each layer from the first; the last level is repeated.
         steps: number of measured steps, after the warm-up.
@@ -100,6 +112,9 @@ class StepOptions:
     masking: Masking = "off"
     objective: Objective = "sft"
     passes_of: Objective = "sft"
+    layers: int = 0
+    expert_rank: int = 0
+    targets: tuple[str, ...] = (AUTO,)
 
     @property
     def section(self) -> TrainSection:
@@ -117,10 +132,20 @@ class StepBench:
 
     Args:
         options: settings of the measurement.
+        ranks: number of processes that share each step, with a pass for each.
+        exchange: exchange with the others; None: there are none.
+        begin: function called before each step.
     """
 
-    def __init__(self, options: StepOptions) -> None:
-        self.options, self.spec = options, shape(options.shape)
+    def __init__(
+        self,
+        options: StepOptions,
+        ranks: int = 1,
+        exchange: GradientExchange | None = None,
+        begin: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.options, self.spec = options, shape(options.shape, options.layers)
+        self._ranks, self._begin = ranks, begin
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
         # Before the device is used, so that what others hold of it is not counted.
@@ -128,7 +153,12 @@ class StepBench:
         exact_products()
         known = family(self.spec.family)
         assert known is not None
-        section = AdapterSection(rank=options.rank, alpha=float(options.rank))
+        section = AdapterSection(
+            rank=options.rank,
+            alpha=float(options.rank),
+            expert_rank=options.expert_rank,
+            targets=list(options.targets),
+        )
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
         self.plan = self._plan(section)
@@ -136,7 +166,12 @@ class StepBench:
             dtype=DTYPES[options.precision],
             device=self.device,
             positions=options.tokens,
-            plan=plan_adapter(section, known.modules(self.spec)),
+            plan=plan_adapter(
+                section,
+                known.modules(self.spec),
+                known.all_expert_stacks(self.spec),
+                expert_rank(section, self.spec.experts_per_token),
+            ),
             quantize=options.method == "qlora",
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
@@ -158,16 +193,19 @@ class StepBench:
         )
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
+        self.trainer.exchange = exchange
 
     def _packs(self) -> EpochPlan | BatchStream:
         options = self.options
         shown = options.objective if options.objective != "sft" else options.passes_of
         if shown != "sft":
             return self._preferences(PreferenceSection(objective=shown))
-        count = options.warmup + options.steps + _PROFILED + 2
+        count = (options.warmup + options.steps + _PROFILED + 2) * self._ranks
         if options.packs is not None:
             return recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
-        return packs(options.tokens, count, whole=True) if options.one_document else packs(options.tokens)
+        if options.one_document:
+            return packs(options.tokens, count, whole=True)
+        return packs(options.tokens, step=self._ranks)
 
     def _preferences(self, section: PreferenceSection) -> BatchStream:
         documents = preference_documents(self.options.tokens, pairs=section.learns_pairs)
@@ -217,17 +255,23 @@ class StepBench:
         return chosen.plan
 
     def prefetcher(self, first: int, count: int) -> Prefetcher:
-        """Make a prefetcher of micro-batches `first` to `first + count`."""
-        pinned = self.device.type == "cuda"
+        """Make a prefetcher of the micro-batches of steps `first` to `first + count`, from 0."""
+        pinned, exchange = self.device.type == "cuda", self.trainer.exchange
         return Prefetcher(
             self.packs,
             self.layouts,
-            first=first,
-            total=first + count,
-            accumulation=1,
+            first=first * self._ranks,
+            total=(first + count) * self._ranks,
+            accumulation=self._ranks,
             learning_rate=lambda _step: 2e-4,
             pinned=pinned,
+            deal=exchange.deal if exchange else None,
         )
+
+    def step(self, prefetcher: Prefetcher) -> int:
+        """Queue a step; return its tokens, of all ranks."""
+        self._begin()
+        return self.trainer.step(prefetcher).tokens
 
     def run(self) -> dict[str, Any]:
         """Warm up, measure, and report."""
@@ -235,15 +279,15 @@ class StepBench:
         options, cuda = self.options, self.device.type == "cuda"
         results: list[StepResult] = []
         with self.prefetcher(0, options.warmup + options.steps) as prefetcher:
-            self.trainer.step(prefetcher)
+            self.step(prefetcher)
             results += self.trainer.results(wait=True)
             first_step_s = time.time() - psutil.Process().create_time()
             for _ in range(options.warmup - 1):
-                self.trainer.step(prefetcher)
+                self.step(prefetcher)
             results += self.trainer.results(wait=True)
             marks, tokens = [self._mark()], []
             for _ in range(options.steps):
-                tokens.append(self.trainer.step(prefetcher).tokens)
+                tokens.append(self.step(prefetcher))
                 marks.append(self._mark())
             results += self.trainer.results(wait=True)
         times = _between(marks)
@@ -258,7 +302,7 @@ class StepBench:
             "tok_s": float(np.median([1000 * count / taken for count, taken in zip(tokens, times, strict=True)])),
             "mean_tok_s": 1000 * sum(tokens) / sum(times),
             "step_ms": float(np.median(times)),
-            "fill": sum(tokens) / (options.steps * options.tokens),
+            "fill": sum(tokens) / (options.steps * options.tokens * self._ranks),
             "first_step_s": first_step_s,
             "graphs": self.trainer.problem or ("captured" if options.graphs and cuda else "off"),
             "loss": [results[0].loss, results[-1].loss],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -65,10 +66,17 @@ def kernels(
 @app.command()
 def step(
     shape: Annotated[str, typer.Option(help="A well-known model's shape; its weights are random.")] = "qwen3-0.6b",
+    layers: Annotated[int, typer.Option(min=0, help="Layers to keep, from the first; 0: all.")] = 0,
     tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
     method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
-    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter, on all seven projections.")] = 16,
+    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter.")] = 16,
+    expert_rank: Annotated[
+        int, typer.Option(min=0, max=256, help="Rank of each expert's adapter; 0: as in a recipe.")
+    ] = 0,
+    targets: Annotated[
+        str, typer.Option(help="Matrices with an adapter, as in a recipe's adapter.targets, with commas between.")
+    ] = "auto",
     keep: Annotated[
         str,
         typer.Option(
@@ -112,6 +120,14 @@ def step(
     passes_of: Annotated[
         str, typer.Option(help="With sft: learn the passes of that objective, to compare with it.")
     ] = "sft",
+    gpus: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="So many GPUs, a pass on each; may be repeated. Prints JSON lines.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -121,7 +137,10 @@ def step(
 
     if shape not in CONFIGS:
         raise UsageError(f"There is no shape {shape!r}.", f"Known are {', '.join(CONFIGS)}.")
-    for name, value, known in (
+    most = CONFIGS[shape]["num_hidden_layers"]
+    if layers > most:
+        raise UsageError(f"{shape} has {most} layers.", f"Give --layers of at most {most}.")
+    _refuse_unknown(
         ("method", method, ("lora", "qlora")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
@@ -129,9 +148,7 @@ def step(
         ("masking", masking, get_args(Masking)),
         ("objective", objective, get_args(Objective)),
         ("passes-of", passes_of, get_args(Objective)),
-    ):
-        if value not in known:
-            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+    )
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
@@ -147,9 +164,12 @@ def step(
             raise SetupError(problem, "`burnish doctor` says what this machine has; --device cpu times the CPU.")
     options = StepOptions(
         shape=shape,
+        layers=layers,
         tokens=tokens,
         method=method,
         rank=rank,
+        expert_rank=expert_rank,
+        targets=tuple(name.strip() for name in targets.split(",")),
         precision=precision,
         keep=parse_keep(keep),
         steps=steps,
@@ -160,7 +180,7 @@ def step(
         packs=packs,
         mlp_rows=mlp_rows,
         tables_on_host=tables_on_host,
-        weights=parse_weights(weights, CONFIGS[shape]["num_hidden_layers"]),
+        weights=parse_weights(weights, layers or most),
         one_document=one_document,
         serial_offload=serial_offload,
         budget_gib=budget_gib,
@@ -169,6 +189,12 @@ def step(
         objective=cast("Objective", objective),
         passes_of=cast("Objective", passes_of),
     )
+    if gpus:
+        from burnish_engine.bench.shared_step import shared_steps
+
+        for row in shared_steps(options, gpus):
+            print_json(dumps(row))
+        return ExitCode.DONE
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation
 
@@ -182,11 +208,18 @@ def step(
         from burnish_engine.bench.floor import floor_ms
 
         del bench
-        parts = floor_ms(shape, tokens, quantized=method == "qlora")
+        parts = floor_ms(shape, tokens, layers=layers, quantized=method == "qlora")
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)
     return ExitCode.DONE
+
+
+def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
+    """Refuse the first option that has none of its values; each is a name, what was given, and what is known."""
+    for name, value, known in options:
+        if value not in known:
+            raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
 
 
 def _print_report(report: dict[str, Any], *, json: bool) -> None:

@@ -15,7 +15,7 @@ from burnish_engine.cli import compare
 from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.progress import evaluation_text, memory_text
 from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
-from burnish_engine.cli.train import train_run
+from burnish_engine.cli.train import help_leader, is_other_rank, train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line
@@ -157,15 +157,20 @@ def resume(
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="Share each step among so many GPUs from here on. 0: as the recipe says.")
+    ] = 0,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
     """Go on: end a pause, or start again from the last checkpoint."""
+    if is_other_rank():
+        return help_leader()
     paths = open_run(run)
     if actions.require_resumable(paths) == "paused":
         return _command(run, "resume")
     lease.dequeue(paths)
     try:
-        return train_run(paths, queue=queue or wait, force=force, anyway=anyway)
+        return train_run(paths, queue=queue or wait, force=force, anyway=anyway, gpus=gpus)
     finally:
         if wait:  # in every case the next run in the queue must not wait for us
             lease.release(paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
@@ -36,13 +38,16 @@ def train(
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the plan says that it does not fit.")] = False,
+    gpus: Annotated[int, typer.Option(min=0, help="Share each step among so many GPUs. 0: as the recipe says.")] = 0,
     keep_refused: Annotated[bool, typer.Option("--keep-refused", hidden=True, help="For a duel.")] = False,
 ) -> int:
     """Train what the recipe describes.
 
     Ctrl-C finishes the step, saves and stops; `burnish runs resume last` goes on.
     """
-    parsed = load_recipe(recipe)
+    if is_other_rank():  # the leader reads the recipe
+        return help_leader()
+    parsed = _shared(load_recipe(recipe), gpus)
     if not parsed.data.files:
         raise UsageError(
             f"The recipe {recipe} names no training files (data.files is empty).",
@@ -62,6 +67,30 @@ def train(
         if code is not ExitCode.DONE and not keep_refused and never_began(paths):
             _discard(paths.root, made)  # a mistake in recipe or data leaves nothing behind
     return code
+
+
+def is_other_rank() -> bool:
+    """Whether torchrun started this process to help another one, which is the run."""
+    return "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0"
+
+
+def help_leader() -> int:
+    """Train as a rank of the run that another process is; return the exit code."""
+    from burnish_engine.train.parallel.replica import RunReplica
+    from burnish_engine.train.parallel.run_rank import join
+
+    return join(RunReplica)
+
+
+def _shared(recipe: Recipe, gpus: int) -> Recipe:
+    """Return the recipe with the first so many GPUs; 0: as it is."""
+    if not gpus:
+        return recipe
+    changes = {"gpus": list(range(gpus)), "strategy": "data_parallel"} if gpus > 1 else {}
+    if gpus == 1:
+        changes = {"gpus": recipe.devices.gpus[:1]}
+    devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
+    return recipe.model_copy(update={"devices": devices})
 
 
 def _next_export(paths: RunPaths, run: str) -> str:
@@ -106,7 +135,20 @@ def never_began(paths: RunPaths) -> bool:
     return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
 
 
-def train_run(paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False) -> ExitCode:
+def _busy_device(paths: RunPaths, gpus: int) -> str:
+    """Return the name of the device that a run has to wait for: the first of its own that another run holds."""
+    from burnish_engine.models.device.device import choose_device, lease_name
+    from burnish_engine.runs.jobs import lease
+    from burnish_engine.train.parallel.launch import devices_of
+
+    section = read_recipe(paths).devices
+    names = [lease_name(device) for device in devices_of(choose_device(section), range(gpus) or section.gpus)]
+    return next((name for name in names if lease.holder_of(name)), names[0])
+
+
+def train_run(
+    paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False, gpus: int = 0
+) -> ExitCode:
     """Train a run folder's recipe here and now, or queue it where its device is busy.
 
     Args:
@@ -114,8 +156,8 @@ def train_run(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
         queue: whether to wait in the queue where the device is busy.
         force: whether to share the device.
         anyway: whether to start although the plan says that it does not fit.
+        gpus: number of GPUs, from the first, that share the steps now; 0: as the recipe says.
     """
-    from burnish_engine.models.device.device import choose_device, lease_name
     from burnish_engine.runs.jobs import lease
     from burnish_engine.runs.jobs.keeper import watched
     from burnish_engine.train.run import run_training
@@ -125,12 +167,17 @@ def train_run(paths: RunPaths, *, queue: bool = False, force: bool = False, anyw
     with watched(paths.process_end, paths.stderr_log), RunProgress() as progress:
         try:
             outcome = run_training(
-                paths, listener=progress.show, stopping=progress.stopping, force=force, anyway=anyway
+                paths,
+                listener=progress.show,
+                stopping=progress.stopping,
+                force=force,
+                anyway=anyway,
+                gpus=range(gpus),
             )
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, lease_name(choose_device(read_recipe(paths).devices)), anyway=anyway)
+            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway)
             lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE

@@ -179,6 +179,11 @@ class RunPaths:
         return self.root / "notes.json"
 
     @property
+    def task_rows(self) -> Path:
+        """Held-out rows that the run's replies are scored on."""
+        return self.root / "task_rows.json"
+
+    @property
     def held_out(self) -> Path:
         """Token ids and conversations of the held-out rows that exported files are checked against."""
         return self.root / "held_out.json"

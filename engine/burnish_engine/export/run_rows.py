@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import PreparedDataset, prepare
@@ -17,6 +18,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.held_out import Chat, load_held_out, reported_loss
+from burnish_engine.scoring.rows_file import load_task_rows
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,35 @@ def reference_options(
         base: model before training, where all its weights were trained.
         importance: whether an importance matrix is computed from the training rows.
     """
+    run, task_rows = read_run(paths.events), None
+    with suppress(UsageError):  # a damaged file is no reason not to export
+        task_rows = load_task_rows(paths)
     return ReferenceOptions(
         supervised=rows.supervised,
         base=base,
         training=rows.training if importance else (),
         tokens=recipe.export.importance_tokens,
-        in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
+        in_4_bits=kept_in_4_bits(paths, recipe, source),
         onto_rounded=recipe.export.merge_onto == "dequantized",
         reported=None if recipe.preference.is_active else reported_loss(paths),  # else it is not a loss of tokens
-        forgetting=read_run(paths.events).forgetting,
+        forgetting=run.forgetting,
+        task=run.task,
+        task_rows=task_rows,
     )
+
+
+def kept_in_4_bits(paths: RunPaths, recipe: Recipe, source: ModelSource) -> frozenset[str]:
+    """Name the base tensors that a run kept in NF4, and stacks of experts; the plain engine leaves these as they are.
+
+    Args:
+        paths: paths of the run.
+        recipe: frozen recipe of the run.
+        source: base model.
+    """
+    if recipe.model.quantize != "nf4":
+        return frozenset()
+    fast = any(start.engine == "fast" for start in read_run(paths.events).starts)
+    return rounded_names(source, experts=fast)
 
 
 def _flags(held_out: Sequence[Sequence[int]], prepared: PreparedDataset) -> list[list[bool]]:

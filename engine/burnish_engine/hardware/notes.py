@@ -88,8 +88,10 @@ def _pcie(machine: MachineFacts) -> Iterator[str]:
 def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]:
     if len(machine.gpus) < 2:
         return
-    if settings.strategy != "single":
-        yield "This version trains on one GPU; the settings say how several would work together."
+    if settings.strategy == "data_parallel":
+        yield _shared_run(settings)
+    if settings.strategy == "sharded":
+        yield "Burnish does not share out a model's weights over GPUs; the settings say how that would go."
     first = machine.gpus[0]
     best = max(machine.gpus, key=lambda gpu: (gpu_rates(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
     name = f"GPU {best.index} ({short_name(best.name)})"
@@ -98,6 +100,21 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
         yield f"{name} is the faster one: set devices.gpus = [{best.index}] in the recipe."
     elif more > _MORE_FREE_SHARE * first.vram_total_bytes or (first.display and best.display is False):
         yield f"{name} has {memory_size(more)} more memory free: set devices.gpus = [{best.index}] in the recipe."
+
+
+def _shared_run(settings: ParallelSettings) -> str:
+    """Say how these GPUs share a run, with the same in plain torchrun's words."""
+    count = len(settings.gpus)
+    variables = "".join(f"{name}={value} " for name, value in settings.environment.items())
+    if settings.gpus == list(range(count)):
+        how = f"`burnish train RECIPE --gpus {count}`"
+    else:
+        how = f'A recipe with devices.strategy = "data_parallel" and devices.gpus = {settings.gpus}'
+        variables = f"CUDA_VISIBLE_DEVICES={','.join(map(str, settings.gpus))} {variables}"
+    return (
+        f"{how} shares a run's steps among {count} GPUs. torchrun does the same: {variables}torchrun --standalone "
+        f"--nproc-per-node {count} --no-python burnish train RECIPE."
+    )
 
 
 def _surroundings(machine: MachineFacts) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
@@ -11,11 +12,20 @@ from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast.fast_engine import FastEngine, why_not
+from burnish_engine.train.parallel.leading_engine import LeadingEngine
+from burnish_engine.train.parallel.link import Message
+from burnish_engine.train.parallel.rank_exchange import RankExchange
+from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.plain.plain_engine import PlainEngine
 
 
-def make_engine(spec: EngineSpec) -> Engine:
+def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message | None = None) -> Engine:
     """Load the model into an engine.
+
+    Args:
+        spec: specification of the engine.
+        ranks: other ranks that share the steps; None: this process makes them alone.
+        replica: what their replicas are loaded from.
 
     Raises:
         UsageError: The recipe asks for something that its engine, named or left, does not support.
@@ -28,7 +38,15 @@ def make_engine(spec: EngineSpec) -> Engine:
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)
     if asked != "plain" and not reason:
-        return FastEngine(spec)
+        if ranks:
+            return LeadingEngine(spec, ranks, replica or {})
+        exchange = RankExchange(0, 1, exact=True) if recipe.devices.shares and recipe.devices.exact else None
+        return FastEngine(replace(spec, exchange=exchange))
+    if ranks or recipe.devices.exact:
+        raise UsageError(
+            f"{reason or 'The recipe asks for the plain engine'}, and only the fast engine trains on several GPUs.",
+            'Set devices.strategy = "single" and devices.exact = false to train it on one GPU.',
+        )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]

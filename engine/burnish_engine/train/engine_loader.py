@@ -16,6 +16,8 @@ from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle.announce import data_ready, report_notes, run_started
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup
+from burnish_engine.train.parallel.link import Message
+from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.recovery.recovery import RecoveringEngine, load_recovering
 from burnish_engine.train.recovery.rollback import current_recipe
 
@@ -29,12 +31,14 @@ class EngineLoader:
         recorder: recorder of events and state.
         tally: counts of the run; they go to where the engine is.
         progress: recorder of steps, which follows the engine.
+        ranks: other ranks that share the steps; None: this process makes them alone.
     """
 
     setup: RunSetup
     recorder: Recorder
     tally: Tally
     progress: StepRecorder
+    ranks: Ranks | None = None
 
     def load(
         self, checkpoint: Path | None, plan: str, rollback: CardRollback | None = None
@@ -59,7 +63,7 @@ class EngineLoader:
         trained = checkpoints.trained_folder(checkpoint) if checkpoint else self.setup.inputs.start
         spec = self._spec(position, record.rollback)
         engine = load_recovering(
-            lambda chosen, weights: make_engine(replace(spec, plan=chosen, adapter=weights)),
+            lambda chosen, weights: make_engine(replace(spec, plan=chosen, adapter=weights), self.ranks, self._replica),
             plan,
             self.setup.device,
             self._report_smaller_plan,
@@ -86,6 +90,18 @@ class EngineLoader:
             layout=position.layout if position else None,
             progress=lambda done, total: self.recorder.progress(done, total, "layers"),
         )
+
+    @property
+    def _replica(self) -> Message:
+        """Order from which other ranks load their replicas; the engine adds to it."""
+        setup = self.setup
+        return {
+            "run": str(setup.paths.root.absolute()),
+            "threads": setup.threads,
+            "precision": setup.precision,
+            "data_order": setup.data_order,
+            "dataset_hash": setup.inputs.data.dataset_hash,
+        }
 
     def _restore(self, engine: Engine, checkpoint: Path, position: checkpoints.Position) -> None:
         setup = self.setup

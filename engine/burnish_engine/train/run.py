@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +26,12 @@ from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
 from burnish_engine.train.lifecycle.progress import Tally
+from burnish_engine.train.parallel.launch import devices_of, started_ranks
 from burnish_engine.train.recovery.recovery import short_message
 from burnish_engine.train.session import Session
 
 HowEnded = Literal["finished", "stopped", "suspended", "failed"]
-_Open = Callable[[RunPaths, Recipe, Recorder, Tally], Session]
+_Open = Callable[..., Session]
 _LONGEST_CAUSE = 200
 _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
@@ -51,6 +52,7 @@ def run_training(
     stopping: Callable[[], None] | None = None,
     force: bool = False,
     anyway: bool = False,
+    gpus: Sequence[int] = (),
 ) -> TrainingOutcome:
     """Start a run, or resume it from its newest intact checkpoint.
 
@@ -61,6 +63,7 @@ def run_training(
             and saved first.
         force: whether to use the device even where another run holds it.
         anyway: whether to train although the plan says that the run does not fit.
+        gpus: indices of the GPUs to share the steps now, instead of the recipe's; the passes of each step stay.
 
     Raises:
         LeasedError: Another run holds the device.
@@ -73,15 +76,17 @@ def run_training(
                 device = choose_device(recipe.devices)
             except BurnishError as error:
                 return _run_and_record(paths, recipe, listener, partial(_refuse, error))
-            lease.acquire(lease_name(device), paths, force=force)
-            open_session = partial(Session.open, control=control, device=device, anyway=anyway, stopping=stopping)
-            return _run_and_record(paths, recipe, listener, open_session, device)
+            devices = devices_of(device, gpus or recipe.devices.gpus)
+            for each in dict.fromkeys(devices):
+                lease.acquire(lease_name(each), paths, force=force)
+            open_session = partial(Session.open, control=control, device=devices[0], anyway=anyway, stopping=stopping)
+            return _run_and_record(paths, recipe, listener, open_session, devices)
     finally:
         lease.release(paths)
         lease.start_waiting()
 
 
-def _refuse(error: BurnishError, *_: object) -> Session:
+def _refuse(error: BurnishError, *_: object, **_ranks: object) -> Session:
     raise error
 
 
@@ -90,7 +95,7 @@ def _run_and_record(
     recipe: Recipe,
     listener: Listener | None,
     open_session: _Open,
-    device: torch.device | None = None,
+    devices: Sequence[torch.device] = (),
 ) -> TrainingOutcome:
     """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
@@ -115,8 +120,9 @@ def _run_and_record(
     try:
         with (
             kept_awake(f"Training {paths.root.name}"),
-            recorded_hardware(paths, device, tally),
-            closing(open_session(paths, recipe, recorder, tally)) as session,
+            recorded_hardware(paths, devices[0] if devices else None, tally),
+            started_ranks(devices, paths.root) as ranks,
+            closing(open_session(paths, recipe, recorder, tally, ranks=ranks)) as session,
         ):
             ending = session.train()
     except BurnishError as error:

@@ -22,11 +22,12 @@ from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.engine_loader import EngineLoader
 from burnish_engine.train.evaluation.forgetting_meter import ForgettingMeter
+from burnish_engine.train.evaluation.task_meter import TaskMeter
 from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.guard.guard import Guard, GuardInputs, Report
 from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
-from burnish_engine.train.lifecycle.announce import report_notes
+from burnish_engine.train.lifecycle.announce import report_notes, warn_of_idle_ranks
 from burnish_engine.train.lifecycle.card import CardKeeper
 from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
@@ -34,6 +35,7 @@ from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwh
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
+from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
@@ -57,6 +59,7 @@ class Session:
         early: early stopping.
         validator: periodic evaluation.
         forgetting: measurement of what the model forgets.
+        task: score of the task.
         progress: recorder of finished steps.
         writer: writer of checkpoints.
         rollback: rollback of the run; None before there was one.
@@ -75,6 +78,7 @@ class Session:
     early: EarlyStopping
     validator: Validator
     forgetting: ForgettingMeter
+    task: TaskMeter
     progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
@@ -92,6 +96,7 @@ class Session:
         device: torch.device,
         anyway: bool = False,
         stopping: Callable[[], None] | None = None,
+        ranks: Ranks | None = None,
     ) -> Self:
         """Prepare a run and load its engine, at its newest intact checkpoint where there is one.
 
@@ -104,13 +109,17 @@ class Session:
             device: device to train on.
             anyway: whether to train although the plan says that the run does not fit.
             stopping: function called at once when a signal asks to stop.
+            ranks: other ranks that share the steps; None: this process makes them alone.
 
         Raises:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
+        if ranks:
+            setup.measure.not_as_planned()  # the plan is one GPU's
+            warn_of_idle_ranks(setup.recipe, ranks.size, recorder)
         progress = StepRecorder(recorder, setup.inputs, setup.measure, device, setup.time_left)
-        loader = EngineLoader(setup, recorder, tally, progress)
+        loader = EngineLoader(setup, recorder, tally, progress, ranks)
         engine, record = loader.load(setup.resume, setup.plan)
         provide_reference(setup, engine, recorder)
         card = CardKeeper.begin(setup, engine, recorder, step=tally.step)
@@ -131,6 +140,7 @@ class Session:
             early=early,
             validator=Validator(recipe, setup.inputs, recorder),
             forgetting=ForgettingMeter(recipe, setup.inputs, recorder),
+            task=TaskMeter(recipe, setup.inputs, recorder),
             progress=progress,
             writer=CheckpointWriter(setup, recorder, tally, guard, early),
             rollback=record.rollback,
@@ -263,6 +273,7 @@ class Session:
             self.guard.evaluated(step, loss)
             if self.early.is_on:
                 self.early.evaluated(self.engine, step, loss)
+        self.task.measure(self.engine, step, self.early)
         self._samples()
 
     def _samples(self) -> None:
@@ -297,11 +308,12 @@ class Session:
         setup = self.setup
         trained = setup.paths.adapter if self.engine.trains == "adapter" else None
         exports = export_choices(setup.inputs.source, setup.recipe, trained)
-        forgetting = read_run(setup.paths.events).forgetting
+        run = read_run(setup.paths.events)
+        forgetting = run.forgetting
         if forgetting and forgetting.is_marked:
             self.recorder.warn("forgetting", forgetting.warning)
         step, tokens = self.tally.step, self.tally.tokens
-        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting)
+        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting, run.task)
 
     # Results of steps
 

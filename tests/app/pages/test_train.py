@@ -202,11 +202,11 @@ def test_the_details_of_a_failure_are_copied_as_one_text(page, follow):
 
 def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):
     follow(*TRAIN_SCENES["preparing"])
-    qtbot.waitUntil(page.stages.isVisible)
+    qtbot.waitUntil(page.beginning.stages.isVisible)
     assert not page.charts.isVisible()
     follow(*TRAIN_SCENES["training"])
     qtbot.waitUntil(page.charts.isVisible)
-    assert not page.stages.isVisible()
+    assert not page.beginning.stages.isVisible()
 
 
 def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):
@@ -320,6 +320,7 @@ def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page)
     assert not page.hardware.price.isHidden()
 
 
+@pytest.mark.measured
 def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):
     """Attaching to 20,000 steps and drawing them: no handler takes longer than people would notice."""
     lines = events(20_000, total=20_000)

@@ -13,6 +13,19 @@ from burnish_engine.cli.main import main
 from burnish_engine.cli.stop_signals import SIGNALS, set_on_stop, stop_signals
 from burnish_engine.contract.errors import ExitCode
 
+
+@pytest.fixture(autouse=True)
+def nothing_ignored():
+    """Under nohup, and in the background of a shell, a process and those it starts ignore signals."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 DURING_IMPORT = """
 import importlib.abc, os, sys
 from burnish_engine.cli.main import main
@@ -42,7 +55,6 @@ def test_a_signal_during_the_imports_ends_the_process_at_once():
 
 AT_ONCE = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from burnish_engine.cli import main as entry
 assert "burnish_engine.cli.stop_signals" not in sys.modules  # a signal during its import would end in a traceback
 entry.main = lambda: os.kill(os.getpid(), NUMBER)
@@ -87,7 +99,6 @@ def test_a_signal_that_a_finalizer_or_a_callback_swallows_stops_all_the_same(way
 
 AT_THE_END = """
 import atexit, os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # as in AT_ONCE
 from burnish_engine.cli import main as entry
 def interrupted():
     print("done", end="")

@@ -86,7 +86,7 @@ EXPECTED = {
             "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": (50, 100), "overlap": True, "environment": {},
             "compress": False, "exchange_ms": (24, 34),
         },
-        words=("This version trains on one GPU", "--bandwidth"),
+        words=("burnish train RECIPE --gpus 2", "--bandwidth"),
         never=("holds", "devices.gpus"),
     ),
     "pair_4090_old_driver": Expected(
@@ -112,7 +112,7 @@ EXPECTED = {
             "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": 25, "overlap": True, "accumulation": 1,
             "environment": {}, "exchange_ms": (3.4, 4.2),
         },
-        words=("This version trains on one GPU",),
+        words=("burnish train RECIPE --gpus 2",),
     ),
     "pair_3090_windows": Expected(
         gpus=2,
@@ -123,7 +123,7 @@ EXPECTED = {
         link={"kind": "host_staged", "common_ancestor": None, "p2p_read": False},
         advice={"strategy": "single", "gpus": [1], "environment": {}},
         words=("GPU 1 (RTX 3090) has 0.49 GiB more memory free: set devices.gpus = [1]",),
-        never=("This version trains on one GPU",),
+        never=("--gpus",),
     ),
     "unlike_3060_4090": Expected(
         gpus=2,

@@ -13,6 +13,7 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import stores_nf4, why_not_fast
+from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
 Config = Mapping[str, Any]
@@ -135,7 +136,7 @@ def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, confi
     reason = why_not_fast(dict(config), known, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or device_problem(gpu)
+    return why_plain(recipe) or why_plain_experts(spec, recipe) or device_problem(gpu)
 
 
 def device_problem(gpu: GpuFacts | None) -> str:

@@ -9,7 +9,7 @@ from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.families.adapter_targets import is_target
+from burnish_engine.models.families.adapter_targets import expert_rank, is_target
 from burnish_engine.models.families.matrices import feed_forward_width, is_in_4_bits, layer_matrices
 
 GIB, MIB = 2**30, 2**20
@@ -17,6 +17,8 @@ BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number in each precision of a recipe."""
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes of a weight in NF4: four bits, a byte of scale for 64 weights, and an fp32 scale for 256 of those."""
+MXFP4_BYTES = 0.5 + 1 / 32
+"""Bytes of a weight in MXFP4: four bits, and a byte of scale for 32 weights."""
 UNPACKED_PER_S_AND_CORE = 500e6
 """NF4 weights that a processor's core dequantizes a second."""
 
@@ -33,7 +35,7 @@ def parameters(spec: DecoderSpec) -> int:
     # The count has a dense feed-forward of one expert's width in each layer up to here.
     one_expert = 3 * spec.hidden_size * spec.intermediate_size
     for layer in spec.layers:
-        if _is_mixture(layer):
+        if layer.is_mixture:
             total += (spec.num_experts - 1) * one_expert + spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
         else:
             total += 3 * spec.hidden_size * (feed_forward_width(spec, layer) - spec.intermediate_size)
@@ -55,15 +57,42 @@ def projection_parameters(spec: DecoderSpec) -> int:
     )
 
 
+def active_parameters(spec: DecoderSpec) -> int:
+    """Count the weights that a token passes: all but the experts that it does not visit."""
+    stacked = stored_in_layers(spec, "stacked")
+    return parameters(spec) - stacked + stacked * spec.experts_per_token // max(spec.num_experts, 1)
+
+
+def stored_in_layers(spec: DecoderSpec, form: str) -> int:
+    """Count the weights of all matrices of a form in the layers, such as "stacked" for experts."""
+    by_kind = Counter(spec.layers).items()
+    return sum(
+        count * sum(matrix.weights for matrix in layer_matrices(spec, layer) if matrix.form == form)
+        for layer, count in by_kind
+    )
+
+
 def parameters_in_4_bits(spec: DecoderSpec) -> list[int]:
     """List the weights of each matrix that the plain engine keeps in 4 bits with model.quantize = "nf4"."""
     return [matrix.weights for layer in spec.layers for matrix in layer_matrices(spec, layer) if is_in_4_bits(matrix)]
 
 
-def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool) -> int:
-    """Count the bytes of all weights, the linear ones of the layers in 4 bits where that is so."""
-    in_4_bits = sum(parameters_in_4_bits(spec)) if nf4 else 0
-    return math.ceil(in_4_bits * NF4_BYTES) + (parameters(spec) - in_4_bits) * BYTES_OF[precision]
+def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = False) -> int:
+    """Count the bytes of all weights, the linear ones of the layers in 4 bits where that is so.
+
+    Args:
+        spec: shape of the model.
+        precision: precision of the other weights.
+        nf4: whether the linear ones are in NF4.
+        fast: whether the fast engine holds them: it has experts in NF4 too, or in MXFP4 where they are published so.
+    """
+    experts = stored_in_layers(spec, "stacked") if fast and spec.experts is not None else 0
+    published = spec.experts is not None and spec.experts.storage == "mxfp4"
+    linear = sum(parameters_in_4_bits(spec)) if nf4 else 0
+    in_nf4 = linear + (experts if nf4 and not published else 0)
+    in_mxfp4 = experts if published else 0
+    packed = math.ceil(in_nf4 * NF4_BYTES + in_mxfp4 * MXFP4_BYTES)
+    return packed + (parameters(spec) - in_nf4 - in_mxfp4) * BYTES_OF[precision]
 
 
 def visited(spec: DecoderSpec, matrix: Matrix) -> int:
@@ -86,14 +115,26 @@ def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matri
     return [*inside, *(matrix for matrix in spec.outside if is_target(matrix, adapter.targets, inside=False))]
 
 
-def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection) -> int:
-    """Count an adapter's weights: rank x (inputs + outputs) a matrix, and for DoRA one magnitude an output."""
+def rank_of(spec: DecoderSpec, matrix: Matrix, adapter: AdapterSection) -> int:
+    """Return the rank of a matrix's adapter; of a stack, that of each matrix in it."""
+    return expert_rank(adapter, spec.experts_per_token) if matrix.form == "stacked" else adapter.rank
+
+
+def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str = "") -> int:
+    """Count an adapter's weights: rank x (inputs + outputs) a matrix, and for DoRA one magnitude an output.
+
+    Args:
+        spec: shape of the base model.
+        adapter: adapter section of the recipe.
+        form: form of the matrices that count, such as "stacked" for experts; empty: all.
+    """
     magnitude = adapter.method == "dora"
 
     def weights(matrices: list[Matrix]) -> int:
         return sum(
-            matrix.count * (adapter.rank * (matrix.columns + matrix.rows) + (matrix.rows if magnitude else 0))
+            matrix.count * (rank_of(spec, matrix, adapter) * (matrix.columns + matrix.rows) + magnitude * matrix.rows)
             for matrix in matrices
+            if not form or matrix.form == form
         )
 
     outside = adapted_everywhere(spec.model_copy(update={"layers": []}), adapter)
@@ -122,7 +163,3 @@ def _mixture_vectors(spec: DecoderSpec) -> int:
     if spec.family != "gpt_oss":
         return 0
     return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
-
-
-def _is_mixture(layer: LayerSpec) -> bool:
-    return layer.feed_forward == "mixture_of_experts"

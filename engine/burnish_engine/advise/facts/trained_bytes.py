@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.gguf_size import spec_shapes
-from burnish_engine.advise.facts.shape import adapted_everywhere, adapter_parameters, parameters
+from burnish_engine.advise.facts.shape import adapted_everywhere, adapter_parameters, parameters, rank_of
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
@@ -122,8 +122,9 @@ def tensor_shapes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[tuple[
         yield from _whole_shapes(spec)
         return
     for matrix in adapted_everywhere(spec, adapter):
-        yield adapter.rank * matrix.count, matrix.columns
-        yield matrix.rows, adapter.rank * matrix.count
+        rank = rank_of(spec, matrix, adapter) * matrix.count
+        yield rank, matrix.columns
+        yield matrix.rows, rank
         if adapter.method == "dora":
             yield (matrix.rows,)
 

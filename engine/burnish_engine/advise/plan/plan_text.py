@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from burnish_engine.advise.facts.engine_choice import unused_pins_note
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import GIB
+from burnish_engine.advise.plan.expert_text import expert_notes, fitting_rank
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.plan.planned_memory import host_budget
-from burnish_engine.advise.predict.fast_shape import HostedLayer, frozen_weights, hosted_layer
+from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size
 
-_WEIGHTS = {"base weights", "streamed weights"}
+_WEIGHTS = {"base weights", "experts", "streamed weights"}
 _GROWS_WITH_TOKENS = {
     "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
 }  # fmt: skip
@@ -57,7 +58,9 @@ def problems_of(
                 f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
                 f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
-        return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} adapter.rank."]
+        rank = fitting_rank(run, total + margin - free)
+        lower = f"adapter.expert_rank: {rank} fits" if rank else "adapter.rank"
+        return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} {lower}."]
     largest = max(memory, key=lambda part: part.bytes)
     text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."
     train, pins = run.recipe.train, run.recipe.memory.pins
@@ -87,7 +90,7 @@ def notes_on(run: PlannedRun) -> list[str]:
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
     if run.spec.num_experts:
-        notes.append("A mixture of experts: the prediction is rougher than for dense models.")
+        notes += expert_notes(run)
     gpu = run.device.gpu(run.machine)
     if gpu is not None and not gpu.unified_memory:
         others = sum(user.bytes or 0 for user in gpu.users)
@@ -131,7 +134,7 @@ def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) 
     tables = weights.embedding * (2 - plan.embedding_on_host - plan.head_on_host) // 2
     machine = run.machine.model_copy(update={"ram_free_bytes": run.machine.ram_total_bytes})
     whole = run.spec.num_layers * layer.block + weights.embedding
-    if host_budget(machine, run.device.gpu(machine)) < whole or count * layer.freed + tables - slots < lacking:
+    if host_budget(machine, run.device.gpu(machine)) < whole or count * layer.all_freed + tables - slots < lacking:
         return ""
     needed = count * layer.block + tables
     return f"free about {memory_size(needed)} of system memory, where weights of layers can be"
@@ -150,7 +153,7 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)
     layer, room_there = _hosted_layer(run, nf4=True), host_budget(run.machine, run.device.gpu(run.machine))
     count = min(run.spec.num_layers, max(room_there - weights.embedding, 0) // layer.block)
-    hosted = weights.embedding + count * layer.freed - SLOTS * layer.block if count > SLOTS else 0
+    hosted = weights.embedding + count * layer.all_freed - SLOTS * layer.block if count > SLOTS else 0
     if weights.stored - hosted + weights.scratch + beside >= room:
         return ""
     return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'
@@ -159,5 +162,5 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
 def _hosted_layer(run: PlannedRun, *, nf4: bool) -> HostedLayer:
     """Count what the largest layer takes in host memory."""
     section, precision = run.recipe.adapter, run.device.precision
-    kinds = {layer.kind for layer in run.spec.layers}
-    return max((hosted_layer(run.spec, section, kind, precision, nf4=nf4) for kind in kinds), key=lambda one: one.block)
+    kinds, _ = distinct_layers(run.spec)
+    return max((hosted_layer(run.spec, section, one, precision, nf4=nf4) for one in kinds), key=lambda one: one.block)

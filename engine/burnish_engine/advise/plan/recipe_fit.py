@@ -186,7 +186,7 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
     room = free + host_budget(machine, gpu)  # weights may be in host memory
-    return frozen_bytes(spec, precision, nf4=is_nf4(recipe, config)) < room
+    return frozen_bytes(spec, precision, nf4=is_nf4(recipe, config), fast=True) < room
 
 
 def _lengths(wanted: int) -> Iterator[int]:

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from burnish_engine.advise.predict.fast_shape import StackShape, is_fused, stacks
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.shape import BYTES_OF
+from burnish_engine.advise.predict.fast_experts import (
+    ExpertStackShape,
+    expert_sizes,
+    expert_stacks,
+    order_bytes,
+    scale_bytes,
+)
+from burnish_engine.advise.predict.fast_shape import StackShape, distinct_layers, is_fused, stacks
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.layer_tensors import (
@@ -23,8 +32,11 @@ from burnish_engine.models.decoder.layer_tensors import (
     Phase,
 )
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
-from burnish_engine.models.families.matrices import StackName
+from burnish_engine.models.families.experts import ExpertRole
+from burnish_engine.models.families.matrices import StackName, feed_forward_width
 
+_LAST_PRODUCTS: dict[Phase, ExpertRole] = {"feed_forward": "down", "input_gradient": "gate_up"}
+"""The stack of experts that is multiplied with when a phase has the most tensors."""
 _PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 
 
@@ -70,25 +82,38 @@ class LayerShape:
         adapter: adapter section of the recipe.
         width: bytes of a number in the compute dtype.
         cuda: whether a GPU trains; otherwise the CPU does.
-        kind: kind of the layer.
+        layer: one layer of the kind.
+        nf4: whether the frozen weights are kept in 4 bits (NF4).
     """
 
     spec: DecoderSpec
     adapter: AdapterSection
     width: int
     cuda: bool
-    kind: LayerKind
+    layer: LayerSpec
+    nf4: bool = False
 
     @cached_property
     def stacks(self) -> dict[StackName, StackShape]:
         """The layer's stacked matrices, from `fast_shape.stacks`."""
-        return stacks(self.spec, self.adapter, self.kind)
+        return stacks(self.spec, self.adapter, self.layer)
+
+    @cached_property
+    def experts(self) -> dict[ExpertRole, ExpertStackShape]:
+        """The stacks of the layer's experts; none where its feed-forward is dense."""
+        return expert_stacks(self.spec, self.adapter, self.layer)
+
+    @property
+    def wide(self) -> int:
+        """The width of the feed-forward; of a mixture that of one expert."""
+        return feed_forward_width(self.spec, self.layer)
 
     @cached_property
     def tensors(self) -> tuple[LayerTensor, ...]:
         """The tensors that the layer declares."""
         fused = is_fused(self.stacks, self.adapter, cuda=self.cuda)
-        return layer_tensors(self.spec, self.kind, self.stacks, is_fused=fused)
+        sizes = expert_sizes(self.spec, self.experts)
+        return layer_tensors(self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused)
 
     @property
     def rank(self) -> int:
@@ -97,7 +122,7 @@ class LayerShape:
 
     def bytes_of(self, tensor: LayerTensor) -> int:
         """Return the bytes of one token."""
-        return tensor.width * (4 if tensor.is_fp32 else self.width)
+        return tensor.width * tensor.number_bytes(self.width)
 
     def in_phase(self, phase: Phase, *, chunked: bool) -> PhaseBytes:
         """Count the tensors that exist in a phase, without those in pool buffers."""
@@ -109,6 +134,14 @@ class LayerShape:
     @cached_property
     def _phases(self) -> dict[tuple[Phase, bool], PhaseBytes]:
         return {}
+
+
+def layer_shapes(run: FastRun) -> tuple[list[LayerShape], list[int]]:
+    """Return the shape of each kind of layer of a run's model, and for each layer the number of its kind."""
+    layers, numbers = distinct_layers(run.spec)
+    width = BYTES_OF[run.precision]
+    shapes = [LayerShape(run.spec, run.recipe.adapter, width, run.cuda, layer, run.nf4) for layer in layers]
+    return shapes, numbers
 
 
 def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_tokens: int, rank: int) -> LayerBytes:
@@ -125,8 +158,13 @@ def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_toke
     chunk = mlp_chunk_tokens if chunked else tokens
     phases = {phase: shape.in_phase(phase, chunked=chunked).at(level, tokens, chunk) for phase in PHASES}
     phases["feed_forward_backward"] += parts_bytes(shape, chunk)
+    if shape.cuda and shape.experts:  # in the other phase the products are done before the widest gradient is made
+        for phase, role in _LAST_PRODUCTS.items():
+            stack = shape.experts[role]
+            phases[phase] += scale_bytes(shape.spec, stack, chunk, shape.width, nf4=shape.nf4)
+    sizes = expert_sizes(shape.spec, shape.experts)
     return LayerBytes(
-        kept=tokens * kept_bytes(shape, level, tiled=chunked),
+        kept=tokens * kept_bytes(shape, level, tiled=chunked) + (order_bytes(sizes, tokens, chunk) if sizes else 0),
         offloaded=tuple(tokens * size for size in offloaded_bytes(shape, level)),
         forward=max(phases[phase] for phase in FORWARD),
         backward=tokens * (shape.spec.hidden_size + rank) * shape.width + max(phases[phase] for phase in PHASES[2:]),
@@ -163,7 +201,7 @@ def parts_bytes(shape: LayerShape, tokens: int) -> int:
     `burnish_kernels.swiglu.adapted.tiles.backward_plan` starts as many programs as fill a card, each with blocks of
     columns and tokens.
     """
-    made, size = shape.stacks, shape.spec.intermediate_size
+    made, size = shape.stacks, shape.wide
     if not is_fused(made, shape.adapter, cuda=shape.cuda):
         return 0
     widest = max(made["gate_up"].widest, made["down"].widest)

@@ -20,11 +20,12 @@ import numpy as np
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, flat_optimizer_bytes
+from burnish_engine.advise.predict.fast_experts import cpu_bytes
 from burnish_engine.advise.predict.fast_layer import (
     LayerBytes,
-    LayerShape,
     evaluated_bytes,
     layer_bytes,
+    layer_shapes,
     offloaded_bytes,
 )
 from burnish_engine.advise.predict.fast_shape import frozen_weights, hosted_layer
@@ -116,18 +117,16 @@ class FastMemory:
     def __init__(self, run: FastRun) -> None:
         self.run = run
         self._width = BYTES_OF[run.precision]
-        kinds = [layer.kind for layer in run.spec.layers]
-        self._shapes = [
-            LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda, kind) for kind in dict.fromkeys(kinds)
-        ]
+        self._shapes, kinds = layer_shapes(run)
         self._rank = max(shape.rank for shape in self._shapes)
-        self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
+        self._kinds = np.array(kinds)
         self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
         self.tokens = run.largest.padded_tokens
         section, precision = run.recipe.adapter, run.precision
-        hosted = [hosted_layer(run.spec, section, one.kind, precision, nf4=run.nf4) for one in self._shapes]
+        hosted = [hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4) for one in self._shapes]
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
+        self._freed_experts = np.array([hosted[kind].experts for kind in self._kinds], dtype=np.float64)
         self._layers: dict[int, LayerTables] = {}
         self._known: dict[tuple[bool, bool, tuple[int, ...]], tuple[float, float]] = {}
 
@@ -295,8 +294,12 @@ class FastMemory:
     def freed_bytes(self, options: PlanOptions) -> int:
         """Bytes of layers' weights that are in host memory instead of on the device."""
         layers = list(options.layers_on_host)
-        freed = self._freed[layers].sum()
+        freed = self._freed[layers].sum() + self._freed_experts[layers].sum()
         return int(freed if self.run.cuda else freed - self.blocks[layers].sum())
+
+    def freed_experts(self, options: PlanOptions) -> int:
+        """Bytes of experts that are in host memory instead of on the device."""
+        return int(self._freed_experts[list(options.layers_on_host)].sum()) if self.run.cuda else 0
 
     def _permanent_bytes(self, options: PlanOptions) -> float:
         """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""
@@ -366,7 +369,7 @@ class FastMemory:
         return sizes * (1 + POOL_SHARE) + POOL_BYTES + CONTEXT_BYTES
 
     def _on_cpu(self, mlp_chunk_tokens: int) -> int:
-        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the fp32 activation."""
+        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the feed-forward's."""
         if self.run.cuda:
             return 0
         largest, spec = self.run.largest, self.run.spec
@@ -374,7 +377,13 @@ class FastMemory:
         spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
         # Scores and their exponentials that autograd keeps of all documents, fp32.
         pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
-        return max(int(8 * spec.num_heads * pairs), (mlp_chunk_tokens or self.tokens) * spec.intermediate_size * 16)
+        chunk = mlp_chunk_tokens or self.tokens
+        wide = max(
+            shape.wide * chunk * 16 * (spec.experts_per_token if shape.experts else 1)
+            + cpu_bytes(spec, shape.experts, chunk, self._width, nf4=self.run.nf4)
+            for shape in self._shapes
+        )
+        return max(int(8 * spec.num_heads * pairs), wide)
 
     @cached_property
     def cpu_slack(self) -> int:

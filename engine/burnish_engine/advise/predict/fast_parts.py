@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.facts.shape import NF4_BYTES
+from burnish_engine.advise.facts.shape import NF4_BYTES, adapter_parameters
+from burnish_engine.advise.predict.fast_experts import is_mxfp4, is_packed
 from burnish_engine.advise.predict.fast_memory import (
     CONTEXT_BYTES,
     LIBRARIES_BYTES,
@@ -19,6 +20,7 @@ from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
+from burnish_engine.models.families.adapter_targets import expert_rank
 
 
 def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
@@ -28,20 +30,28 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     activations, head = int(found.activations[0]), memory.head_bytes(options)
     loose = int(memory.fragmentation_bytes(found, levels, options)[0])
     workspace = int(found.pass_peak[0]) - activations
-    freed = memory.freed_bytes(options)
-    tables = weights.tables - int(freed * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
-    stored = weights.stored - freed - tables - memory.tables_on_host(options)
+    freed, of_experts = memory.freed_bytes(options), memory.freed_experts(options)
+    tables = weights.tables - int((freed - of_experts) * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
+    experts = weights.experts - of_experts
+    stored = weights.stored - freed - tables - experts - memory.tables_on_host(options)
     parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
+    if weights.experts:
+        parts.append(MemoryPart(name="experts", bytes=experts, note=_experts_note(run)))
     if options.layers_on_host:
         note = f"{SLOTS} layers' at a time, copied from host memory"
         parts.append(MemoryPart(name="streamed weights", bytes=memory.slot_bytes(options), note=note))
     if run.nf4:
         parts.append(MemoryPart(name="quantization tables", bytes=tables, note="scales of NF4"))
-        parts.append(
-            MemoryPart(name="unpacked weights", bytes=weights.scratch, note="gate and up, and one more matrix")
-        )
+    if weights.scratch:
+        parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note=_scratch_note(run)))
+    of_experts = adapter_parameters(run.spec, run.recipe.adapter, form="stacked")
+    others = memory.trained - of_experts
+    if of_experts:
+        rank = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
+        note = f"{of_experts:,} weights, fp32; rank {rank} for each expert"
+        parts.append(MemoryPart(name="expert adapters", bytes=of_experts * 4, note=note))
     parts += [
-        MemoryPart(name="adapter", bytes=memory.trained * 4, note=f"{memory.trained:,} weights, fp32"),
+        MemoryPart(name="adapter", bytes=others * 4, note=f"{others:,} weights, fp32"),
         MemoryPart(name="gradients", bytes=memory.trained * 4, note="fp32"),
         MemoryPart(
             name="optimizer", bytes=memory.optimizer.device, note=optimizer_note(memory.run.recipe, memory.optimizer)
@@ -69,6 +79,18 @@ def _weights_note(run: FastRun, options: PlanOptions) -> str:
     }
     names = " and ".join(name for name, there in away.items() if there)
     return f"{note}; {names} in host memory" if names else note
+
+
+def _experts_note(run: FastRun) -> str:
+    spec = run.spec
+    stored = "MXFP4, as published" if is_mxfp4(spec) else "NF4" if run.nf4 else run.precision
+    return f"{stored}; {spec.num_experts} a layer, of which a token visits {spec.experts_per_token}"
+
+
+def _scratch_note(run: FastRun) -> str:
+    dense = "gate and up, and one more matrix" if run.nf4 else ""
+    experts = "a group of experts" if run.spec.num_experts and is_packed(run.spec, nf4=run.nf4) else ""
+    return "; ".join(filter(None, (dense, experts)))
 
 
 def _overhead(memory: FastMemory, parts: list[MemoryPart], loose: int) -> list[MemoryPart]:

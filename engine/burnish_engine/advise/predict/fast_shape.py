@@ -7,7 +7,6 @@ the adapters' ranks, each padded to 16.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,9 +16,16 @@ from burnish_engine.advise.facts.shape import (
     adapted,
     embedding_parameters,
     parameters,
-    projection_parameters,
+    stored_in_layers,
 )
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.advise.predict.fast_experts import (
+    expert_bytes,
+    expert_stacks,
+    expert_tensor_bytes,
+    scratch_bytes,
+    selection_bytes,
+)
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
@@ -72,28 +78,40 @@ class FrozenWeightBytes:
         matrices: bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms.
         tables: bytes of the NF4 scales.
         embedding: bytes of the token embeddings, and of the head where it is a matrix of its own.
-        scratch: bytes that NF4 is unpacked into: gate and up, and the largest other stack.
+        scratch: bytes that NF4 is unpacked into: gate and up, and the largest other stack; and groups of experts.
+        experts: bytes of the experts' weights with their scales.
     """
 
     matrices: int
     tables: int
     embedding: int
     scratch: int
+    experts: int = 0
 
     @property
     def stored(self) -> int:
         """The bytes of the stored weights: all but the scratch."""
-        return self.matrices + self.tables + self.embedding
+        return self.matrices + self.tables + self.embedding + self.experts
 
 
-def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[StackName, StackShape]:
-    """The four stacks of a layer; layers of one kind have the same."""
-    layer = next(layer for layer in spec.layers if layer.kind == kind)
+def distinct_layers(spec: DecoderSpec) -> tuple[list[LayerSpec], list[int]]:
+    """Return a layer of each kind (mixer, feed-forward), and for each layer of the model the number of its kind."""
+    found: dict[tuple[str, str], LayerSpec] = {}
+    for layer in spec.layers:
+        found.setdefault((layer.kind, layer.feed_forward), layer)
+    numbers = {kind: number for number, kind in enumerate(found)}
+    return list(found.values()), [numbers[layer.kind, layer.feed_forward] for layer in spec.layers]
+
+
+def stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) -> dict[StackName, StackShape]:
+    """The stacks of a layer: four, or in a mixture of experts those of its mixer."""
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
     chosen, found = {matrix.name for matrix in adapted(spec, layer, adapter)}, {}
     members = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
     for name in STACK_NAMES:
         own = [matrix for matrix in members if stack_of(matrix) == name]
+        if not own:
+            continue
         count = sum(matrix.name in chosen for matrix in own)
         found[name] = StackShape(
             sum(matrix.rows for matrix in own),
@@ -107,6 +125,8 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind) -> dict[
 
 def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
+    if "gate_up" not in made:
+        return False
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= _FUSED_RANK
 
@@ -114,22 +134,31 @@ def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, c
 def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
     """Count the memory of the frozen weights."""
     width = BYTES_OF[precision]
-    counted = [(stacks(spec, adapter, kind), count) for kind, count in Counter(one.kind for one in spec.layers).items()]
+    layers, numbers = distinct_layers(spec)
+    counted = [(stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
     made = [(stack, count) for found, count in counted for stack in found.values()]
     embedding = embedding_parameters(spec) * (1 if spec.tied_embeddings else 2) * width
-    outside = (parameters(spec) - projection_parameters(spec)) * width - embedding
+    in_stacks = stored_in_layers(spec, "linear") + stored_in_layers(spec, "stacked")
+    outside = (parameters(spec) - in_stacks) * width - embedding
+    experts = [(expert_stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
+    packed = sum(count * expert_bytes(spec, one, width, nf4=nf4) for one, count in experts)
+    for one, count in experts:
+        outside += count * sum(_aligned(stack.compute_copies) for stack in one.values()) * width
+        outside += count * selection_bytes(spec) * bool(one)
+    unpacked = scratch_bytes(spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4)
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
             outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)
     if not nf4:
         matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
-        return FrozenWeightBytes(outside + matrices, 0, embedding, 0)
+        return FrozenWeightBytes(outside + matrices, 0, embedding, unpacked, packed)
     weights = sum(count * stack.outputs * stack.inputs for stack, count in made)
     compute_copies = sum(count * _aligned(stack.compute_copies) for stack, count in made) * width
-    wide = max(found["gate_up"].elements for found, _ in counted)
+    wide = max((found["gate_up"].elements for found, _ in counted if "gate_up" in found), default=0)
     others = max(stack.elements for found, _ in counted for name, stack in found.items() if name != "gate_up")
     tables = math.ceil(weights * (NF4_BYTES - 0.5))
-    return FrozenWeightBytes(outside + -(-weights // 2) + compute_copies, tables, embedding, (wide + others) * width)
+    matrices = outside + -(-weights // 2) + compute_copies
+    return FrozenWeightBytes(matrices, tables, embedding, (wide + others) * width + unpacked, packed)
 
 
 @dataclass(frozen=True)
@@ -138,27 +167,36 @@ class HostedLayer:
 
     Attributes:
         block: bytes in host memory, and of a slot on the device that they are copied to.
-        freed: bytes that the layer itself takes less on the device.
+        freed: bytes that the layer itself takes less on the device, without those of its experts.
+        experts: bytes that its experts take less there.
     """
 
     block: int
     freed: int
+    experts: int = 0
+
+    @property
+    def all_freed(self) -> int:
+        """The bytes that the layer takes less on the device."""
+        return self.freed + self.experts
 
 
 def hosted_layer(
-    spec: DecoderSpec, adapter: AdapterSection, kind: LayerKind, precision: str, *, nf4: bool
+    spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec, precision: str, *, nf4: bool
 ) -> HostedLayer:
     """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device."""
-    width, made = BYTES_OF[precision], stacks(spec, adapter, kind).values()
+    width, made = BYTES_OF[precision], stacks(spec, adapter, layer).values()
+    own = expert_stacks(spec, adapter, layer)
+    experts = expert_bytes(spec, own, width, nf4=nf4)
+    block = sum(map(_in_block, expert_tensor_bytes(spec, own, width, nf4=nf4)))
     if not nf4:
         freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width
-        return HostedLayer(sum(_in_block(stack.elements * width) for stack in made), freed)
-    layer = next(layer for layer in spec.layers if layer.kind == kind)
+        return HostedLayer(block + sum(_in_block(stack.elements * width) for stack in made), freed, experts)
     weights = [matrix.rows * matrix.columns for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
     blocks = [-(-count // 64) for count in weights]
     sizes = [size for count in weights for size in (-(-count // 2), *_NF4_CONSTANTS)]
     sizes += [size for count in blocks for size in (count, 4 * -(-count // 256))]
-    return HostedLayer(sum(map(_in_block, sizes)), math.floor(sum(weights) * NF4_BYTES))
+    return HostedLayer(block + sum(map(_in_block, sizes)), math.floor(sum(weights) * NF4_BYTES), experts)
 
 
 def head_chunk_tokens(supervised_tokens: int, *, cuda: bool, divided: int = 1) -> int:

@@ -18,7 +18,8 @@ import numpy as np
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, UNPACKED_PER_S_AND_CORE, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.fast_layer import LayerShape, offloaded_bytes
+from burnish_engine.advise.predict.expert_speed import ExpertRates, expert_work
+from burnish_engine.advise.predict.fast_layer import LayerShape, layer_shapes, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import memory_of
 from burnish_engine.advise.predict.fast_shape import StackShape, is_fused
 from burnish_engine.advise.predict.level_mixes import SaveLevels
@@ -77,6 +78,7 @@ class Rates(NamedTuple):
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
         link: rate of copies to or from host memory, bytes/s.
+        experts: rates of products with experts.
     """
 
     products: float
@@ -84,6 +86,7 @@ class Rates(NamedTuple):
     memory: float
     unpacking: float
     link: float
+    experts: ExpertRates
 
 
 class FastSpeed:
@@ -97,11 +100,8 @@ class FastSpeed:
     def __init__(self, run: FastRun, micro_batch: MicroBatchSize) -> None:
         self._run, self._micro_batch = run, micro_batch
         self._width, self._rates = BYTES_OF[run.precision], rates(run)
-        kinds = [layer.kind for layer in run.spec.layers]
-        self._shapes = [
-            LayerShape(run.spec, run.recipe.adapter, self._width, run.cuda, kind) for kind in dict.fromkeys(kinds)
-        ]
-        self._kinds = np.array([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
+        self._shapes, kinds = layer_shapes(run)
+        self._kinds = np.array(kinds)
         self._layers: dict[int, tuple[Seconds, Seconds]] = {}
 
     def seconds(self, plans: Sequence[tuple[SaveLevels, PlanOptions]]) -> Seconds:
@@ -206,7 +206,11 @@ class FastSpeed:
         forward = sum(self._product(name, made[name], mlp_chunk_tokens) for name in made)
         backward = sum(self._product(name, made[name], mlp_chunk_tokens, turned=True) for name in made)
         # In the feed-forward's backward pass a matrix is unpacked once for all that is done with it.
-        backward += sum(self._product(name, made[name], mlp_chunk_tokens, unpacks=name != "gate_up") for name in again)
+        backward += sum(
+            self._product(name, made[name], mlp_chunk_tokens, unpacks=name != "gate_up")
+            for name in again
+            if name in made
+        )
         for name in made:  # DoRA: outputs are scaled, and most computed again for the magnitudes' gradients
             if made[name].is_dora:
                 scaled = made[name].outputs * micro_batch.padded_tokens * width / at.memory
@@ -216,6 +220,12 @@ class FastSpeed:
         moved = micro_batch.padded_tokens * width / at.memory
         first, both = self._moved(shape)
         more = self._moved_again(shape, level)
+        if shape.experts:
+            work = expert_work(shape, micro_batch.padded_tokens, mlp_chunk_tokens, at.experts)
+            repeats = again.count("gate_up")
+            forward += work.gate_up_s + work.down_s
+            backward += (1 + repeats) * work.gate_up_s + work.down_s
+            first, both, more = first + work.moved, both + work.moved_in_all, more + repeats * work.moved_again
         tiles = -(-micro_batch.padded_tokens // mlp_chunk_tokens) - 1 if mlp_chunk_tokens else 0
         starts = _LAYER_S + tiles * _TILE_S if self._run.cuda else 0.0
         forward += first * moved + 0.4 * starts
@@ -234,11 +244,11 @@ class FastSpeed:
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
-        spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.kind).moved(self._run.spec)
+        spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
+        width = 0 if shape.experts else shape.wide
         first, both = (
-            (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size
-            + wide[way] * spec.intermediate_size
+            (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size + wide[way] * width
             for way in (0, 1)
         )
         return first + mixer.forward, both + mixer.forward + mixer.backward
@@ -246,7 +256,7 @@ class FastSpeed:
     def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
-        again = declared_mixer(self._run.spec, shape.kind).moved_again(self._run.spec, level)
+        again = declared_mixer(self._run.spec, shape.layer.kind).moved_again(self._run.spec, level)
         return hidden.get(level, 0) * self._run.spec.hidden_size + again
 
 
@@ -282,14 +292,17 @@ def rates(run: FastRun) -> Rates:
     if not run.cuda:
         cores = max(run.cpu_cores, 1)
         operations = _CPU_GFLOPS_PER_CORE[run.precision] * 1e9 * cores
-        return Rates(operations, operations, _CPU_GB_S * 1e9, UNPACKED_PER_S_AND_CORE * cores, _CPU_GB_S * 1e9)
+        unpacking = UNPACKED_PER_S_AND_CORE * cores
+        experts = ExpertRates.of_cpu(run, operations, unpacking)
+        return Rates(operations, operations, _CPU_GB_S * 1e9, unpacking, _CPU_GB_S * 1e9, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _attention_share(run.spec)
-    return Rates(peak * _GEMM_SHARE, attention, memory, memory / (NF4_BYTES + width), link)
+    unpacking = memory / (NF4_BYTES + width)
+    return Rates(peak * _GEMM_SHARE, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking))
 
 
 def _attention_share(spec: DecoderSpec) -> float:

@@ -19,7 +19,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, layer_matrices
+from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, feed_forward_width, layer_matrices
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
@@ -148,7 +148,7 @@ def layer_kept_bytes(
             mask.
     """
     hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    wide = spec.intermediate_size * (spec.experts_per_token if layer.feed_forward == "mixture_of_experts" else 1)
+    wide = feed_forward_width(spec, layer) * (spec.experts_per_token if layer.is_mixture else 1)
     targets = adapted(spec, layer, recipe.adapter)
     whole = recipe.adapter.method == "full"
     feeds, mixes, attends = _parts_of(layer)
@@ -236,7 +236,7 @@ def _mixture_kept(spec: DecoderSpec, layer: LayerSpec, width: int, *, whole: boo
 
     The outputs stay because the router's input has a gradient, with which they are multiplied.
     """
-    if layer.feed_forward != "mixture_of_experts":
+    if not layer.is_mixture:
         return 0
     matrices, chosen, hidden = layer_matrices(spec, layer), spec.experts_per_token, spec.hidden_size
     experts = max((matrix.count for matrix in matrices if matrix.form == "stacked"), default=spec.num_experts)

@@ -21,7 +21,7 @@ from burnish_engine.advise.facts.shape import MIB
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 
 PIECE_BYTES = 32 * MIB
-"""Size of a piece of a head in host memory; two pieces are on the device (`models.decoder.streamed_matrix`)."""
+"""Size of a piece of a head in host memory; two pieces are on the device (`models.host_memory.streamed_matrix`)."""
 IN_FLIGHT = 2
 """Most tensors on their way out at once, as in `models.host_memory.offloader`."""
 SLOTS = 2

@@ -27,6 +27,8 @@ USUAL_MODELS = (
     "Qwen/Qwen3-4B-Instruct-2507",
     "Qwen/Qwen3-8B",
     "Qwen/Qwen3-14B",
+    "openai/gpt-oss-20b",
+    "Qwen/Qwen3-30B-A3B",
     "Qwen/Qwen3-32B",
 )
 """One model of each size that people fine-tune; its answer roughly holds for others of its size."""
@@ -152,15 +154,15 @@ def _model_capacity(search: PassSearch, model: ChosenModel, *, largest: bool) ->
 def _largest(machine: MachineFacts, models: Sequence[CatalogModel], method: Method) -> CatalogModel | None:
     """Find the largest model that trains a row of usual length; of those about as large the best for most people.
 
-    Mixtures of experts are left out, because their plans are too rough for this claim.
+    Mixtures of experts that the fast engine does not know are left out: their plans are too rough for this claim.
     """
     free, _ = card_memory(machine)
     free += host_budget(machine, best_gpu(machine))
     bytes_of_one = _LEAST_SHARE * (0.5 if method == "qlora" else BYTES_OF[best_precision(machine)])
-    dense = [model for model in models if not model.spec.num_experts and model.parameters * bytes_of_one < free]
-    dense.sort(key=lambda model: -model.parameters)
+    known = [model for model in models if not model.spec.num_experts or model.spec.experts is not None]
+    small = [model for model in known if model.parameters * bytes_of_one < free]
     able: list[CatalogModel] = []
-    for model in dense:
+    for model in sorted(small, key=lambda model: -model.parameters):
         if able and model.parameters < _ABOUT_AS_LARGE * able[0].parameters:
             break
         try:

@@ -12,6 +12,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.units import memory_size
+from burnish_engine.models.families.adapter_targets import expert_rank
 
 
 @dataclass
@@ -67,13 +68,15 @@ def explain(settings: SuggestedSettings, by: SettingsContext) -> None:
     _explain_passes(settings, by)
     _explain_rate(settings, by)
     _explain_cadence(settings, by)
+    _explain_task(settings, by)
 
 
 def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> None:
     recipe = settings.recipe
     if recipe.model.quantize == "none":
         return
-    whole, packed = (memory_size(frozen_bytes(by.spec, recipe.train.precision, nf4=nf4)) for nf4 in (False, True))
+    precision, fast = recipe.train.precision, settings.fit.plan.memory_plan is not None
+    whole, packed = (memory_size(frozen_bytes(by.spec, precision, nf4=nf4, fast=fast)) for nf4 in (False, True))
     reason = (
         f"QLoRA: in 4 bits the frozen weights take {packed} instead of {whole}, which would leave too little of the "
         "GPU's memory to train in, and the model learns almost as well."
@@ -132,6 +135,14 @@ def _explain_adapter(settings: SuggestedSettings, by: SettingsContext) -> None:
             32: f"{amount} can fill more than the usual 16.",
         }.get(adapter.rank, f"{amount} can fill a large adapter.")
     settings.choose("adapter.rank", adapter.rank, reason)
+    if by.spec.experts is not None and adapter.method != "full":
+        rank = expert_rank(adapter, by.spec.experts_per_token)
+        settings.choose(
+            "adapter.expert_rank",
+            adapter.expert_rank,
+            f"Gives each expert rank {rank}: a token visits {by.spec.experts_per_token}, so it passes as many trained "
+            f"weights as with rank {adapter.rank} in a dense model.",
+        )
     covered = settings.fit.plan.coverage
     reached = f": {covered.text}" if covered else ""
     settings.choose(
@@ -201,6 +212,23 @@ def _explain_cadence(settings: SuggestedSettings, by: SettingsContext) -> None:
     settings.choose(
         "evaluation.every", settings.recipe.evaluation.every, "Some ten looks at the held-out rows show when to stop."
     )
+
+
+def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
+    task = settings.recipe.task
+    hint = by.dataset.report.task if by.dataset is not None and by.dataset.report is not None else None
+    if hint is None or not task.is_active:
+        return
+    counted = {"json": "valid JSON", "choice": "the right label", "number": "the right number"}.get(task.metric, "")
+    settings.choose(
+        "task.metric",
+        task.metric,
+        f"{hint.says} So replies to {task.max_rows} held-out rows at most can be scored: how many are {counted} before "
+        "training, after it and in the exported file.",
+    )
+    if task.json_schema:
+        settings.choose("task.json_schema", task.json_schema, "The keys that every looked-at reply has.")
+    settings.choose("task.max_tokens", task.max_tokens, f"The rows' longest reply has {hint.reply_tokens:,} tokens.")
 
 
 def _count(number: int) -> str:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
+from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 
 LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
 FeedForwardKind = Literal["dense", "mixture_of_experts"]
@@ -40,6 +41,43 @@ class LayerSpec(_Facts):
         description="Of its state space, linear attention or convolution, measured on the built model; null: it has "
         "none, or one of the family's table.",
     )
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether its feed-forward is a mixture of experts."""
+        return self.feed_forward == "mixture_of_experts"
+
+
+class ExpertSpec(_Facts):
+    """The experts of a mixture's layers, and how a token's are chosen."""
+
+    count: int = Field(description="Experts of a layer, E.")
+    slots: int = Field(description="Experts of a token, k.")
+    size: int = Field(description="Intermediate size of one expert, I.")
+    router: Literal["softmax_topk", "topk_softmax", "sigmoid"] = Field(
+        description="Whether the softmax over all experts precedes the choice (Qwen3), follows it (gpt-oss), or "
+        "sigmoids are chosen from (LFM2-MoE)."
+    )
+    normalize: bool = Field(description="Whether a token's weights are divided by their sum.")
+    scale: float = Field(default=1.0, description="Multiplies these weights.")
+    rounded: bool = Field(default=True, description="Whether they have the logits' type; Mixtral keeps fp32.")
+    router_bias: bool = Field(default=False, description="Whether the router's linear map has a bias.")
+    selection_bias: bool = Field(
+        default=False, description="Whether an fp32 bias helps to choose without changing the weights (LFM2-MoE)."
+    )
+    bias: bool = Field(default=False, description="Whether the experts' two linear maps have biases.")
+    layout: Literal["halves", "interleaved"] = Field(
+        default="halves", description="Outputs of the first map: gates before ups, or in turns (gpt-oss)."
+    )
+    activation: Literal["silu", "clamped"] = Field(
+        default="silu", description="silu(gate) * up, or gpt-oss's, with both sides clamped."
+    )
+    alpha: float = Field(default=1.702, description="clamped: multiplies the gate inside the sigmoid.")
+    limit: float = Field(default=7.0, description="clamped: largest gate, and largest size of up.")
+    storage: Literal["dense", "mxfp4"] = Field(
+        default="dense", description="How the checkpoint stores the matrices: in floating point or in MXFP4."
+    )
+    shared_size: int = Field(default=0, description="Intermediate size of the expert that every token visits; 0: none.")
 
 
 class RopeSpec(_Facts):
@@ -104,6 +142,12 @@ class DecoderSpec(_Facts):
     qk_norm_whole: bool = Field(
         default=False, description="Whether these norms span all heads of a token, instead of each one (OLMo 2)."
     )
+    attention_clip: float | None = Field(
+        default=None, description="Largest size of a number of queries, keys and values, before rope (OLMoE)."
+    )
+    attention_sinks: bool = Field(
+        default=False, description="Whether each head's softmax has one more score, whose value is nothing (gpt-oss)."
+    )
     attention_gate: bool = Field(
         default=False, description="Whether a sigmoid of the layer's input scales attention's output, head by head."
     )
@@ -124,6 +168,9 @@ class DecoderSpec(_Facts):
     causal: bool = Field(default=True, description="False where every token sees later ones (EmbeddingGemma).")
     num_experts: int = 0
     experts_per_token: int = 0
+    experts: ExpertSpec | None = Field(
+        default=None, description="Of a mixture whose family is known; num_experts alone counts those of others."
+    )
     dense_intermediate_size: int = Field(
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )
@@ -201,6 +248,9 @@ class QuantFidelity(_Facts):
         description="Share of what training gained on held-out rows that this file keeps: (base loss - its loss) / "
         "(base loss - trained loss). None: training gained nothing there, or it was not measured.",
     )
+    task: TaskScore | None = Field(
+        default=None, description="Score of its replies to held-out rows, in llama.cpp; None: not scored."
+    )
     importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
     reply: str = Field(default="", description="A templated reply of this file.")
     reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
@@ -230,6 +280,9 @@ class FidelityReport(_Facts):
         default=None, description="Mean loss of the model before training on learned tokens of held-out rows, nats."
     )
     tuned_loss: float | None = Field(default=None, description="The same of the trained model in fp32, nats.")
+    task: TaskChange | None = Field(
+        default=None, description="Score of the task as training measured it, before and after; None: not measured."
+    )
     importance_tokens: int = Field(
         default=0, description="Tokens of training rows that the importance matrix was computed on; 0: there is none."
     )

@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 RECIPE_VERSION = 1
@@ -174,7 +175,16 @@ class DevicesSection(Section):
         "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
     )
     gpus: list[int] = setting(lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=64)
-    strategy: Literal["single"] = setting("single", "How several GPUs share the work. This version trains on one.")
+    strategy: Literal["single", "data_parallel"] = setting(
+        "single",
+        "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
+        "so train.accumulation should be a multiple of their number. With kind = cpu, as many processes share it.",
+    )
+    exact: bool = setting(
+        False,
+        "data_parallel: add up gradients in the order of passes, so that any number of GPUs trains the same bits. "
+        "Takes more memory and exchanges each pass.",
+    )
     threads: int = setting(
         0,
         "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
@@ -183,15 +193,22 @@ class DevicesSection(Section):
         le=1024,
     )
 
+    @property
+    def shares(self) -> bool:
+        """Whether the passes of a step are made to be shared out, by however many GPUs."""
+        return self.strategy == "data_parallel"
+
     @model_validator(mode="after")
-    def _one_gpu(self) -> DevicesSection:
-        if len(self.gpus) != 1 or self.gpus[0] < 0:
+    def _known_gpus(self) -> DevicesSection:
+        if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):
+            raise ValueError(f"must name each GPU once for the data_parallel strategy, such as [0, 1], not {self.gpus}")
+        if not self.shares and (len(self.gpus) != 1 or self.gpus[0] < 0):
             raise ValueError(f"must name exactly one GPU for the single strategy, such as [0], not {self.gpus}")
         return self
 
 
 class Recipe(Section):
-    """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, guard, export, devices."""
+    """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, task, guard and more."""
 
     version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.")
     name: str = setting("", "What to call the run. Empty: named by model and time.", max_length=100)
@@ -203,6 +220,7 @@ class Recipe(Section):
     memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.")
     masking: MaskingSection = setting(MaskingSection, "Experimental: matrices that sit out steps.")
     evaluation: EvaluationSection = setting(EvaluationSection, "How to watch the run on held-out rows.")
+    task: TaskSection = setting(TaskSection, "How to score replies to held-out rows.")
     guard: GuardSection = setting(GuardSection, "Is it really training?")
     export: ExportSection = setting(ExportSection, "What to make of the trained model.")
     target: TargetSection = setting(TargetSection, "Where the result shall run.")
@@ -246,6 +264,11 @@ class Recipe(Section):
             raise ValueError(
                 f'preference.objective = "{objective}" learns from {what}, which data.shape = "{self.data.shape}" has '
                 f'not: set that to "auto" or "{shape}", or the objective to "sft"'
+            )
+        if labels and self.task.is_active and self.task.compares:
+            raise ValueError(
+                f'task.metric = "{self.task.metric}" compares with the rows\' own replies, which are good and bad ones '
+                'for preference.objective = "kto": set it to "json", or to "none"'
             )
         if self.preference.needs_reference and self.adapter.method == "full":
             raise ValueError(

@@ -156,7 +156,7 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
 
 
 _LATER = {
-    "adapter": ("start",),
+    "adapter": ("start", "expert_rank"),
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
         "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
@@ -167,10 +167,15 @@ _LATER = {
         "undesirable_weight",
     ),
     "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
+    "task": (
+        "metric", "pattern", "json_schema", "choices", "ignore_case", "tolerance", "relative_tolerance", "max_rows",
+        "max_tokens",
+    ),
     "evaluation": ("general_text", "patience", "min_improvement"),
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
+    "devices": ("exact",),
 }  # fmt: skip
 """Keys that newer versions added. At their defaults the hash leaves them out, so that older runs can go on."""
 

@@ -40,6 +40,15 @@ class AdapterSection(Section):
         "and the others stay as they are. A recipe that misses matrices without saying so by name is refused.",
         min_length=1,
     )
+    expert_rank: int = setting(
+        0,
+        "Rank of each expert's update in a mixture of experts. 0: rank divided by the experts of a token, at least 1, "
+        "so that a token passes as many adapter weights as in a dense model; the full rank on all experts can take "
+        "more memory than the model. The update is multiplied by alpha / expert_rank.",
+        unit="dimensions",
+        ge=0,
+        le=256,
+    )
     start: str = setting(
         "",
         "Go on from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative "
@@ -207,7 +216,7 @@ def unused_settings_note(adapter: AdapterSection) -> str:
     usual = AdapterSection()
     changed = [
         f"adapter.{name}"
-        for name in ("rank", "alpha", "dropout", "targets")
+        for name in ("rank", "alpha", "dropout", "targets", "expert_rank")
         if getattr(adapter, name) != getattr(usual, name)
     ]
     if not changed:

@@ -6,6 +6,7 @@ shows too. They are computed once, and the model is freed before any file is ope
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,14 +17,17 @@ import numpy.typing as npt
 
 from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
 from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
 from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.scoring.score import TaskRows
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +41,7 @@ MOST_BYTES = 1024**3
 LONGEST_DOCUMENT = 1024
 IMPORTANCE_TOKENS = 16_384
 """Number of training tokens that the importance matrix is computed on."""
+_PACKED = {"U8": 2}  # weights in a byte of MXFP4
 REPLY_TOKENS = 96
 MOST_REPLIES = 3
 
@@ -74,6 +79,8 @@ class ReferenceOptions:
         reported: held-out loss that training reported for the exported model, nats, and its number of supervised
             tokens.
         forgetting: loss on general text before and after training; None: not measured.
+        task: score of the task as training measured it; None: not measured.
+        task_rows: held-out rows on which files are scored; None: they are not.
     """
 
     supervised: Sequence[Sequence[bool]] = ()
@@ -86,6 +93,8 @@ class ReferenceOptions:
     onto_rounded: bool = False
     reported: tuple[float, int] | None = None
     forgetting: Forgetting | None = None
+    task: TaskChange | None = None
+    task_rows: TaskRows | None = None
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -109,6 +118,8 @@ class Reference:
         other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
         reported: held-out loss that training reported; see `ReferenceOptions`.
         forgetting: loss on general text before and after training; None: not measured.
+        task: score of the task as training measured it; None: not measured.
+        task_rows: held-out rows on which files are scored; None: they are not.
         flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
     """
 
@@ -123,6 +134,8 @@ class Reference:
     other_merge: OtherMerge | None = None
     reported: tuple[float, int] | None = None
     forgetting: Forgetting | None = None
+    task: TaskChange | None = None
+    task_rows: TaskRows | None = None
     flags_known: bool = True
 
     @property
@@ -281,6 +294,8 @@ def compute_reference(
         other_merge=other,
         reported=options.reported,
         forgetting=options.forgetting,
+        task=options.task,
+        task_rows=options.task_rows,
         flags_known=bool(options.supervised),
     )
 
@@ -288,15 +303,18 @@ def compute_reference(
 def _require_memory(source: ModelSource, device: torch.device) -> None:
     """Check that the weights in fp32 fit into free memory; on the CPU, next to the stored probabilities."""
     if device.type == "cpu":
-        stored = sum(path.stat().st_size for path in source.folder.glob("*.safetensors"))
-        halves = 1 if str(source.config.get("dtype", source.config.get("torch_dtype"))).endswith("float32") else 2
-        require_memory(halves * stored + MOST_BYTES // 4, "Running the trained model")
+        numbers = sum(
+            math.prod(one.shape) * _PACKED.get(one.dtype, 1) for one in checkpoint_tensors(source.folder).values()
+        )
+        require_memory(4 * numbers + MOST_BYTES // 4, "Running the trained model")
 
 
 def _context(source: ModelSource) -> int:
-    """Longest text on which model and file must agree: llama.cpp computes no sliding window for our families."""
+    """Longest text on which model and file must agree: llama.cpp computes the sliding window of few families."""
     spec = source.spec
-    return LONGEST_DOCUMENT if spec is None else min(spec.max_context, spec.sliding_window or spec.max_context)
+    if spec is None or spec.family == "gpt_oss":
+        return LONGEST_DOCUMENT
+    return min(spec.max_context, spec.sliding_window or spec.max_context)
 
 
 def _answer(model: Any, tokenizer: Any, probes: Sequence[Probe], cancelled: Cancelled) -> list[Probe]:

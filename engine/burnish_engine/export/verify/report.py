@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
 from burnish_engine.export.base.staging import publish
-from burnish_engine.export.verify.contexts import factor_switch
+from burnish_engine.export.quantize.importance_file import Importance
+from burnish_engine.export.verify.contexts import factor_switch, rounds_rope
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
 from burnish_engine.export.weights.nf4_merge import OtherMerge
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -135,6 +137,7 @@ def build_report(
     notes += _loss_text(reference)
     if reference.forgetting is not None:
         notes.append(f"What training forgot: {reference.forgetting.text}.")
+    notes += _task_text(checked.files, reference)
     if (other := reference.other_merge) is not None:
         notes.append(_merge_text(reference, other))
     if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
@@ -142,7 +145,8 @@ def build_report(
             f"{', '.join(weighed)}: quantized by llama.cpp with an importance matrix of {reference.importance.tokens} "
             "tokens of training rows; codes then chosen anew with their columns' second moments (GPTQ)."
         )
-    notes += _context_notes(source, reference)
+        notes += _expert_notes(reference.importance)
+    notes += _context_notes(source, reference) + _rope_notes(source)
     coarse = [file.quant for file in checked.files if file.quant in COARSE_TYPES]
     if coarse:
         notes.append(
@@ -160,9 +164,33 @@ def build_report(
         conversion_kl=checked.conversion_kl,
         base_loss=reference.base_loss,
         tuned_loss=reference.tuned_loss,
+        task=reference.task,
         importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
     )
+
+
+def _expert_notes(importance: Importance) -> list[str]:
+    """Note how the experts of a mixture were weighed; nothing for dense models."""
+    unseen, experts = importance.unseen
+    if not experts:
+        return []
+    seen = (
+        f"{unseen} of {experts} experts saw no token, and all their columns count alike"
+        if unseen
+        else f"all {experts} experts saw tokens"
+    )
+    return [f"Experts were weighed by the tokens routed to each, without GPTQ: {seen}."]
+
+
+def _rope_notes(source: ModelSource) -> list[str]:
+    """Note that llama.cpp computes the rope of gpt-oss a little differently."""
+    if not rounds_rope(source.spec):
+        return []
+    return [
+        "llama.cpp rounds the two bounds of this model's yarn rope to whole pairs of numbers, which the trained model "
+        "does not. The figures contain that difference; it grows with the length of a text."
+    ]
 
 
 def _context_notes(source: ModelSource, reference: Reference) -> list[str]:
@@ -196,6 +224,20 @@ def _loss_text(reference: Reference) -> list[str]:
         f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
         f"{reference.tuned_loss:.3f} here is of {counted}."
     ]
+
+
+def _task_text(files: Sequence[QuantFidelity], reference: Reference) -> list[str]:
+    """Note the score of the task before and after training, and the files that answer worse beyond chance."""
+    if reference.task is None:
+        return []
+    notes = [f"Score of the task as training measured it: {reference.task.text}."]
+    for file in files:
+        if file.task is None:
+            continue
+        change = TaskChange(before=reference.task.after, after=file.task)
+        if change.verdict == "worse":
+            notes.append(f"{file.quant} answers fewer rows rightly than the trained model: {change.text}.")
+    return notes
 
 
 def _merge_text(reference: Reference, other: OtherMerge) -> str:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
 from burnish_engine.models.families import family
-from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.families.experts import BLOCKS
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _MOST = 2**31  # tokenizers and kernels count in 32 bits
@@ -32,7 +31,7 @@ _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
 _ACTIVATION_KEYS = {
-    **dict.fromkeys(KNOWN_FAMILIES - {"lfm2", "lfm3"}, "hidden_act"),
+    **dict.fromkeys(KNOWN_FAMILIES - {"lfm2", "lfm2_moe", "lfm3"}, "hidden_act"),
     "gemma3_text": "hidden_activation",
 }
 """Family to the key of its activation; the other known families have a fixed one."""
@@ -52,8 +51,6 @@ ROPE_TYPES = frozenset({"default", "dynamic", "linear", "llama3", "longrope", "p
 _MAY_BE_NULL = {"num_key_value_heads", "head_dim", "sliding_window"}
 _HEADS_DIVIDE_WIDTH = {"llama", "gemma3_text"}
 """Families of which transformers wants hidden_size to be a multiple of the heads although head_dim is given."""
-_BLOCKS = "_blocks"
-"""End of the name of a tensor that holds MXFP4 codes, 16 bytes for 32 weights (gpt-oss)."""
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _SHAPES = {
     "embed_tokens": "vocab_size, hidden_size",
@@ -69,8 +66,8 @@ _SHAPES = {
     "input_linear": "2 x shared_intermediate_size, hidden_size",
     "output_linear": "hidden_size, shared_intermediate_size",
     "down_proj": "hidden_size, intermediate_size",
-    "q_norm": "head_dim; of OLMo 2, all heads",
-    "k_norm": "head_dim; of OLMo 2, all heads",
+    "q_norm": "head_dim; of OLMo 2 and OLMoE, all heads",
+    "k_norm": "head_dim; of OLMo 2 and OLMoE, all heads",
     "in_proj": "3 x hidden_size, hidden_size",
     "conv": "hidden_size, 1, conv_L_cache",
     **dict.fromkeys(("w1", "w3"), "block_ff_dim or intermediate_size, hidden_size"),
@@ -149,7 +146,7 @@ def check_tensors(
         )
     for name, shape in wanted.items():
         stored = tensors[name]
-        if stored.shape != shape and (stored.dtype in PLAIN_TYPES or name.endswith(_BLOCKS)):
+        if stored.shape != shape and (stored.dtype in PLAIN_TYPES or name.endswith(BLOCKS)):
             parts = name.split(".")
             keys = _SHAPES.get(parts[-2], "hidden_size") if parts[-1] == "weight" else "its weight's rows"
             keys = "number and width of the experts, hidden_size" if "experts" in parts else keys
@@ -175,49 +172,11 @@ def _expected(
     known = family(spec.family)
     embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
     if known is None:
-        return embedding if _is_quantized(config) else embedding | _matrices(spec, tensors)
-    if config.get("quantization_config"):
+        return embedding
+    in_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
+    if config.get("quantization_config") and not in_mxfp4:
         return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
-    return known.tensors(spec)
-
-
-def _is_quantized(config: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint stores more than fused experts quantized."""
-    stored = config.get("quantization_config")
-    return bool(stored) and not (isinstance(stored, Mapping) and stored.get("quant_method") == "mxfp4")
-
-
-def _matrices(spec: DecoderSpec, tensors: Mapping[str, StoredTensor]) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of the layers' matrices; of fused experts as the files have them."""
-    found: dict[str, tuple[int, ...]] = {}
-    for number, layer in enumerate(spec.layers):
-        for matrix in layer_matrices(spec, layer):
-            path = f"model.layers.{number}.{matrix.name}"
-            if matrix.form == "stacked":
-                found |= _experts(path, matrix, spec.family, tensors)
-            elif matrix.form == "other" and matrix.kind == "convolution":
-                found[f"{path}.weight"] = (matrix.rows, 1, matrix.columns)
-            else:
-                found[f"{path}.weight"] = (matrix.rows, matrix.columns)
-    return found
-
-
-def _experts(
-    path: str, matrix: Matrix, model_type: str, tensors: Mapping[str, StoredTensor]
-) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of the tensors that hold a stack: the stack, its blocks of 32 codes, or each expert's."""
-    count, rows, columns = matrix.count, matrix.rows, matrix.columns
-    if f"{path}{_BLOCKS}" in tensors:
-        return {f"{path}{_BLOCKS}": (count, rows, columns // 32, 16)}
-    if model_type == "gpt_oss" or path in tensors:
-        return {path: (count, columns, rows) if model_type == "gpt_oss" else (count, rows, columns)}
-    place, _, name = path.rpartition(".")
-    parts = {"gate_proj": rows // 2, "up_proj": rows // 2} if name == "gate_up_proj" else {name: rows}
-    return {
-        f"{place}.{expert}.{part}.weight": (height, columns)
-        for expert in range(count)
-        for part, height in parts.items()
-    }
+    return known.tensors(spec, tensors)
 
 
 def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec
+from burnish_engine.models.checkpoint.spec_experts import MIXTURES, expert_count, expert_spec, mixture_layers
 from burnish_engine.models.checkpoint.spec_rope import global_and_local_rope
 
 _GRANITE = dict.fromkeys(("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"), 1.0)
@@ -27,6 +28,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "qwen3_moe": {
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 4, "sliding_window": 4096,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+    },
+    "olmoe": {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "num_experts_per_tok": 8},
+    "mixtral": {
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "rope_theta": 1_000_000.0,
+        "num_experts_per_tok": 2,
     },
     "smollm3": {
         "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768, "num_key_value_heads": 4, "tie_word_embeddings": True,
@@ -41,6 +48,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "lfm2": {
         "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 8, "tie_word_embeddings": True,
         "rope_theta": 1_000_000.0, "conv_L_cache": 3,
+    },
+    "lfm2_moe": {
+        "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 8, "tie_word_embeddings": True,
+        "rope_theta": 1_000_000.0, "conv_L_cache": 3, "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1792, "num_dense_layers": 2, "use_expert_bias": True, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0,
     },
     "lfm3": {
         "norm_eps": 1e-5, "max_position_embeddings": 128_000, "num_key_value_heads": 4, "tie_word_embeddings": True,
@@ -59,17 +72,18 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt_oss": {
         "rms_norm_eps": 1e-5, "max_position_embeddings": 131_072, "num_key_value_heads": 8, "sliding_window": 128,
         "head_dim": 64, "sliding_window_pattern": 2, "attention_bias": True, "rope_theta": 150_000.0,
+        "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
     },
 }  # fmt: skip
 """Values of absent keys, by family."""
 KNOWN_FAMILIES = frozenset(_DEFAULTS)
 """model_type values whose config this module reads fully."""
-_CONVOLVING = {"lfm2", "lfm3"}
-_MIXTURES = {"qwen3_moe", "gpt_oss"}
+_CONVOLVING = {"lfm2", "lfm2_moe", "lfm3"}
 _WINDOW_ON_REQUEST = {"qwen2", "qwen3", "qwen3_moe", "smollm3"}  # their window counts only with use_sliding_window
-_WINDOW_EVERYWHERE = {"mistral", "ministral3", "phi3", "qwen3_moe"}  # they look at no layer_types
-_NO_WINDOW = {"llama", "granite", "olmo2"}
+_WINDOW_EVERYWHERE = {"mistral", "mixtral", "ministral3", "phi3", "qwen3_moe"}  # they look at no layer_types
+_NO_WINDOW = {"llama", "granite", "olmo2", "olmoe"}
 _GRANITES = {"granite", "granitemoehybrid"}
+_EXPERTS_ALONE = {"gpt_oss", "mixtral", "olmoe"}  # all their feed-forwards are experts, of intermediate_size
 _LAYER_KINDS: dict[str, LayerKind] = {
     "full_attention": "attention", "sliding_attention": "sliding_attention", "conv": "short_convolution",
     "attention": "attention",
@@ -123,16 +137,18 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
     heads = _size(config, "num_attention_heads")
     hidden = _size(config, "hidden_size")
     head_dim = int(config.get("head_dim") or hidden // heads)
-    experts = _expert_count(config, family)
+    experts = expert_count(config, family) if family in MIXTURES or family not in KNOWN_FAMILIES else 0
     layers = _layers(config, family, experts)
     max_context = int(config.get("max_position_embeddings", 2048))
     rope, local_rope = global_and_local_rope(config, family, head_dim, max_context)
     biases = bool(config.get("attention_bias", False)) and family not in {
         "qwen2",
         "mistral",
+        "mixtral",
         "ministral3",
         "phi3",
         "lfm2",
+        "lfm2_moe",
     }
     is_gemma, is_granite = family == "gemma3_text", family in _GRANITES
     return DecoderSpec(
@@ -157,8 +173,10 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         attention_output_bias=biases,
         mlp_bias=bool(config.get("mlp_bias", False)) and family in {"llama", "smollm3", "granite"},
         fused_projections=family == "phi3",
-        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "olmo2", *_CONVOLVING},
-        qk_norm_whole=family == "olmo2",
+        qk_norm=family in {"qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmoe", *_CONVOLVING},
+        qk_norm_whole=family in {"olmo2", "olmoe"},
+        attention_clip=_number(config, "clip_qkv") if family == "olmoe" else None,
+        attention_sinks=family == "gpt_oss",
         attention_gate=family == "lfm3" and bool(config["use_attention_gate"]),
         norm_one_plus=is_gemma,
         pre_norms=family != "olmo2",
@@ -171,17 +189,11 @@ def _read(config: dict[str, Any], family: str) -> DecoderSpec:
         causal=not (is_gemma and config.get("use_bidirectional_attention")),
         num_experts=experts,
         experts_per_token=int(config.get("num_experts_per_tok") or 0),
-        dense_intermediate_size=int(config.get("intermediate_size") or 0) if family == "qwen3_moe" else 0,
+        experts=expert_spec(config, family, experts),
+        dense_intermediate_size=int(config.get("intermediate_size") or 0) if family in {"qwen3_moe", "lfm2_moe"} else 0,
         conv_width=int(config.get("conv_L_cache") or 0),
         conv_bias=bool(config.get("conv_bias")),
     )
-
-
-def _expert_count(config: dict[str, Any], family: str) -> int:
-    """Return the number of experts of a mixture; 0 for the dense families, whose models look at none of these keys."""
-    if family in KNOWN_FAMILIES - _MIXTURES:
-        return 0
-    return int(config.get("num_experts") or config.get("num_local_experts") or 0)
 
 
 def _size(config: dict[str, Any], key: str, most: int = 2**31) -> int:
@@ -219,7 +231,7 @@ def _feed_forward_width(config: dict[str, Any], family: str, experts: int) -> in
     """Return the width of a feed-forward; in a mixture that of one expert."""
     if family == "granitemoehybrid":  # its dense layers are what mixtures call a shared expert
         return _size(config, "shared_intermediate_size")
-    if experts and family != "gpt_oss" and config.get("moe_intermediate_size"):
+    if experts and family not in _EXPERTS_ALONE and config.get("moe_intermediate_size"):
         return _size(config, "moe_intermediate_size")
     if family != "lfm2":
         return _size(config, "intermediate_size")
@@ -246,19 +258,11 @@ def _layers(config: dict[str, Any], family: str, experts: int) -> list[LayerSpec
         kinds = [_LAYER_KINDS[types[i]] for i in range(count)]
     if window is None and "sliding_attention" in kinds:
         raise ValueError("layers with a window, but no window")
-    mixtures = _mixtures(config, family, experts, count)
+    mixtures = mixture_layers(config, family, experts, count)
     return [
         LayerSpec(kind=kinds[i], feed_forward="mixture_of_experts" if mixtures[i] else "dense", rope=ropes[i])
         for i in range(count)
     ]
-
-
-def _mixtures(config: dict[str, Any], family: str, experts: int, count: int) -> list[bool]:
-    """Return which layers are mixtures of experts: every n-th of Qwen3's, except those that are listed as dense."""
-    if family != "qwen3_moe":
-        return [experts > 0] * count
-    step, dense = int(config.get("decoder_sparse_step") or 1), set(config.get("mlp_only_layers") or [])
-    return [experts > 0 and i not in dense and (i + 1) % step == 0 for i in range(count)]
 
 
 def _rotating(config: dict[str, Any], family: str, count: int) -> list[bool]:
@@ -276,7 +280,7 @@ def _rotating(config: dict[str, Any], family: str, count: int) -> list[bool]:
 def _usual_kinds(config: dict[str, Any], family: str, ropes: list[bool], window: int | None) -> list[LayerKind]:
     """Return the kinds of layers where the config does not list them."""
     count = len(ropes)
-    if family == "lfm2":
+    if family in {"lfm2", "lfm2_moe"}:
         attending = config.get("full_attn_idxs")
         return ["attention" if attending is None or i in attending else "short_convolution" for i in range(count)]
     if family == "lfm3":  # transformers' Lfm3Config

@@ -130,9 +130,18 @@ def _card(paths: RunPaths) -> RunCard | None:
         return None
 
 
+def _expert_rank(config: dict[str, Any], parameters: Any) -> Any:
+    """Return the rank that a PEFT config gives the experts; 0 where it adapts none."""
+    pattern, usual = config.get("rank_pattern"), config.get("r", 8)
+    if not parameters:
+        return 0
+    return pattern.get(next(iter(parameters)), usual) if isinstance(pattern, dict) else usual
+
+
 def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> AdapterSection:
-    targets = config.get("target_modules")
+    targets, parameters = config.get("target_modules"), config.get("target_parameters") or []
     names = [str(name).rpartition(".")[2] for name in targets] if isinstance(targets, list) else []
+    names += map(str, parameters) if isinstance(parameters, list) else []
     try:
         return AdapterSection(
             method="dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora",
@@ -140,6 +149,7 @@ def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> Ada
             alpha=config.get("lora_alpha", 8),
             dropout=config.get("lora_dropout") or 0.0,
             targets=sorted(set(names)) or [ALL_LINEAR if targets == ALL_LINEAR else AUTO],
+            expert_rank=_expert_rank(config, parameters),
             start=asked.start,
         )
     except ValidationError as error:

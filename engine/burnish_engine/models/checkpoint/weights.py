@@ -17,6 +17,7 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
 from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.families.experts import BLOCKS, SCALES
 
 PIECE_BYTES = 32 * 1024 * 1024
 """One of the two host buffers. Larger ones read no faster from an NVMe disk."""
@@ -66,7 +67,7 @@ class Checkpoint:
         """Return the names of all tensors, in no particular order."""
         return list(self._tensors)
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -86,7 +87,9 @@ class Checkpoint:
         return self._stored(name).dtype
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        """Check before anything large is allocated that tensors exist, in these shapes and in floating point.
+        """Check before anything large is allocated that tensors exist, in these shapes and types.
+
+        The type is a floating-point one; of a stack of experts in MXFP4, U8.
 
         Raises:
             SetupError: Some are missing or differ; the message names the first.
@@ -100,7 +103,8 @@ class Checkpoint:
                     f"{list(shape)}.",
                     "Download the model again: config and weights are of different models.",
                 )
-            if stored.dtype not in PLAIN_TYPES:
+            is_packed = name.endswith((BLOCKS, SCALES)) and stored.dtype == "U8"
+            if stored.dtype not in PLAIN_TYPES and not is_packed:
                 raise SetupError(
                     f"The tensor {name} in {stored.file} is stored as {stored.dtype}, not as F32, F16 or BF16.",
                     "Use the model's original, not quantized files.",
@@ -126,7 +130,7 @@ class Checkpoint:
         On a GPU the copy is queued on the current stream; whatever runs on that stream afterwards sees it.
 
         Args:
-            name: floating-point tensor of the checkpoint.
+            name: floating-point tensor of the checkpoint, or one in MXFP4 for a destination of bytes.
             destination: tensor to fill, with the shape of the tensor or of its rows; any strides, so it may be part of
                 a larger one.
             rows: range of rows (first dimension) of the stored tensor, with step 1; None for all.

@@ -21,8 +21,8 @@ from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActiv
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
-from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.offloader import Offloader
+from burnish_engine.models.host_memory.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.weight_ring import WeightRing
 from burnish_kernels.gather.op import gather_rows
 from burnish_kernels.rms_norm import op as rms_norm
@@ -92,7 +92,7 @@ class Decoder:
     @property
     def first_trained(self) -> int:
         """Number of the lowest layer with an adapter; the number of layers where there is none."""
-        trained = (layer.shape.index for layer in self.layers if any(stack.rank for stack in layer.stacks))
+        trained = (layer.shape.index for layer in self.layers if layer.is_trained)
         return next(trained, len(self.layers))
 
     def forward(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
+from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
 from burnish_engine.models.decoder.feed_forward import FeedForward
 from burnish_engine.models.decoder.layer_norms import norm
 from burnish_engine.models.decoder.layer_tensors import READERS, TOKENS, LayerTensor, Reader
@@ -51,12 +52,20 @@ class DecoderLayer:
     ) -> None:
         self.shape, self.weights, self.mixer, self.tensors = shape, weights, mixer, tensors
         self._read_last = {read: [tensor for tensor in tensors if tensor.read == read] for read in READERS}
-        self.half, self.feed_forward = MixerHalf(shape, weights, mixer), FeedForward(shape, weights)
+        self.half = MixerHalf(shape, weights, mixer)
+        self.feed_forward = ExpertHalf(shape, weights) if weights.experts else FeedForward(shape, weights)
 
     @property
     def stacks(self) -> list[StackedLinear]:
         """The linear stacks of the layer, in the order they are used."""
         return list(self.weights.stacks.values())
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the layer has an adapter."""
+        experts = self.weights.experts
+        own = [*self.stacks, *(experts.stacks.values() if experts else ())]
+        return any(stack.rank for stack in own)
 
     def offload_widths(self, level: SaveLevel) -> OffloadWidths:
         """Return the tensors that `forward` offloads to host memory, with the widths of those allocated for it."""
@@ -116,7 +125,8 @@ class DecoderLayer:
         for tensor in self.tensors:
             if level in tensor.placed and tensor.name not in buffers:
                 shape = [tokens if size == TOKENS else size for size in tensor.shape]
-                buffers[tensor.name] = like_TH.new_empty(shape, dtype=wide if tensor.is_fp32 else None)
+                dtype = wide if tensor.is_fp32 else torch.int32 if tensor.is_int32 else like_TH.dtype
+                buffers[tensor.name] = like_TH.new_empty(shape, dtype=dtype)
         return buffers
 
     def _drop(
@@ -176,7 +186,7 @@ class DecoderLayer:
         if frugal:
             saved.middle_TH = out.add_(saved.start_TH)  # the same bits as the norm's sum; the tiles do the rest
             return
-        saved.x_mlp_TE = w.gate_up.new_input(len(out), out)
+        saved.x_mlp_TE = self.feed_forward.new_input(len(out), out)
         sum_TH, saved.middle_inverse_T = norm(
             self.shape, out, w.mlp_norm, saved.x_mlp_TE, saved.start_TH, in_place=True
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,12 +20,17 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.experts.expert_load import (
+    ExpertBuilder,
+    ExpertSlots,
+    expert_segments,
+    expert_slots,
+)
 from burnish_engine.models.decoder.frozen_weights import (
     NF4_SUFFIX,
     FrozenWeightReader,
     StackSlot,
     StackSlots,
-    WeightSource,
 )
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
@@ -34,9 +40,10 @@ from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import FrozenWeight, StackedLinear
+from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
-from burnish_engine.models.families.matrices import STACK_NAMES, StackName
+from burnish_engine.models.families.matrices import StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
@@ -82,8 +89,8 @@ class LoadedDecoder:
         decoder: model with frozen weights.
         plan: adapter plan of the model.
         compute_buffer: one tensor of the compute dtype that holds every matrix with compute copies.
-        segments: position of the compute copies in the compute buffer, for A, B and DoRA's magnitudes of each adapted
-            module in turn. Nothing reads the copies of the magnitudes.
+        segments: position of the compute copies in the compute buffer, for A, B and DoRA's magnitudes of each part of
+            the plan in turn. Nothing reads the copies of the magnitudes.
         pages: page-locked host memory that holds some of the weights.
     """
 
@@ -115,7 +122,9 @@ def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
                 f"The weights in {source.folder} are stored in 4 bits (NF4), but its config.json does not say so.",
                 "Download config.json again.",
             )
-        checkpoint.require({name: shape for name, shape in known.tensors(spec).items() if name not in in_nf4})
+        checkpoint.require(
+            {name: shape for name, shape in known.tensors(spec, checkpoint).items() if name not in in_nf4}
+        )
         return build_decoder(checkpoint, spec, options)
 
 
@@ -128,14 +137,33 @@ def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderO
     known = family(spec.family)
     if known is None:
         raise ValueError(f"the fast decoder does not do {spec.family}")
-    slots = _stack_slots(known.modules(spec), options)
-    compute_buffer = _compute_buffer(slots, options)
+    slots, experts = _stack_slots(known.modules(spec), options), expert_slots(options.plan.experts)
+    compute_buffer = _compute_buffer(slots, experts, options)
     builder = _Builder(checkpoint, known, spec, options, compute_buffer)
-    decoder = builder.decoder(slots)
-    segments = {id(adapted): own for slot in slots.values() for adapted, own in _segments(slot)}
-    ordered = [segment for adapted in options.plan.modules for segment in segments[id(adapted)]]
+    decoder = builder.decoder(slots, experts)
+    segments: dict[int, tuple[Segment, ...]] = {
+        id(adapted): own for slot in slots.values() for adapted, own in _segments(slot)
+    }
+    segments |= {id(adapted): own for adapted, own in expert_segments(experts)}
+    ordered = [segment for adapted in options.plan.parts for segment in segments[id(adapted)]]
     decoder.measure_rows()
     return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)
+
+
+def connect_gradients(loaded: LoadedDecoder, gradients: LoraAdapter) -> None:
+    """Connect the stacks with the fp32 tensors that accumulate their adapters' gradients."""
+    layers = loaded.decoder.layers
+    for adapted in sorted(loaded.plan.modules, key=lambda adapted: adapted.module.first_row):
+        stack = layers[adapted.module.layer].weights.stacks[adapted.module.stack]
+        a, b = gradients.of(adapted)[:2]
+        stack.gradients.a.append(a)
+        stack.gradients.b.append(b)
+    for experts in loaded.plan.experts:
+        weights = layers[experts.stack.layer].weights.experts
+        assert weights is not None
+        adapters = weights.stacks[experts.stack.role].adapters
+        assert adapters is not None
+        adapters.gradient_a, adapters.gradient_b = gradients.of(experts)
 
 
 def connect_magnitudes(loaded: LoadedDecoder, adapter: LoraAdapter, gradients: LoraAdapter | None = None) -> None:
@@ -167,7 +195,7 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
     return slots
 
 
-def _compute_buffer(slots: StackSlots, options: DecoderOptions) -> torch.Tensor:
+def _compute_buffer(slots: StackSlots, experts: ExpertSlots, options: DecoderOptions) -> torch.Tensor:
     """Allocate the compute buffer and assign every stack its offset in it."""
     total = 0
     for slot in slots.values():
@@ -177,6 +205,9 @@ def _compute_buffer(slots: StackSlots, options: DecoderOptions) -> torch.Tensor:
         if slot.is_dora:
             slot.magnitude_offset = total
             total += slot.stack.N + -slot.stack.N % _ALIGNMENT
+    for own in experts.values():
+        own.offset = total
+        total += own.elements + -own.elements % _ALIGNMENT
     return torch.empty(max(total, 1), dtype=options.dtype, device=options.device)
 
 
@@ -213,11 +244,12 @@ class _Builder:
         self._dtype, self._device, self._compute_buffer = options.dtype, options.device, compute_buffer
         self.pages = PageLock(options.lockable)
 
-    def decoder(self, slots: StackSlots) -> Decoder:
+    def decoder(self, slots: StackSlots, expert_slots: ExpertSlots) -> Decoder:
         spec, options = self._spec, self._options
         reader = FrozenWeightReader(
             self._checkpoint,
             self._family,
+            spec,
             slots,
             self._compute_buffer,
             quantize=options.quantize,
@@ -231,16 +263,23 @@ class _Builder:
         head = embedding if head_path is None else self._matrix(head_path, on_host=options.head_on_host)
         vectors: dict[int | None, Tensors] = defaultdict(dict)
         own: dict[int | None, Tensors] = defaultdict(dict)
+        of_experts: dict[int | None, Tensors] = defaultdict(dict)
         for vector in self._family.vectors(spec):
-            roles = own if vector.is_of_mixer else vectors
-            roles[vector.layer][vector.role] = self._vector(vector.name)
+            roles = own if vector.is_of_mixer else of_experts if vector.is_of_experts else vectors
+            roles[vector.layer][vector.role] = self._vector(vector.name, is_fp32=vector.is_fp32)
+        experts = ExpertBuilder(spec.experts, expert_slots, self._compute_buffer) if spec.experts else None
         layers = []
         for index, layer in enumerate(spec.layers):
-            frozen = reader.layer(index)
-            stacks = {name: self._stack(slots[index, name], frozen[name]) for name in STACK_NAMES}
-            weights = LayerWeights(**vectors[index], **stacks, own=own[index])
+            stacks: dict[str, Any] = {
+                name: self._stack(slots[index, name], frozen) for name, frozen in reader.layer(index).items()
+            }
+            weights, sizes = LayerWeights(**vectors[index], **stacks, own=own[index]), None
+            if layer.is_mixture and experts is not None:
+                weights.experts = experts.layer(index, reader.experts(index), of_experts[index])
+                sizes = experts.sizes(weights.experts)
             mixer = build_mixer(spec, index, weights.own, tables)
-            layers.append(DecoderLayer(self._shape(index), weights, mixer, layer_tensors(spec, layer.kind, stacks)))
+            tensors = layer_tensors(spec, layer.kind, weights.stacks, experts=sizes)
+            layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))
             if options.progress is not None:
                 options.progress(len(layers), len(spec.layers))
         return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope, reader.ring)
@@ -264,8 +303,9 @@ class _Builder:
         self._checkpoint.read_into(name, matrix)
         return matrix
 
-    def _vector(self, name: str) -> torch.Tensor:
-        return self._checkpoint.read(name).to(self._device, self._dtype)
+    def _vector(self, name: str, *, is_fp32: bool = False) -> torch.Tensor:
+        dtype = torch.promote_types(self._dtype, torch.float32) if is_fp32 else self._dtype
+        return self._checkpoint.read(name).to(self._device, dtype)
 
     def _stack(self, slot: StackSlot, frozen: FrozenWeight) -> StackedLinear:
         stack = slot.stack

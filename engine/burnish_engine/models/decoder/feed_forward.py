@@ -5,8 +5,6 @@ Shapes as in `layer_tensors`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from burnish_engine.models.decoder import fused_mlp
@@ -17,6 +15,7 @@ from burnish_engine.models.decoder.layer_types import (
     SavedActivations,
     Tensors,
     chunk_of,
+    chunks_of,
     not_none,
 )
 from burnish_kernels.swiglu import op as swiglu
@@ -35,7 +34,12 @@ class FeedForward:
 
     def __init__(self, shape: DecoderLayerShape, weights: LayerWeights) -> None:
         self._shape, self._weights = shape, weights
+        self._gate_up, self._down = not_none(weights.gate_up), not_none(weights.down)
         self.mlp_chunk_tokens = 0
+
+    def new_input(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
+        """Allocate an uninitialized tensor whose first H columns take the normalized stream."""
+        return self._gate_up.new_input(tokens, like)
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
         """Compute the output that is to be added to the stream from the mixer's half.
@@ -49,27 +53,28 @@ class FeedForward:
         last = buffers["next_TH"] if buffers else None
         given = last if w.mlp_post_norm is None or buffers is None else buffers["mlp_out_TH"]
         out = torch.empty_like(mixer_out_TH) if given is None else given
-        chunks, inverses = list(self._chunks(len(mixer_out_TH))), list[torch.Tensor]()
+        gate_up_stack, down = self._gate_up, self._down
+        chunks, inverses = chunks_of(len(mixer_out_TH), self.mlp_chunk_tokens), list[torch.Tensor]()
         if buffers is not None:
             saved.xa_down_TR, saved.xa_gate_up_TR = buffers["xa_down_TR"], buffers.get("xa_gate_up_TR")
             saved.gate_up_TJ = buffers.get("gate_up_TJ")
-        with w.gate_up.frozen.prepared(), w.down.frozen.prepared():
+        with gate_up_stack.frozen.prepared(), down.frozen.prepared():
             for number, tokens in enumerate(chunks):
                 own = mixer_out_TH[tokens]
-                x_TE = w.gate_up.new_input(len(own), own)
+                x_TE = gate_up_stack.new_input(len(own), own)
                 _, inverse = norm(self._shape, own, w.mlp_norm, x_TE, saved.start_TH[tokens], in_place=True)
                 place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[tokens]
-                gate_up = w.gate_up.forward(x_TE, place, chunk=number)
-                activated = w.down.new_input(len(own), own)
+                gate_up = gate_up_stack.forward(x_TE, place, chunk=number)
+                activated = down.new_input(len(own), own)
                 self._project_down(gate_up, activated, out[tokens], number)
                 if buffers is not None:
                     if len(chunks) == 1:
                         saved.x_mlp_TE, saved.activated_TE = x_TE, activated
                     if inverse is not None:
                         inverses.append(inverse)
-                    not_none(saved.xa_down_TR)[tokens].copy_(w.down.adapted_input(activated))
+                    not_none(saved.xa_down_TR)[tokens].copy_(down.adapted_input(activated))
                     if saved.xa_gate_up_TR is not None:
-                        saved.xa_gate_up_TR[tokens].copy_(w.gate_up.adapted_input(x_TE))
+                        saved.xa_gate_up_TR[tokens].copy_(gate_up_stack.adapted_input(x_TE))
                 del x_TE, gate_up, activated  # before the next tile's are allocated
         saved.middle_TH = mixer_out_TH
         if inverses:
@@ -82,62 +87,57 @@ class FeedForward:
 
     def backward(self, saved: SavedActivations, gradient_TE: torch.Tensor) -> None:
         """Differentiate the half; arguments as for `DecoderLayer.backward`."""
-        with self._weights.gate_up.frozen.prepared(), self._weights.down.frozen.prepared():
-            for number, tokens in enumerate(self._chunks(len(gradient_TE))):
+        with self._gate_up.frozen.prepared(), self._down.frozen.prepared():
+            for number, tokens in enumerate(chunks_of(len(gradient_TE), self.mlp_chunk_tokens)):
                 self._chunk_backward(saved, gradient_TE[tokens], tokens, number)
         saved.gate_up_TJ = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = saved.mlp_out_inverse_T = None
         saved.middle_TH = saved.middle_inverse_T = saved.x_mlp_TE = saved.xa_gate_up_TR = None
-
-    def _chunks(self, tokens: int) -> Iterator[slice]:
-        """Yield the ranges of tokens that pass at once."""
-        step = self.mlp_chunk_tokens or tokens
-        return (slice(first, min(first + step, tokens)) for first in range(0, tokens, step))
 
     def _project_down(
         self, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, out_TH: torch.Tensor, chunk: int
     ) -> None:
         """Activate into `activated_TE` and project down into `out_TH`."""
-        w, activation = self._weights, self._shape.activation
-        if not fused_mlp.forward(w.down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
-            swiglu.forward(gate_up_TJ, activation=activation, out=activated_TE[:, : w.down.inputs])
-            w.down.forward(activated_TE, out_TH, chunk=chunk)
+        down, activation = self._down, self._shape.activation
+        if not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
+            swiglu.forward(gate_up_TJ, activation=activation, out=activated_TE[:, : down.inputs])
+            down.forward(activated_TE, out_TH, chunk=chunk)
 
     def _chunk_backward(self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, chunk: int) -> None:
         """Differentiate the feed-forward of one chunk of tokens; its gradient is changed."""
-        w = self._weights
+        w, gate_up_stack, down = self._weights, self._gate_up, self._down
         middle, x = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
         gate_up, xa_gate_up = chunk_of(saved.gate_up_TJ, tokens), chunk_of(saved.xa_gate_up_TR, tokens)
         inverse = chunk_of(saved.middle_inverse_T, tokens)
         if gate_up is None:
             if x is None:
-                x = w.gate_up.new_input(len(middle), middle)
+                x = gate_up_stack.new_input(len(middle), middle)
                 _, inverse = norm(self._shape, middle, w.mlp_norm, x)
-            gate_up, xa_gate_up = w.gate_up.forward(x, chunk=chunk), w.gate_up.adapted_input(x)
+            gate_up, xa_gate_up = gate_up_stack.forward(x, chunk=chunk), gate_up_stack.adapted_input(x)
         mlp_out, mlp_inverse = chunk_of(saved.mlp_out_TH, tokens), chunk_of(saved.mlp_out_inverse_T, tokens)
-        dy_TE = post_norm_backward(self._shape, gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, w.down)
-        dact = not_none(w.down.input_gradient(dy_TE, chunk=chunk))
-        dgate_up_TE = w.gate_up.new_gradient(len(dy_TE), dy_TE)
-        dgate_up, xa_gate_up = dgate_up_TE[:, : w.gate_up.outputs], not_none(xa_gate_up)
+        dy_TE = post_norm_backward(self._shape, gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, down)
+        dact = not_none(down.input_gradient(dy_TE, chunk=chunk))
+        dgate_up_TE = gate_up_stack.new_gradient(len(dy_TE), dy_TE)
+        dgate_up, xa_gate_up = dgate_up_TE[:, : gate_up_stack.outputs], not_none(xa_gate_up)
         activation = self._shape.activation
         fused = fused_mlp.backward(
-            w.down, w.gate_up, dy_TE, dact, gate_up, xa_gate_up, activation=activation, out=dgate_up
+            down, gate_up_stack, dy_TE, dact, gate_up, xa_gate_up, activation=activation, out=dgate_up
         )
         activated, act_out = chunk_of(saved.activated_TE, tokens), None
         if not fused:
             if activated is None:
-                activated = act_out = dy_TE.new_empty(len(dy_TE), w.down.inputs)
+                activated = act_out = dy_TE.new_empty(len(dy_TE), down.inputs)
             swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
-        if w.gate_up.magnitudes is not None:
-            w.gate_up.magnitudes.accumulate(dgate_up, gate_up)
+        if gate_up_stack.magnitudes is not None:
+            gate_up_stack.magnitudes.accumulate(dgate_up, gate_up)
         if len(gradient_TE) == len(not_none(saved.middle_TH)):  # the only chunk
             saved.gate_up_TJ = None
         del dact, gate_up
-        act = None if fused else not_none(activated)[:, : w.down.inputs]
-        w.down.accumulate(dy_TE, act, not_none(saved.xa_down_TR)[tokens], chunk=chunk)
+        act = None if fused else not_none(activated)[:, : down.inputs]
+        down.accumulate(dy_TE, act, not_none(saved.xa_down_TR)[tokens], chunk=chunk)
         activated = act_out = act = None
         del dy_TE
-        dx = w.gate_up.input_gradient(dgate_up_TE, chunk=chunk)
+        dx = gate_up_stack.input_gradient(dgate_up_TE, chunk=chunk)
         stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
         x = norm_backward(self._shape, dx, middle, w.mlp_norm, inverse, stream_gradient_TH, x)
         xa_TR = None if fused else xa_gate_up
-        w.gate_up.accumulate(dgate_up_TE, x[:, : w.gate_up.inputs], xa_TR, chunk=chunk, magnitudes=False)
+        gate_up_stack.accumulate(dgate_up_TE, x[:, : gate_up_stack.inputs], xa_TR, chunk=chunk, magnitudes=False)

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import islice
 
 import torch
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.decoder.experts.expert_weights import (
+    ExpertReader,
+    ExpertWeight,
+    placed_weight,
+    weight_tensors,
+)
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule
 from burnish_engine.models.decoder.stacked_linear import (
     FrozenWeight,
@@ -21,7 +28,9 @@ from burnish_engine.models.decoder.stacked_linear import (
     StreamedWeight,
     WeightPart,
 )
+from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module
+from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
@@ -30,26 +39,6 @@ from burnish_kernels.nf4 import op as nf4
 
 NF4_SUFFIX = ".quant_state.bitsandbytes__nf4"
 """Ending of the name of a tensor that a checkpoint has for each of its 4-bit weights."""
-
-
-class WeightSource(Protocol):
-    """A source of 16-bit or NF4 weights: a `Checkpoint`, or random values for a benchmark."""
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether there is such a tensor."""
-        ...
-
-    def names(self) -> list[str]:
-        """Return the names of all tensors."""
-        ...
-
-    def read(self, name: str) -> torch.Tensor:
-        """Return one small tensor."""
-        ...
-
-    def read_into(self, name: str, destination: torch.Tensor) -> None:
-        """Fill a tensor with a stored one."""
-        ...
 
 
 @dataclass
@@ -98,7 +87,8 @@ class FrozenWeightReader:
     Args:
         checkpoint: source of the weights.
         known: family of the model.
-        slots: all stacks.
+        spec: specification of the model.
+        slots: all stacks but the experts'.
         compute_buffer: tensor in the compute dtype on the device.
         quantize: whether weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
@@ -112,6 +102,7 @@ class FrozenWeightReader:
         self,
         checkpoint: WeightSource,
         known: Family,
+        spec: DecoderSpec,
         slots: StackSlots,
         compute_buffer: torch.Tensor,
         *,
@@ -123,21 +114,51 @@ class FrozenWeightReader:
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
         self._scratch = self._make_scratch() if quantize else {}
-        self._parts = {index: {name: self._like(slots[index, name]) for name in STACK_NAMES} for index in on_host}
-        sizes = {index: block_bytes(_tensors(parts.values())) for index, parts in self._parts.items()}
+        self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
+        self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
+        self._parts = {index: self._like_layer(index) for index in on_host}
+        self._expert_parts = {
+            index: {stack.role: self._experts.like(stack) for stack in self._expert_stacks[index]} for index in on_host
+        }
+        sizes = {index: block_bytes(self._block(index)) for index in self._parts}
         self.ring = WeightRing(self._device, sizes, pages)
 
     def layer(self, index: int) -> dict[StackName, FrozenWeight]:
-        """Read the frozen weights of a layer."""
+        """Read the frozen weights of a layer's stacks; those of experts apart (`experts`)."""
         if index in self._parts:
             return self._to_host(index)
         read = self._quantized if self._quantize else self._resident
-        return {name: read(self._slots[index, name], name) for name in STACK_NAMES}
+        return {name: read(self._slots[index, name], name) for name in STACK_NAMES if (index, name) in self._slots}
+
+    def experts(self, index: int) -> dict[ExpertRole, ExpertWeight]:
+        """Read the experts of a layer; empty for a dense layer. Of a layer on the host, views of its slot."""
+        if index not in self._parts:
+            return {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
+        like, found = self._expert_parts[index], dict[ExpertRole, ExpertWeight]()
+        before = sum(1 for _ in _tensors(self._parts[index].values()))
+        host_views, slot_views = (islice(views, before, None) for views in self._views(index))
+        for stack in self._expert_stacks[index]:
+            self._experts.read(stack, into=placed_weight(like[stack.role], host_views))
+            found[stack.role] = placed_weight(like[stack.role], slot_views)
+        return found
+
+    def _like_layer(self, index: int) -> dict[StackName, list[WeightPart]]:
+        return {name: self._like(self._slots[index, name]) for name in STACK_NAMES if (index, name) in self._slots}
+
+    def _block(self, index: int) -> Iterator[torch.Tensor]:
+        """Yield the tensors of a layer on the host, in the order in which they lie there: stacks, then experts."""
+        yield from _tensors(self._parts[index].values())
+        for weight in self._expert_parts[index].values():
+            yield from weight_tensors(weight).values()
+
+    def _views(self, index: int) -> tuple[Iterator[torch.Tensor], Iterator[torch.Tensor]]:
+        """Return a layer's tensors in host memory, and in the slot that they are copied to."""
+        host, slot = self.ring.host(index), self.ring.slot(index)
+        return carve(host, self._block(index)), carve(slot, self._block(index))
 
     def _to_host(self, index: int) -> dict[StackName, FrozenWeight]:
         like, found = self._parts[index], dict[StackName, FrozenWeight]()
-        blocks = (self.ring.host(index), self.ring.slot(index))
-        host_views, slot_views = (carve(block, _tensors(like.values())) for block in blocks)
+        host_views, slot_views = self._views(index)
         for name, parts in like.items():
             slot = self._slots[index, name]
             stored = [_placed(part, host_views) for part in parts]

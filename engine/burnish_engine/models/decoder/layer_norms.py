@@ -149,3 +149,28 @@ def post_norm_backward(
         out=dy_TE[:, : stack.outputs],
     )
     return dy_TE
+
+
+def post_norm_gradient(
+    shape: DecoderLayerShape,
+    gradient_TH: torch.Tensor,
+    weight_H: torch.Tensor | None,
+    out_TH: torch.Tensor | None,
+    inverse_T: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the gradient of a half's output; without a norm after it, the given gradient itself.
+
+    Args:
+        shape: constants of the layer.
+        gradient_TH: gradient of the half's output, or of the norm after it.
+        weight_H: weight of that norm; None: there is none.
+        out_TH: output of the half, which the norm read.
+        inverse_T: inverse root mean square that `post_norm` returned.
+    """
+    if weight_H is None:
+        return gradient_TH
+    assert out_TH is not None
+    assert inverse_T is not None
+    dout_TH = torch.empty_like(out_TH)
+    rms_norm.backward(gradient_TH, out_TH, weight_H, inverse_T, one_plus_weight=shape.one_plus, out=dout_TH)
+    return dout_TH

@@ -112,6 +112,7 @@ class LayerTensor:
         read: last thing in the forward pass that reads it; then it is dropped, unless it is kept.
         by_chunk: whether only a chunk's tokens exist where it is not kept.
         is_fp32: whether it is fp32 whatever the layer computes in.
+        is_int32: whether it holds whole numbers of 32 bits.
         of_mixer: whether the mixer's half keeps it, until its own gradient; otherwise the feed-forward's half does.
         is_view: whether it is a part of another tensor that has to be copied to be kept.
     """
@@ -126,6 +127,7 @@ class LayerTensor:
     read: Reader = "layer"
     by_chunk: bool = False
     is_fp32: bool = False
+    is_int32: bool = False
     of_mixer: bool = False
     is_view: bool = False
 
@@ -133,6 +135,10 @@ class LayerTensor:
     def width(self) -> int:
         """The numbers of one token."""
         return -prod(self.shape)
+
+    def number_bytes(self, width: int) -> int:
+        """Return the bytes of one of its numbers, where those of the compute dtype take `width`."""
+        return 4 if self.is_fp32 or self.is_int32 else width
 
     def is_kept(self, level: SaveLevel, *, chunked: bool) -> bool:
         """Return whether a layer keeps it, on the device or in host memory."""
@@ -194,13 +200,18 @@ def stream_tensors(hidden: int, *, has_pre_norms: bool) -> tuple[LayerTensor, ..
     return start, inverse
 
 
-def output_tensors(hidden: int, stacks: StackSizes) -> tuple[LayerTensor, ...]:
-    """Declare the layer's output, and the adapter columns of the feed-forward's last input."""
+def output_tensors(hidden: int, down_rank: int) -> tuple[LayerTensor, ...]:
+    """Declare the layer's output, and the adapter columns of the feed-forward's last input.
+
+    Args:
+        hidden: hidden size.
+        down_rank: number of these columns.
+    """
     everywhere: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(EVERY))
     return (
         LayerTensor(
             "xa_down_TR",
-            (TOKENS, stacks["down"].rank),
+            (TOKENS, down_rank),
             kept=always(EVERY),
             placed=EVERY,
             extra=everywhere,

@@ -10,10 +10,14 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.offloader import OffloadedTensor
 from burnish_kernels.attention.documents import Documents
+from burnish_kernels.moe_act.activation import ExpertActivation
+from burnish_kernels.moe_route.router import Router
+from burnish_kernels.moe_sort.order import ExpertOrder
 
 _T = TypeVar("_T")
 
@@ -67,17 +71,60 @@ class DecoderLayerShape:
 
 
 @dataclass
+class ExpertWeights:
+    """The parameters of a layer's experts.
+
+    Attributes:
+        router: how the experts of a token are chosen and weighed.
+        activation: activation of an expert.
+        gate_up: first map of the experts.
+        down: second map of the experts.
+        router_EH: weight of the router.
+        router_bias_E: bias of the router's logits, or None.
+        selection_bias_E: fp32 bias on the selection alone, or None.
+    """
+
+    router: Router
+    activation: ExpertActivation
+    gate_up: ExpertLinear
+    down: ExpertLinear
+    router_EH: torch.Tensor
+    router_bias_E: torch.Tensor | None = None
+    selection_bias_E: torch.Tensor | None = None
+
+    @property
+    def stacks(self) -> dict[str, ExpertLinear]:
+        """The experts' maps, in the order they are used."""
+        return {"gate_up": self.gate_up, "down": self.down}
+
+    @property
+    def vectors(self) -> Tensors:
+        """The parameters outside the maps by role."""
+        found = {
+            "router_weight": self.router_EH,
+            "router_bias": self.router_bias_E,
+            "selection_bias": self.selection_bias_E,
+            "gate_up_bias": self.gate_up.bias_EN,
+            "down_bias": self.down.bias_EN,
+        }
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+@dataclass
 class LayerWeights:
     """The parameters of a layer; the norms are `[H]` vectors.
 
     Attributes:
+        gate_up, down: stacks of a dense feed-forward; None where the layer is a mixture of experts.
+        experts: parameters of the experts; None where the feed-forward is dense.
         own: parameters of the mixer by role.
     """
 
     mixer_in: StackedLinear
     mixer_out: StackedLinear
-    gate_up: StackedLinear
-    down: StackedLinear
+    gate_up: StackedLinear | None = None
+    down: StackedLinear | None = None
+    experts: ExpertWeights | None = None
     mixer_norm: torch.Tensor | None = None
     mlp_norm: torch.Tensor | None = None
     mixer_post_norm: torch.Tensor | None = None
@@ -87,13 +134,15 @@ class LayerWeights:
     @property
     def stacks(self) -> dict[StackName, StackedLinear]:
         """The linear stacks, in the order they are used."""
-        return {name: getattr(self, name) for name in STACK_NAMES}
+        stacks = {name: getattr(self, name) for name in STACK_NAMES}
+        return {name: stack for name, stack in stacks.items() if stack is not None}
 
     @property
     def vectors(self) -> Tensors:
         """The parameters outside the stacks by role."""
         norms = {name: getattr(self, name) for name in ("mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm")}
-        return {name: norm for name, norm in norms.items() if norm is not None} | self.own
+        found = {name: norm for name, norm in norms.items() if norm is not None} | self.own
+        return found | (self.experts.vectors if self.experts else {})
 
 
 @dataclass(kw_only=True)
@@ -103,6 +152,7 @@ class SavedActivations:
     None: not saved, not computed yet, or in host memory (`offloaded`).
 
     Attributes:
+        expert_orders: sorted rows of each chunk of tokens, in a mixture of experts.
         own: tensors that the mixer declares beside these, as far as they are saved.
         offloaded: tensors in host memory by name.
     """
@@ -124,6 +174,12 @@ class SavedActivations:
     xa_down_TR: torch.Tensor | None = None
     mlp_out_TH: torch.Tensor | None = None
     mlp_out_inverse_T: torch.Tensor | None = None
+    router_logits_TE: torch.Tensor | None = None
+    expert_ids_Tk: torch.Tensor | None = None
+    routing_weights_Tk: torch.Tensor | None = None
+    expert_order_Tk: torch.Tensor | None = None
+    expert_inverse_Tk: torch.Tensor | None = None
+    expert_orders: list[ExpertOrder] | None = None
     own: Tensors = field(default_factory=dict)
     offloaded: dict[str, OffloadedTensor] = field(default_factory=dict)
 
@@ -144,3 +200,14 @@ def not_none(value: _T | None) -> _T:
 def chunk_of(tensor: torch.Tensor | None, tokens: slice) -> torch.Tensor | None:
     """Return some tokens of a tensor, or None for None."""
     return None if tensor is None else tensor[tokens]
+
+
+def chunks_of(tokens: int, chunk_tokens: int) -> list[slice]:
+    """Return the ranges of tokens that pass at once.
+
+    Args:
+        tokens: number of all tokens.
+        chunk_tokens: most tokens of a chunk; 0: all.
+    """
+    step = chunk_tokens or tokens
+    return [slice(first, min(first + step, tokens)) for first in range(0, tokens, step)]

@@ -32,11 +32,18 @@ from burnish_engine.models.checkpoint.saved_adapter import (
     refuse_strange,
     setting_of,
 )
+from burnish_engine.models.decoder.experts.adapted_experts import (
+    PREFIX,
+    AdaptedExperts,
+    read_adapted_experts,
+    wrapped_inside,
+)
 from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
+from burnish_engine.models.families.experts import ExpertStack
 
-_PREFIX = "base_model.model."
 _MAGNITUDE = "lora_magnitude_vector"
+_PARAMETER_PARTS = 3  # last parts of a parameter's name that PEFT's config gives: such as mlp.experts.down_proj
 _PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
 _PLAIN_LORA: dict[str, Any] = {
     "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
@@ -52,7 +59,6 @@ _OTHER_KINDS = {
     "velora_config": "compresses its activations (VeLoRA)",
     "monteclora_config": "draws its weights at random (MonteCLoRA)",
     "layer_replication": "repeats layers of its base",
-    "target_parameters": "adapts parameters that are no linear layers",
     "modules_to_save": "holds whole modules beside its low-rank matrices",
     "trainable_token_indices": "holds whole modules beside its low-rank matrices",
     "lora_bias": "holds biases",
@@ -79,9 +85,14 @@ class AdaptedModule:
     dora: bool = False
 
     @property
+    def path(self) -> str:
+        """Name of the module."""
+        return self.module.path
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of A, B and DoRA's magnitudes, by their names in PEFT's file."""
-        place, rows = f"{_PREFIX}{self.module.path}", self.module.rows
+        place, rows = f"{PREFIX}{self.module.path}", self.module.rows
         found: dict[str, tuple[int, ...]] = {
             f"{place}.lora_A.weight": (self.rank, self.module.columns), f"{place}.lora_B.weight": (rows, self.rank),
         }  # fmt: skip
@@ -94,38 +105,62 @@ class AdapterPlan:
 
     Attributes:
         modules: modules with an adapter, in the order of the decoder's modules.
-        dropout: probability of dropout on the adapters' input.
+        dropout: probability of dropout on the adapters' input; 0 where experts have adapters.
         config: entries of adapter_config.json other than PEFT's defaults.
+        experts: stacks of experts with adapters, layer by layer.
     """
 
     modules: tuple[AdaptedModule, ...]
     dropout: float
     config: dict[str, Any]
+    experts: tuple[AdaptedExperts, ...] = ()
+
+    @property
+    def parts(self) -> tuple[AdaptedModule | AdaptedExperts, ...]:
+        """Everything with an adapter, in the order of the flat buffer."""
+        return *self.modules, *self.experts
 
 
 NO_ADAPTER = AdapterPlan((), 0.0, {})
 
 
-def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterPlan:
+def plan_adapter(
+    section: AdapterSection, modules: Iterable[Module], stacks: Iterable[ExpertStack] = (), expert_rank: int = 0
+) -> AdapterPlan:
     """Plan the adapter that a recipe asks for.
 
+    Args:
+        section: the recipe's adapter section.
+        modules: linear modules of the model.
+        stacks: stacks of experts of the model.
+        expert_rank: rank of each expert's adapter, from `adapter_targets.expert_rank`; 0: the section's rank.
+
     Raises:
-        UsageError: No module of the model has any of the asked names.
+        UsageError: Nothing in the model has any of the asked names.
     """
-    everything = list(modules)
-    names = list(dict.fromkeys(_last(module.path) for module in everything))
-    targets = section.targets
-    if AUTO in targets or ALL_LINEAR in targets:
-        wanted = sorted(names)
-    else:
-        wanted = [target for target in targets if any(has_name(module.path, target) for module in everything)]
-    if not wanted:
+    everything, experts = list(modules), list(stacks)
+    paths = [*(module.path for module in everything), *(stack.path for stack in experts)]
+    names = list(dict.fromkeys(map(_last, paths)))
+    targets, everywhere = section.targets, AUTO in section.targets or ALL_LINEAR in section.targets
+    wanted = [
+        name
+        for name in (sorted({_last(module.path) for module in everything}) if everywhere else targets)
+        if any(has_name(module.path, name) for module in everything)
+    ]
+    parameters = sorted(
+        {
+            ".".join(stack.path.split(".")[-_PARAMETER_PARTS:])
+            for stack in experts
+            if AUTO in targets or any(has_name(stack.path, target) for target in targets)
+        }
+    )
+    if not wanted and not parameters:
         raise UsageError(
             f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
             'Set adapter.targets to some of these, or to ["auto"].',
         )
-    rslora = section.method == "rslora"
-    config = {
+    rslora, rank = section.method == "rslora", expert_rank or section.rank
+    config: dict[str, Any] = {
         "r": section.rank,
         "lora_alpha": section.alpha if section.alpha % 1 else int(section.alpha),
         "lora_dropout": section.dropout,
@@ -133,17 +168,29 @@ def plan_adapter(section: AdapterSection, modules: Iterable[Module]) -> AdapterP
         "use_rslora": rslora,
         "use_dora": section.method == "dora",
     }
+    if parameters:
+        config["target_parameters"] = parameters
+    if parameters and rank != section.rank:
+        config["rank_pattern"] = dict.fromkeys(parameters, rank)
     scale = section.alpha / (math.sqrt(section.rank) if rslora else section.rank)
     chosen = (
         AdaptedModule(module, section.rank, scale, dora=section.method == "dora")
         for module in everything
         if any(has_name(module.path, name) for name in wanted)
     )
-    return AdapterPlan(tuple(chosen), section.dropout, config)
+    reached = [stack for stack in experts if any(has_name(stack.path, name) for name in parameters)]
+    inner, of_experts = wrapped_inside(reached), section.alpha / (math.sqrt(rank) if rslora else rank)
+    adapted = (AdaptedExperts(stack, rank, of_experts, stack.path in inner) for stack in reached)
+    return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted))
 
 
-def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
-    """Read the plan of a saved adapter: ranks and scales of its modules.
+def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertStack] = ()) -> AdapterPlan:
+    """Read the plan of a saved adapter: ranks and scales of its modules and experts.
+
+    Args:
+        folder: folder of the adapter.
+        modules: linear modules of the model.
+        stacks: stacks of experts of the model.
 
     Raises:
         SetupError: The folder holds no LoRA adapter for these modules, its two files do not belong together, or
@@ -162,13 +209,17 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
         raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
     if not shapes:
         raise SetupError(f"The adapter in {folder} has no tensors.", "Copy it again.")
+    experts = read_adapted_experts(
+        folder, config.get("target_parameters") or [], shapes, list(stacks),
+        lambda path, rank: _scale(folder, config, path, rank),
+    )  # fmt: skip
     dora = bool(config.get("use_dora"))
     parts = ("lora_A.weight", "lora_B.weight", *([_MAGNITUDE] if dora else []))
-    known = {f"{_PREFIX}{path}.{part}" for path in by_path for part in parts}
-    refuse_strange(folder, shapes.keys() - known)
+    known = {f"{PREFIX}{path}.{part}" for path in by_path for part in parts}
+    refuse_strange(folder, shapes.keys() - known - {name for adapted in experts for name in adapted.shapes})
     missing: list[str] = []
     for path, module in by_path.items():
-        names = [f"{_PREFIX}{path}.{part}" for part in parts]
+        names = [f"{PREFIX}{path}.{part}" for part in parts]
         absent = [name for name in names if name not in shapes]
         if absent:
             missing += absent if len(absent) < len(names) or is_promised(config, path) else []
@@ -189,7 +240,12 @@ def read_plan(folder: Path, modules: Iterable[Module]) -> AdapterPlan:
     dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
     if not 0.0 <= dropout < 1.0:
         raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
-    return AdapterPlan(tuple(chosen), dropout, config)
+    if experts and dropout:
+        raise SetupError(
+            f"The adapter in {folder} has the dropout {dropout:g}, and experts take none.",
+            "Correct its adapter_config.json.",
+        )
+    return AdapterPlan(tuple(chosen), dropout, config, tuple(experts))
 
 
 def why_not_saved(folder: Path) -> str:
@@ -218,16 +274,17 @@ class LoraAdapter:
 
     Args:
         plan: modules, ranks and scales of the adapter.
-        tensors: A, B and DoRA's magnitudes of each module, in order: fp32 views of the flat buffer.
+        tensors: A, B and DoRA's magnitudes of each part, in order: fp32 views of the flat buffer.
     """
 
     def __init__(self, plan: AdapterPlan, tensors: list[torch.Tensor]) -> None:
         self.plan = plan
-        shapes = {name: shape for adapted in plan.modules for name, shape in adapted.shapes.items()}
+        shapes = {name: shape for adapted in plan.parts for name, shape in adapted.shapes.items()}
+        self._experts = {name: adapted for adapted in plan.experts for name in adapted.shapes}
         self._named = {name: tensor.view(shape) for (name, shape), tensor in zip(shapes.items(), tensors, strict=True)}
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Return every tensor by its name in PEFT's file."""
+        """Return every tensor by its name in PEFT's file; those of experts in the shape that they have in memory."""
         return dict(self._named)
 
     @property
@@ -235,24 +292,27 @@ class LoraAdapter:
         """Every tensor, in the order of `named`."""
         return list(self._named.values())
 
-    def of(self, adapted: AdaptedModule) -> list[torch.Tensor]:
-        """Return A, B and DoRA's magnitudes of a module."""
+    def of(self, adapted: AdaptedModule | AdaptedExperts) -> list[torch.Tensor]:
+        """Return A, B and DoRA's magnitudes of a part."""
         return [self._named[name] for name in adapted.shapes]
 
     def initialize(self, seed: int) -> None:
         """Initialize A and B: A uniform (Kaiming with a = sqrt(5)), B zero, with the numbers that PEFT draws.
 
         PEFT makes two linear layers for each module, which draw weights of their own, and then draws A anew; the same
-        is done here, so that the same seed gives the same start as with transformers and PEFT.
+        is done here, so that the same seed gives the same start as with transformers and PEFT. Experts come after all
+        modules; all of a stack have one layer together.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for adapted in sorted(self.plan.modules, key=lambda adapted: _turn(adapted.module)):
                 a, b = self.of(adapted)[:2]
-                drawn = torch.nn.Linear(adapted.module.columns, adapted.rank, bias=False).weight
-                torch.nn.Linear(adapted.rank, adapted.module.rows, bias=False)
-                torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
-                a.copy_(drawn.detach())
+                a.copy_(_drawn(adapted.module.columns, adapted.rank, adapted.module.rows))
+                b.zero_()
+            for experts in self.plan.experts:
+                a, b = self.of(experts)
+                stack, ranks = experts.stack, experts.stack.experts * experts.rank
+                a.copy_(_drawn(stack.columns, ranks, stack.rows).view(a.shape))
                 b.zero_()
 
     def load(self, folder: Path) -> None:
@@ -266,7 +326,7 @@ class LoraAdapter:
             for name, matrix in self.named().items():
                 stored = file.get_tensor(name)
                 broken += [] if bool(torch.isfinite(stored).all()) else [name]
-                matrix.copy_(stored)
+                matrix.copy_(self._experts[name].from_file(name, stored) if name in self._experts else stored)
         refuse_not_finite(folder, broken)
 
     def save(self, folder: Path, base: str) -> None:
@@ -284,8 +344,19 @@ class LoraAdapter:
         }
         config = _PLAIN_LORA | self.plan.config | said
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
-        tensors = {name: matrix.detach().cpu().contiguous() for name, matrix in self.named().items()}
-        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        tensors = {name: matrix.detach().cpu() for name, matrix in self.named().items()}
+        for name, experts in self._experts.items():
+            tensors[name] = experts.to_file(name, tensors[name])
+        stored = {name: matrix.contiguous() for name, matrix in tensors.items()}
+        save_file(stored, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _drawn(columns: int, rank: int, rows: int) -> torch.Tensor:
+    """Draw A as PEFT does, with the numbers that it draws for both layers before."""
+    drawn = torch.nn.Linear(columns, rank, bias=False).weight
+    torch.nn.Linear(rank, rows, bias=False)
+    torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
+    return drawn.detach()
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from typing import Any
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family, Module
 from burnish_engine.models.families.gemma3 import GEMMA3
+from burnish_engine.models.families.gpt_oss import GPT_OSS
 from burnish_engine.models.families.granite import GRANITE, GRANITE4
-from burnish_engine.models.families.lfm2 import LFM2
+from burnish_engine.models.families.lfm2 import LFM2, LFM2_MOE
 from burnish_engine.models.families.lfm3 import LFM3
 from burnish_engine.models.families.llama import LLAMA
-from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL
-from burnish_engine.models.families.olmo2 import OLMO2
+from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL, MIXTRAL
+from burnish_engine.models.families.olmo2 import OLMO2, OLMOE
 from burnish_engine.models.families.phi3 import PHI3
-from burnish_engine.models.families.qwen2 import QWEN2
-from burnish_engine.models.families.qwen3 import QWEN3
+from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
 __all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
@@ -25,6 +25,7 @@ _FAMILIES = {
     entry.model_type: entry
     for entry in (
         LLAMA, MISTRAL, MINISTRAL3, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3, GRANITE, GRANITE4, OLMO2,
+        QWEN3_MOE, OLMOE, MIXTRAL, LFM2_MOE, GPT_OSS,
     )
 }  # fmt: skip
 
@@ -45,7 +46,8 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
         nf4: whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
     """
     stored = config.get("quantization_config")
-    if stored and not (nf4 and stores_nf4(config)):
+    is_mxfp4 = spec is not None and spec.experts is not None and spec.experts.storage == "mxfp4"
+    if stored and not is_mxfp4 and (not (nf4 and stores_nf4(config)) or (spec is not None and spec.num_experts > 0)):
         return "is stored quantized"
     if any(config.get(key) for key in _DROPOUTS):
         return "drops out parts of its activations in training"

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.models.families.matrices import ROUTER, layer_matrices
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
+
+_BY_MATRIX = frozenset({"muon", "adafactor"})
+"""Optimizers whose step depends on which numbers make a matrix: PEFT, and so the plain engine, has all experts of a
+layer in one."""
 
 
 def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) -> bool:
@@ -28,6 +33,37 @@ def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) ->
     if ALL_LINEAR in targets:
         return matrix.form == "linear"
     return any(has_name(matrix.name, target) for target in targets)
+
+
+def expert_rank(adapter: AdapterSection, slots: int) -> int:
+    """Return the rank of each expert's adapter.
+
+    Where the recipe gives none, it is the rank divided by the number of experts that a token visits: a token then
+    passes about as many adapter weights as in a dense model of that rank, and all experts together stay within the
+    memory of a card. With the full rank, the experts' adapters of Qwen3-30B-A3B would take 9.4 GiB with their moments.
+
+    Args:
+        adapter: the recipe's adapter section.
+        slots: experts of a token; 0 where that is not known: then the rank is the recipe's.
+    """
+    return adapter.expert_rank or max(1, adapter.rank // max(slots, 1))
+
+
+def why_plain_experts(spec: DecoderSpec | None, recipe: Recipe) -> str:
+    """Return why only the plain engine trains a model's experts as a recipe says, as the first half of a sentence.
+
+    Empty where the fast engine does, or where experts get no adapters.
+
+    Args:
+        spec: shape of the model; None where it is not known.
+        recipe: recipe of the run.
+    """
+    optimizer = recipe.train.optimizer
+    if spec is None or spec.experts is None or optimizer not in _BY_MATRIX:
+        return ""
+    if not any(one.kind == "experts" and one.reached for one in planned_coverage(spec, recipe.adapter).kinds):
+        return ""
+    return f"The fast engine does not train experts with {optimizer}, whose step depends on how they are stacked"
 
 
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:

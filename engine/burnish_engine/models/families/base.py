@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
-from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
+from burnish_engine.models.families.experts import (
+    EXPERT_ROLES,
+    USUAL_NAMES,
+    ExpertNames,
+    ExpertStack,
+    StoredExperts,
+    expert_stacks,
+    router_and_biases,
+    stored_experts,
+)
+from burnish_engine.models.families.matrices import StackName, feed_forward_width, layer_matrices, stack_of
 
 NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
 """Places of the norms around mixers and feed-forwards."""
@@ -15,6 +26,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 """Activation of config.json to the name of the gated activation that computes it."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
+NF4_BLOCK = 64
+"""Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +60,27 @@ class Vector:
     Attributes:
         name: name of the tensor.
         layer: number of the decoder layer; None for the norm before the head.
-        role: place of the norm in the layer (`NORM_ROLES`), or name that the layer's mixer gives it.
+        role: place of the norm in the layer (`NORM_ROLES`), part of its experts (`EXPERT_ROLES`), or name that the
+            layer's mixer gives it.
         shape: dimensions.
+        is_fp32: whether it stays fp32 whatever the model computes in.
     """
 
     name: str
     layer: int | None
     role: str
     shape: tuple[int, ...]
+    is_fp32: bool = False
 
     @property
     def is_of_mixer(self) -> bool:
         """Whether it is a parameter of what mixes tokens, such as attention."""
-        return self.role not in NORM_ROLES
+        return not self.is_of_experts and self.role not in NORM_ROLES
+
+    @property
+    def is_of_experts(self) -> bool:
+        """Whether it is a parameter of a mixture of experts, such as its router."""
+        return self.role in EXPERT_ROLES
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,7 @@ class Family:
         k_norm: Name of the norm of keys, where the family has one.
         final_norm: Name of the norm before the head.
         stored_names: Last part of a module's name, and what it is in the checkpoint's files where they differ.
+        expert_names: Names of experts in the checkpoint's files.
     """
 
     model_type: str
@@ -89,6 +111,7 @@ class Family:
     k_norm: str = "k_norm"
     final_norm: str = "norm"
     stored_names: tuple[tuple[str, str], ...] = ()
+    expert_names: ExpertNames = USUAL_NAMES
 
     @property
     def embedding_path(self) -> str:
@@ -108,8 +131,31 @@ class Family:
         found = [vector for layer in range(spec.num_layers) for vector in self._layer_vectors(spec, layer)]
         return [*found, Vector(f"model.{self.final_norm}.weight", None, "final_norm", (spec.hidden_size,))]
 
-    def tensors(self, spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
-        """Return name and shape of every tensor that the decoder reads."""
+    def expert_stacks(self, spec: DecoderSpec, layer: int) -> list[ExpertStack]:
+        """Return the stacks of a layer's experts, "gate_up" before "down"; none of a dense layer."""
+        return expert_stacks(spec, layer)
+
+    def all_expert_stacks(self, spec: DecoderSpec) -> list[ExpertStack]:
+        """Return the stacks of all layers, layer by layer."""
+        return [stack for layer in range(spec.num_layers) for stack in self.expert_stacks(spec, layer)]
+
+    def stored_experts(self, spec: DecoderSpec, stack: ExpertStack, stored: Container[str] = ()) -> StoredExperts:
+        """Return how a checkpoint holds a stack of experts.
+
+        Args:
+            spec: specification of the model.
+            stack: stack of the decoder.
+            stored: names of the checkpoint's tensors; without them, the form that the family is published in.
+        """
+        return stored_experts(stack, spec, self.expert_names, stored)
+
+    def tensors(self, spec: DecoderSpec, stored: Container[str] = ()) -> dict[str, tuple[int, ...]]:
+        """Return name and shape of every tensor that the decoder reads.
+
+        Args:
+            spec: specification of the model.
+            stored: names of the checkpoint's tensors, as in `stored_experts`.
+        """
         matrix = (spec.vocab_size, spec.hidden_size)
         shapes: dict[str, tuple[int, ...]] = {self.embedding_path: matrix}
         head = self.head_path(spec)
@@ -120,6 +166,9 @@ class Family:
             shapes[f"{path}.weight"] = (module.rows, module.columns)
             if module.bias:
                 shapes[f"{path}.bias"] = (module.rows,)
+        for layer in range(spec.num_layers):
+            for stack in self.expert_stacks(spec, layer):
+                shapes |= self.stored_experts(spec, stack, stored).tensors
         return shapes | {vector.name: vector.shape for vector in self.vectors(spec)}
 
     def stored_path(self, path: str) -> str:
@@ -135,13 +184,19 @@ class Family:
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
-            ("is a mixture of experts", spec.num_experts > 0),
+            ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
+            ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
+            (
+                "clips its queries and keys without norms before",
+                spec.attention_clip is not None and not spec.qk_norm_whole,
+            ),
             ("attends to later tokens", not spec.causal),
             (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
-            ("has sizes that are no multiples of 8", spec.hidden_size % 8 != 0 or spec.intermediate_size % 8 != 0),
+            ("has sizes that are no multiples of 8", any(size % 8 for size in (spec.hidden_size, *_widths(spec)))),
+            (f"has experts whose sizes are no multiples of {NF4_BLOCK}", _has_odd_experts(spec)),
             ("scales its residual stream between other norms than its first", scaled and post_or_none),
             *((f"uses {rope.scaling} rope", rope.scaling == "dynamic") for rope in _ropes(spec)),
             ("has longrope without its factors", spec.rope.scaling == "longrope" and not spec.rope.short_factor),
@@ -178,6 +233,10 @@ class Family:
             query, key = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm_whole else (1, 1)
             found.append(vector(f"self_attn.{self.q_norm}.weight", "q_norm", query * head))
             found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", key * head))
+        if spec.attention_sinks and spec.layers[index].kind != "short_convolution":
+            found.append(vector("self_attn.sinks", "sinks", spec.num_heads))
+        for role, (name, shape) in router_and_biases(spec, index, self.expert_names).items():
+            found.append(Vector(name, index, role, shape, is_fp32=role == "selection_bias"))
         if spec.sandwich_norms:
             found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))
             found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))
@@ -196,6 +255,14 @@ def _has_bias(spec: DecoderSpec, layer: LayerSpec, stack: StackName) -> bool:
 def rotary_dim(partial: float, spec: DecoderSpec) -> int:
     """Return how many numbers of each head are rotated, with transformers' rounding."""
     return int(spec.head_dim * partial)
+
+
+def _widths(spec: DecoderSpec) -> set[int]:
+    return {feed_forward_width(spec, layer) for layer in spec.layers}
+
+
+def _has_odd_experts(spec: DecoderSpec) -> bool:
+    return spec.experts is not None and any(size % NF4_BLOCK for size in (spec.hidden_size, spec.experts.size))
 
 
 def _ropes(spec: DecoderSpec) -> list[RopeSpec]:

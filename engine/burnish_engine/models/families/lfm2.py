@@ -1,6 +1,9 @@
-"""LFM2 and LFM2.5: short convolutions in most layers, attention with QK norm in the others; names of its own."""
+"""LFM2, LFM2.5 and LFM2-MoE: short convolutions in most layers, attention with QK norm in the others; own names."""
+
+from dataclasses import replace
 
 from burnish_engine.models.families.base import Family
+from burnish_engine.models.families.experts import ExpertNames
 
 LFM2 = Family(
     "lfm2",
@@ -10,3 +13,5 @@ LFM2 = Family(
     k_norm="k_layernorm",
     final_norm="embedding_norm",
 )
+LFM2_MOE = replace(LFM2, model_type="lfm2_moe", expert_names=ExpertNames("feed_forward", gate="w1", up="w3", down="w2"))
+"""LFM2-8B-A1B: dense feed-forwards in the first layers, then experts chosen by sigmoids and a bias."""

@@ -21,7 +21,8 @@ ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
 MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
 """Kinds of matrices that mix tokens otherwise than by attention."""
-_ROUTERS = {"gpt_oss": "mlp.router"}  # mlp.gate elsewhere
+_ROUTERS = {"gpt_oss": "mlp.router", "lfm2_moe": "feed_forward.gate"}  # mlp.gate elsewhere
+_LFM = frozenset({"lfm2", "lfm2_moe", "lfm3"})
 
 
 def is_in_4_bits(matrix: Matrix) -> bool:
@@ -36,7 +37,6 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
     """
     if layer.matrices:
         return layer.matrices
-    dense = layer.feed_forward == "dense"
     return _layer_matrices(
         spec.family,
         is_convolution=layer.kind == "short_convolution",
@@ -45,7 +45,7 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
         query=spec.num_heads * spec.head_dim,
         key=spec.num_kv_heads * spec.head_dim,
         wide=feed_forward_width(spec, layer),
-        experts=0 if dense else spec.num_experts,
+        experts=spec.num_experts if layer.is_mixture else 0,
         conv_width=spec.conv_width,
         gates=spec.num_heads if spec.attention_gate else 0,
     )
@@ -66,7 +66,7 @@ def stack_of(matrix: Matrix) -> StackName:
 
 def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
     """Return the width of a layer's feed-forward; in a mixture that of one expert."""
-    dense = spec.num_experts and layer.feed_forward == "dense"
+    dense = spec.num_experts and not layer.is_mixture
     return spec.dense_intermediate_size or spec.intermediate_size if dense else spec.intermediate_size
 
 
@@ -96,7 +96,7 @@ def _layer_matrices(
         sizes = {"q_proj": query, "k_proj": key, "v_proj": key}
         mixer = [_matrix(f"self_attn.{name}", "attention", rows, hidden) for name, rows in sizes.items()]
     if not is_convolution:
-        output = "out_proj" if family == "lfm2" else "o_proj"
+        output = "out_proj" if family in {"lfm2", "lfm2_moe"} else "o_proj"
         mixer.append(_matrix(f"self_attn.{output}", "attention", hidden, query))
         if gates:
             mixer.append(_matrix("self_attn.g_proj", "attention", gates, hidden))
@@ -108,7 +108,7 @@ def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
         inputs, down = {"mlp.gate_up_proj": 2 * wide}, "mlp.down_proj"
     elif family == "granitemoehybrid":
         inputs, down = {"shared_mlp.input_linear": 2 * wide}, "shared_mlp.output_linear"
-    elif family in {"lfm2", "lfm3"}:
+    elif family in _LFM:
         inputs, down = {"feed_forward.w1": wide, "feed_forward.w3": wide}, "feed_forward.w2"
     else:
         inputs, down = {"mlp.gate_proj": wide, "mlp.up_proj": wide}, "mlp.down_proj"
@@ -117,10 +117,11 @@ def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
 
 
 def _experts(family: str, hidden: int, wide: int, experts: int) -> list[Matrix]:
+    place = f"{'feed_forward' if family in _LFM else 'mlp'}.experts"
     return [
         _matrix(_ROUTERS.get(family, "mlp.gate"), ROUTER, experts, hidden, form="other"),
-        _matrix("mlp.experts.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
-        _matrix("mlp.experts.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
+        _matrix(f"{place}.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
+        _matrix(f"{place}.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
     ]
 
 

@@ -163,7 +163,10 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
         stacks: dict[str, Any] = {
             name: _stack_view(stack, adapted=adapted) for name, stack in layer.weights.stacks.items()
         }
-        weights = replace(layer.weights, **stacks)
+        experts = layer.weights.experts
+        if experts is not None and not adapted:
+            experts = replace(experts, gate_up=experts.gate_up.frozen(), down=experts.down.frozen())
+        weights = replace(layer.weights, **stacks, experts=experts)
         mixer = build_mixer(spec, layer.shape.index, weights.own, tables)
         layers.append(DecoderLayer(layer.shape, weights, mixer, layer.tensors))
     return Decoder(spec, decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H, layers, tables.rope, decoder.ring)

@@ -52,7 +52,7 @@ def load_for_generation(
             reason = why_not_saved(adapter)
             if reason:
                 return None, f"The adapter {reason}, so transformers runs it."
-            plan = read_plan(adapter, known.modules(spec))
+            plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
     options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=source.stored_quantized)

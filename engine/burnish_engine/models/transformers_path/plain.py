@@ -29,7 +29,7 @@ from burnish_engine.models.checkpoint.saved_adapter import (
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
-from burnish_engine.models.families.adapter_targets import has_name, is_target
+from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
 from burnish_engine.models.transformers_path.peft_import import import_peft
 
@@ -108,12 +108,14 @@ def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     placed = placed_matrices(model)
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
+    of_experts = expert_rank(adapter, int(getattr(model.config, "num_experts_per_tok", None) or 0))
     config = peft.LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
         lora_dropout=adapter.dropout,
         target_modules=modules,
         target_parameters=parameters or None,
+        rank_pattern=dict.fromkeys(parameters, of_experts) if of_experts != adapter.rank else {},
         use_rslora=adapter.method == "rslora",
         use_dora=adapter.method == "dora",
         bias="none",

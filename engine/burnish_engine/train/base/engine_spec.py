@@ -11,6 +11,7 @@ import torch
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.stream import BatchStream
 
 
@@ -29,6 +30,7 @@ class EngineSpec:
         name: engine of a resumed run, "fast" or "plain"; None chooses by the recipe.
         layout: arrangement of rows in a resumed run, which the plain engine keeps where possible; None chooses.
         plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
+        exchange: exchange with the other ranks that share the steps; None: this process makes them alone.
         progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """
 
@@ -43,3 +45,4 @@ class EngineSpec:
     layout: str | None = None
     plan: str = ""
     progress: Callable[[int, int], object] | None = None
+    exchange: GradientExchange | None = None

@@ -71,6 +71,8 @@ class BatchStream:
         order: version of the data order that the run began with.
         mismatched: prompts with replies to other prompts, of the same documents; None where no passes over them are
             needed.
+        alike: whether the micro-batches of a step shall take about the same time, so that ranks that share them do not
+            wait for one another.
 
     Attributes:
         mismatched: the same.
@@ -87,13 +89,14 @@ class BatchStream:
         *,
         order: int = DATA_ORDER,
         mismatched: MismatchedDocuments | None = None,
+        alike: bool = False,
     ) -> None:
         self._documents, self.mismatched = documents, mismatched
         self._order = order
         self._mismatched_lengths: list[int] = mismatched.lengths.tolist() if mismatched is not None else []
         self._longest_mismatched = max(self._mismatched_lengths, default=0)
         self._lengths, self._supervised = lengths_of(documents), supervised_tokens_of(documents)
-        self._section = section
+        self._section, self._alike = section, alike
         self._plans: list[EpochPlan] = []
         self._ends: list[int] = []
 
@@ -215,7 +218,8 @@ class BatchStream:
     def _epoch_and_offset(self, index: int) -> tuple[int, int]:
         """Locate micro-batch `index`: its epoch and its number within that; plan epochs as they are reached."""
         while not self._ends or index >= self._ends[-1]:
-            section = self._section
+            section, before = self._section, self._ends[-1] if self._ends else 0
+            step = section.accumulation if self._alike else 1
             plan = epoch_batches(
                 self._documents,
                 section.micro_batch_tokens,
@@ -223,8 +227,10 @@ class BatchStream:
                 section.seed,
                 len(self._plans),
                 order=self._order,
+                step=step,
+                lead=-before % step,
             )
             self._plans.append(plan)
-            self._ends.append((self._ends[-1] if self._ends else 0) + len(plan))
+            self._ends.append(before + len(plan))
         epoch = bisect_right(self._ends, index)
         return epoch, index - (self._ends[epoch - 1] if epoch else 0)

@@ -29,7 +29,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
-from burnish_engine.models.families.adapter_targets import check_spec_targets
+from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts
 from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
@@ -55,7 +55,7 @@ from burnish_kernels.attention.op import tile_rows
 
 def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
     """Count which matrices of the decoder's layers the adapter reaches."""
-    reached = {adapted.module.path for adapted in adapters.modules}
+    reached = {adapted.path for adapted in adapters.parts}
     return count_coverage(
         (matrix, f"model.layers.{number}.{matrix.name}" in reached)
         for number, layer in enumerate(spec.layers)
@@ -68,7 +68,7 @@ def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
     reason = why_not_fast(source.config, source.spec, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or device_problem(device)
+    return why_plain(recipe) or why_plain_experts(source.spec, recipe) or device_problem(device)
 
 
 class FastEngine(Engine):
@@ -95,11 +95,14 @@ class FastEngine(Engine):
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)
+        self._exchange = spec.exchange
         section = recipe.train
-        modules = known.modules(shape)
+        parts = known.modules(shape), known.all_expert_stacks(shape)
         if not adapter:
             self.notes += check_spec_targets(shape, recipe.adapter)
-        adapters = read_plan(adapter, modules) if adapter else plan_adapter(recipe.adapter, modules)
+            adapters = plan_adapter(recipe.adapter, *parts, expert_rank(recipe.adapter, shape.experts_per_token))
+        else:
+            adapters = read_plan(adapter, *parts)
         self._coverage = _coverage(shape, adapters)
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
@@ -258,6 +261,8 @@ class FastEngine(Engine):
         section = self._recipe.train
         self.close()
         self._trainer.reset()
+        exchange = self._exchange if source is None else None  # a dry run is this rank's alone
+        self._trainer.exchange = exchange
         self._prefetcher = Prefetcher(
             self._stream if source is None else source,
             self._layouts,
@@ -266,6 +271,7 @@ class FastEngine(Engine):
             accumulation=section.accumulation,
             learning_rate=lambda number: learning_rate(section, number, total_steps),
             pinned=self.model.device.type == "cuda",
+            deal=exchange.deal if exchange else None,
         )
 
     @override

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
-from burnish_engine.models.decoder.decoder_load import LoadedDecoder, connect_magnitudes
+from burnish_engine.models.decoder.decoder_load import LoadedDecoder, connect_gradients, connect_magnitudes
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.train.optimizers.flat_step import (
     averaged,
@@ -116,7 +115,7 @@ def make_trainable(
     device = loaded.decoder.device
     layout = FlatLayout(loaded.segments, device)
     section, masking = section or TrainSection(), masking or MaskingSection()
-    shapes = {name: shape for adapted in loaded.plan.modules for name, shape in adapted.shapes.items()}
+    shapes = {name: shape for adapted in loaded.plan.parts for name, shape in adapted.shapes.items()}
     names, vectors = list(shapes), [index for index, shape in enumerate(shapes.values()) if len(shape) == 1]
     rates = [section.lora_plus_ratio if ".lora_B." in name else 1.0 for name in names]
     scale = FIRST_LOSS_SCALE if loaded.compute_buffer.dtype == torch.float16 else 1.0
@@ -126,22 +125,16 @@ def make_trainable(
     )
     optimizer = make_flat_step(section, segments, masked=masked)
     if masked:
-        pairs = [pair for pair, adapted in enumerate(loaded.plan.modules) for _ in adapted.shapes]
+        pairs = [pair for pair, adapted in enumerate(loaded.plan.parts) for _ in adapted.shapes]
         mask(optimizer, masking, seed, pairs if masking.share == "pair" else list(range(len(names))))
     adapter = LoraAdapter(loaded.plan, layout.views(optimizer.param))
     dropout_seed = torch.zeros(1, dtype=torch.int64, device=device)
     gradients = LoraAdapter(loaded.plan, layout.views(optimizer.grad))
-    stacks: dict[tuple[int, str], Any] = {}
-    for layer in loaded.decoder.layers:
-        for position, (name, stack) in enumerate(layer.weights.stacks.items()):
-            stacks[layer.shape.index, name] = stack
-            if loaded.plan.dropout:
+    if loaded.plan.dropout:
+        for layer in loaded.decoder.layers:
+            for position, stack in enumerate(layer.stacks):
                 stream = _STREAMS_PER_STACK * (len(layer.stacks) * layer.shape.index + position)
                 stack.drop = Dropout(loaded.plan.dropout, dropout_seed, stream)
-    for adapted in sorted(loaded.plan.modules, key=lambda adapted: adapted.module.first_row):
-        stack = stacks[adapted.module.layer, adapted.module.stack]
-        a, b = gradients.of(adapted)[:2]
-        stack.gradients.a.append(a)
-        stack.gradients.b.append(b)
+    connect_gradients(loaded, gradients)
     connect_magnitudes(loaded, adapter, gradients)
     return TrainableDecoder(loaded, optimizer, adapter, dropout_seed)

@@ -13,6 +13,7 @@ One step (`FastTrainer.step`), and the file of each part:
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
         scale gradients of preferences                          # reply_weights.py: by base/preference.py
         decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
+    add up gradients and losses of all ranks, if several        # base/exchange.py; train/parallel/
     optimizer.step()                                            # train/optimizers/; how far to clip: kernel adamw
     copy status and loss_sum to page-locked memory              # here (`_Readback`), asynchronous
     a step or two later: results() yields the step's numbers    # train/session.py takes them
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextlib import nullcontext as _nothing
 from types import SimpleNamespace
@@ -41,9 +42,10 @@ from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.base.engine import StepResult, whole_update
+from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.fast.fast_model import TrainableDecoder
-from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.fast.micro_batch_step import CaptureMode, MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import HostBatch, Prefetcher, StepFacts
 from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
@@ -71,7 +73,10 @@ class FastTrainer:
         offloader: host memory of offloaded activations; None where no layer offloads.
         stream: CUDA stream of all work; None on the CPU.
         problem: sentence on why graphs could not be captured; empty where they were, or were not wanted.
+        exchange: exchange with the ranks that share the steps; None: all passes are made here.
     """
+
+    exchange: GradientExchange | None = None
 
     def __init__(
         self,
@@ -105,7 +110,7 @@ class FastTrainer:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
-        self._results = _Readback(device, preference)
+        self._results = _Readback(device, preference, self._check_ranks)
         self._ran: set[BucketLayout] = set()
         self._estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
         self.problem = ""
@@ -132,8 +137,15 @@ class FastTrainer:
                 self._pass(prefetcher, batch)
                 if last:
                     break
+            if self.exchange:
+                passes = facts.micro_batches if facts.supervised else 0
+                self.exchange.sum(passes, self.model.optimizer.grad, self._loss_sum)
             self._update(facts)
         return facts
+
+    def _check_ranks(self) -> None:
+        if self.exchange:
+            self.exchange.check()
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Order the work inside after all steps queued so far and before those to come."""
@@ -173,6 +185,8 @@ class FastTrainer:
                 step.run(batch.counts)
         if batch.counts.head_chunks:
             ran.add(batch.layout)
+        if self.exchange and batch.index >= 0:
+            self.exchange.pass_done(batch.index, self.model.optimizer.grad, self._loss_sum)
 
     @property
     def _pageable(self) -> str:
@@ -222,7 +236,11 @@ class FastTrainer:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # what the eager passes used is now the graphs' to have
                 self._pool = torch.cuda.graph_pool_handle()
-            step.capture(self._pool, self.stream, estimates_kl=estimates_kl)
+            step.capture(self._pool, self.stream, estimates_kl=estimates_kl, mode=self._capture_mode)
+
+    @property
+    def _capture_mode(self) -> CaptureMode:
+        return "thread_local" if self.exchange else "global"
 
     def _capture_update(self) -> None:
         """Capture the optimizer's update after it ran once; on failure continue eagerly."""
@@ -230,7 +248,8 @@ class FastTrainer:
             return
         with self._or_stay_eager():
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+            mode = self._capture_mode
+            with torch.cuda.graph(graph, pool=self._pool, stream=self.stream, capture_error_mode=mode):
                 self.model.optimizer.step()
             self._update_graph = graph
 
@@ -273,8 +292,13 @@ def dropout_seed(run_seed: int, index: int) -> int:
 class _Readback:
     """Copies the status of queued steps to the host and turns it into results as it arrives."""
 
-    def __init__(self, device: torch.device, preference: PreferenceSection | None = None) -> None:
-        self._cuda, self._preference = device.type == "cuda", preference
+    def __init__(
+        self,
+        device: torch.device,
+        preference: PreferenceSection | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cuda, self._preference, self._check = device.type == "cuda", preference, check
         count, losses = 4 * AHEAD, SUMS if preference else 1
         self._slots = torch.zeros(count, _LOSS + losses, dtype=torch.float32, pin_memory=self._cuda)
         self._next = 0
@@ -306,6 +330,7 @@ class _Readback:
 
     def wait_until_fewer_than(self, count: int) -> None:
         while self._poll() >= count:
+            self._check()
             time.sleep(_POLL_S)
 
     def collect(self, *, wait: bool) -> Iterator[StepResult]:

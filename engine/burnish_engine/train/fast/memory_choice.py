@@ -14,7 +14,7 @@ from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
 from burnish_engine.advise.plan.planned_memory import choose_memory
 from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES
-from burnish_engine.advise.predict.fast_shape import hosted_layer
+from burnish_engine.advise.predict.fast_shape import distinct_layers, hosted_layer
 from burnish_engine.advise.predict.fast_speed import FastSpeed
 from burnish_engine.advise.predict.level_mixes import spread_layers
 from burnish_engine.advise.predict.plan_options import split_plan
@@ -66,8 +66,8 @@ def with_weights_on_host(
     count, pinned = spec.num_layers, recipe.memory.weights
     changes: dict[str, object] = {"embedding_on_host": True, "head_on_host": True}
     if pinned == AUTO:
-        kinds = {layer.kind for layer in spec.layers}
-        block = max(hosted_layer(spec, recipe.adapter, kind, precision, nf4=nf4).block for kind in kinds)
+        layers, _ = distinct_layers(spec)
+        block = max(hosted_layer(spec, recipe.adapter, layer, precision, nf4=nf4).block for layer in layers)
         tables = embedding_parameters(spec) * BYTES_OF[precision] * (1 if spec.tied_embeddings else 2)
         most = min(count, max(room - tables, 0) // block)
         if most > max(SLOTS, len(plan.layers_on_host)):

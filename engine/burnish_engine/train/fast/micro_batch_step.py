@@ -16,6 +16,7 @@ The eager form runs the same functions, so it computes the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 
@@ -31,6 +32,9 @@ from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
 from burnish_engine.train.fast.reply_weights import KlEstimate, token_weights
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
+
+CaptureMode = Literal["global", "thread_local"]
+"""Which CUDA calls spoil a capture. NCCL has threads that ask after events: beside it, only our own may."""
 
 
 class MicroBatchStep:
@@ -113,19 +117,27 @@ class MicroBatchStep:
             head_chunk()
         self._done = None
 
-    def capture(self, pool: tuple[int, int], stream: torch.cuda.Stream, *, estimates_kl: bool = False) -> None:
+    def capture(
+        self,
+        pool: tuple[int, int],
+        stream: torch.cuda.Stream,
+        *,
+        estimates_kl: bool = False,
+        mode: CaptureMode = "global",
+    ) -> None:
         """Record the phases as graphs; nothing is computed. The kernels must have run once before.
 
         Args:
             pool: handle from `torch.cuda.graph_pool_handle`, the same for all buckets.
             stream: stream that all buckets are captured on.
             estimates_kl: whether to record those of `estimate_kl` instead of those of `run`.
+            mode: which CUDA calls spoil the capture: any thread's, or this thread's alone.
         """
         graphs = []
         try:
             for phase in self._eager_phases(estimates_kl=estimates_kl):
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, stream=stream):
+                with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):
                     try:
                         phase()
                     except BaseException:  # else the capture could not be ended, and its memory not be given back

@@ -78,12 +78,13 @@ class HostBatch:
 
     Attributes:
         step: step that the micro-batch belongs to.
-        index: place within the step, from 0; -1 before the step's own micro-batches.
+        index: place within the step, from 0; -1 for mismatched documents, and where the step has none for us.
         layout: layout of the bucket.
         counts: numbers of tokens, supervised tokens, documents and head chunks.
         estimates_kl: whether the documents are mismatched ones, which are only read, to estimate a divergence.
         buffer: [layout.size] int32, in the slot.
         slot: number of the ring's slot; `Prefetcher.release` gives it back.
+        is_last: whether the optimizer's update follows this micro-batch.
     """
 
     step: StepFacts
@@ -93,11 +94,7 @@ class HostBatch:
     estimates_kl: bool
     buffer: torch.Tensor
     slot: int
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the optimizer's update follows this micro-batch."""
-        return self.index == self.step.micro_batches - 1
+    is_last: bool
 
 
 class Prefetcher:
@@ -113,6 +110,8 @@ class Prefetcher:
         learning_rate: function from a step's number (from 1) to its learning rate.
         depth: number of slots in the ring.
         pinned: whether the slots are page-locked, for copies beside the device's work; needs CUDA.
+        deal: function from a step's micro-batches to the indices of those to lay out, ascending; the others are another
+            process's. Where there is none, one without tokens is delivered. None: all are ours.
     """
 
     def __init__(
@@ -126,12 +125,13 @@ class Prefetcher:
         learning_rate: Callable[[int], float],
         depth: int = 4,
         pinned: bool = False,
+        deal: Callable[[Sequence[MicroBatch]], Sequence[int]] | None = None,
     ) -> None:
         if depth < 1 or accumulation < 1 or not layouts or first % accumulation:
             raise ValueError("a prefetcher needs a slot, a layout, and to begin where an optimizer step does")
         self._source, self._layouts = source, tuple(layouts)
         self._first, self._total, self._accumulation = first, total, accumulation
-        self._learning_rate = learning_rate
+        self._learning_rate, self._deal = learning_rate, deal
         size = max(layout.size for layout in layouts)
         # Allocated here because page-locking is a CUDA call.
         self._slots = [torch.zeros(size, dtype=torch.int32, pin_memory=pinned) for _ in range(depth)]
@@ -244,20 +244,29 @@ class Prefetcher:
         number = first // self._accumulation + 1
         scalars = self._scalars(batches, supervised, self._learning_rate(number))
         step = StepFacts(number, len(batches), sum(batch.tokens for batch in batches), supervised, scalars)
-        mismatched = [(-1, part) for batch in batches for part in batch.mismatched]
-        for index, batch in [*mismatched, *enumerate(batches)]:
+        # Every process reads all mismatched documents: the estimate that they make comes before any gradient.
+        parts: list[tuple[int, MicroBatch | None]] = [(-1, part) for batch in batches for part in batch.mismatched]
+        ours = self._deal(batches) if self._deal else range(len(batches))
+        parts += [(index, batches[index]) for index in ours] or [(-1, None)]
+        for place, (index, part) in enumerate(parts, start=1):
             slot = self._take_slot()
             if slot is None:
                 return False
-            layout = layout_for(batch.tokens, self._layouts)
-            buffer = self._slots[slot][: layout.size]
-            array: Int32s = buffer.numpy()
-            counts = fill_buffer(batch, layout, array)
-            write_scalars(scalars, layout, array)
+            batch = self._lay_out(step, index, part, slot, is_last=place == len(parts))
             with self._changed:
-                self._ready.append(HostBatch(step, index, layout, counts, index < 0, buffer, slot))
+                self._ready.append(batch)
                 self._changed.notify_all()
         return True
+
+    def _lay_out(self, step: StepFacts, index: int, batch: MicroBatch | None, slot: int, *, is_last: bool) -> HostBatch:
+        """Write a micro-batch into a slot; None: one without tokens, for a step of which no pass is ours."""
+        layout = layout_for(batch.tokens if batch else 0, self._layouts)
+        buffer = self._slots[slot][: layout.size]
+        array: Int32s = buffer.numpy()
+        counts = fill_buffer(batch, layout, array) if batch else BatchCounts(0, 0, 0, 0)
+        write_scalars(step.scalars, layout, array)
+        estimates_kl = batch is not None and index < 0
+        return HostBatch(step, index, layout, counts, estimates_kl, buffer, slot, is_last)
 
     def _scalars(self, batches: Sequence[MicroBatch], supervised: int, learning_rate: float) -> StepScalars:
         content = self._layouts[0].content

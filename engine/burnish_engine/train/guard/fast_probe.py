@@ -10,6 +10,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, StackedLinear
 from burnish_engine.train.fast.fast_engine import FastEngine
@@ -51,7 +52,7 @@ class FastProbe(EngineProbe):
             with trainer.on_stream():
                 optimizer.grad.zero_()
         names = list(self._model.adapter.named())
-        groups = [adapted.module.path for adapted in self._model.adapter.plan.modules for _ in adapted.shapes]
+        groups = [adapted.path for adapted in self._model.adapter.plan.parts for _ in adapted.shapes]
         parts = {
             name: TensorAudit(group, norm, bool(empty))
             for name, group, norm, empty in zip(
@@ -90,6 +91,10 @@ class FastProbe(EngineProbe):
             found |= {f"layer {index} {name}": vector for name, vector in weights.vectors.items()}
             for name, stack in weights.stacks.items():
                 found |= _frozen_of(f"layer {index} {name}", stack, is_here=index not in decoder.ring.layers)
+            if weights.experts and index not in decoder.ring.layers:
+                for role, experts in weights.experts.stacks.items():
+                    tensors = weight_tensors(experts.weight)
+                    found |= {f"layer {index} experts {role} {key}": tensor for key, tensor in tensors.items()}
         for index, host in decoder.ring.layers.items():
             found[f"layer {index} in host memory"] = host.view(torch.int64)  # fewer numbers than bytes
         return found

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import DataReady, RunStarted
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import PreparedDataset
@@ -66,6 +67,18 @@ def report_notes(engine: Engine, recorder: Recorder) -> None:
     """Emit the engine's notes as warnings, and remove them."""
     while engine.notes:
         recorder.warn("engine", engine.notes.pop(0))
+
+
+def warn_of_idle_ranks(recipe: Recipe, ranks: int, recorder: Recorder) -> None:
+    """Warn where a step has fewer passes than there are ranks, or cannot be shared out evenly."""
+    passes = recipe.train.accumulation
+    if passes % ranks:
+        some = f"{ranks - passes} of them have nothing to do" if passes < ranks else "some of them wait for the others"
+        recorder.warn(
+            "idle_gpus",
+            f"A step has {passes} passes (train.accumulation) for {ranks} GPUs, so {some}. A new run with "
+            f"train.accumulation = {-(-passes // ranks) * ranks} uses all of them.",
+        )
 
 
 def _versions() -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import Phase
+from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
@@ -18,10 +20,24 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
-from burnish_engine.runs.recorder import Recorder
 from burnish_engine.runs.store import with_own_template
+from burnish_engine.scoring.rows_file import load_task_rows, save_task_rows
+from burnish_engine.scoring.score import TaskRows, choose_rows
 from burnish_engine.train.base.stream import BatchStream, Budget
 from burnish_engine.train.lifecycle.start import provide_start
+
+
+class InputsRecorder(Protocol):
+    """The part of `Recorder` that loading uses."""
+
+    def phase(self, phase: Phase, detail: str = "") -> None:
+        """Record the current phase of the run."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Record how far the phase is."""
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a warning for the person."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,7 @@ class RunInputs:
         stream: micro-batches of the rows.
         budget: number of steps and micro-batches of the run.
         held_out: rows that evaluations use.
+        task: held-out rows that replies are scored on; None: they are not scored.
         start: the run's copy of the adapter that it goes on from; None: it begins with a new one.
         held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
     """
@@ -47,9 +64,12 @@ class RunInputs:
     held_out: Sequence[Document]
     held_out_mismatched: MismatchedDocuments | None = None
     start: Path | None = None
+    task: TaskRows | None = None
 
     @classmethod
-    def load(cls, paths: RunPaths, recipe: Recipe, recorder: Recorder, *, fresh: bool, order: int = DATA_ORDER) -> Self:
+    def load(
+        cls, paths: RunPaths, recipe: Recipe, recorder: InputsRecorder, *, fresh: bool, order: int = DATA_ORDER
+    ) -> Self:
         """Open the model and read the data.
 
         Args:
@@ -85,5 +105,38 @@ class RunInputs:
             MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
             for documents in (data.train, held_out)
         ]
-        stream = BatchStream(data.train, recipe.train, order=order, mismatched=mismatched[0])
-        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start)
+        task = _task_rows(paths, recipe, tokenizer, data, fresh=fresh)
+        stream = BatchStream(
+            data.train, recipe.train, order=order, mismatched=mismatched[0], alike=recipe.devices.shares
+        )
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start, task)
+
+    def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Render turns with the training data's template, ready for the reply, and return their token ids."""
+        return _prompt_ids(self.tokenizer, self.data, messages)
+
+
+def _task_rows(
+    paths: RunPaths, recipe: Recipe, tokenizer: Any, data: PreparedDataset, *, fresh: bool
+) -> TaskRows | None:
+    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there."""
+    if not recipe.task.is_active:
+        return None
+    if not fresh and (kept := load_task_rows(paths)) is not None:
+        return kept
+
+    def prompt_tokens(messages: list[dict[str, str]]) -> int | None:
+        try:
+            return len(_prompt_ids(tokenizer, data, messages))
+        except RowError:
+            return None
+
+    chats = data.validation_conversations[:MOST_ROWS]
+    rows = choose_rows(recipe.task, chats, prompt_tokens, recipe.data.max_length)
+    save_task_rows(paths, rows)
+    return rows
+
+
+def _prompt_ids(tokenizer: Any, data: PreparedDataset, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    text = data.template.render([dict(turn) for turn in messages], add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import fields
 from functools import cache
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import adapter_parameters, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, largest_bucket_tokens
 from burnish_engine.advise.plan.memory_solver import peak_bytes
+from burnish_engine.advise.predict.fast_experts import expert_sizes, order_bytes, scratch_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes, kept_bytes, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
 from burnish_engine.advise.predict.fast_parts import memory_parts
@@ -28,10 +30,12 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
+from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.packed_batch import BucketLayout, buckets, layout_for
 from burnish_kernels.attention.documents import Documents
@@ -63,11 +67,20 @@ FAMILIES = {
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
     "olmo2": {},
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
-}
+    "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1]},
+    "olmoe": {"intermediate_size": 128, "num_experts": 6, "num_experts_per_tok": 2},
+    "mixtral": {"intermediate_size": 128, "num_local_experts": 4},
+    "lfm2_moe": {
+        "layer_types": ["conv", "full_attention", "conv"], "num_dense_layers": 1, "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+    },
+    "gpt_oss": {"intermediate_size": 128, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32},
+}  # fmt: skip
+MIXTURES = ["qwen3_moe", "olmoe", "mixtral", "lfm2_moe", "gpt_oss"]
 ADAPTERS = {
-    "all": AdapterSection(rank=8, targets=["all-linear"]),
+    "all": AdapterSection(rank=8),
     "some": AdapterSection(rank=24, targets=["q_proj", "v_proj", "up_proj", "down_proj", "in_proj", "w1", "w2"]),
-    "dora": AdapterSection(rank=8, method="dora"),
+    "dora": AdapterSection(rank=8, method="dora", targets=["all-linear"]),
 }
 
 
@@ -82,9 +95,9 @@ def spec_of(name):
 
 
 def build(spec, section, dtype=torch.float32, **options):
-    plan = plan_adapter(section, family(spec.family).modules(spec))
+    plan = adapter_of(spec, section)
     loaded = build_decoder(RandomWeights(spec, CPU), spec, DecoderOptions(dtype, CPU, TOKENS, plan, **options))
-    shapes = [shape for adapted in plan.modules for shape in adapted.shapes.values()]
+    shapes = [shape for adapted in plan.parts for shape in adapted.shapes.values()]
     connect_magnitudes(loaded, LoraAdapter(plan, [torch.ones(shape) for shape in shapes]))
     return loaded
 
@@ -118,10 +131,13 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, t
         done = decoder.forward(ids, pack, levels=[level] * 3, offloader=offloader)
     kept = [getattr(saved, field.name) for saved in done.layers for field in fields(saved)]
     kept += [tensor for saved in done.layers for tensor in saved.own.values()]
+    kept += [tensor for saved in done.layers for order in saved.expert_orders or () for tensor in vars(order).values()]
     storages = {tensor.untyped_storage() for tensor in kept if isinstance(tensor, torch.Tensor)}
     real = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    counted = [LayerShape(spec, section, dtype.itemsize, cuda=False, kind=layer.kind) for layer in spec.layers]
-    assert TOKENS * sum(kept_bytes(one, level, tiled=tile > 0) for one in counted) == real
+    counted = [LayerShape(spec, section, dtype.itemsize, cuda=False, layer=layer) for layer in spec.layers]
+    sizes = [expert_sizes(spec, one.experts) for one in counted]
+    orders = sum(order_bytes(one, TOKENS, tile or TOKENS) for one in sizes if one)
+    assert TOKENS * sum(kept_bytes(one, level, tiled=tile > 0) for one in counted) + orders == real
     assert TOKENS * sum(sum(offloaded_bytes(one, level)) for one in counted) == offloader.host_bytes
     for one, saved in zip(counted, done.layers, strict=True):
         left = [offloaded.host.nbytes // TOKENS for offloaded in saved.offloaded.values()]
@@ -133,7 +149,11 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, t
 def test_frozen_weights_are_counted_to_the_byte(name, section):
     spec = spec_of(name)
     loaded = build(spec, section)
-    assert frozen_weights(spec, section, "fp32", nf4=False).stored == outside(loaded) + loaded.compute_buffer.nbytes
+    found = frozen_weights(spec, section, "fp32", nf4=False)
+    assert found.experts == experts_of(loaded)
+    trained = [shape for adapted in loaded.plan.parts for shape in adapted.shapes.values()]
+    assert adapter_parameters(spec, section) == sum(map(prod, trained))
+    assert found.stored == outside(loaded) + loaded.compute_buffer.nbytes + found.experts
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -145,15 +165,17 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     constants = 256 * 4 + 4  # of each module: levels of the scales, and their mean
     packed = sum(part.nbytes - constants for one in frozen for part in one.parts)
     scratch = {one.scratch.data_ptr(): one.scratch.untyped_storage().nbytes() for one in frozen}
-    assert len(scratch) == 2
+    assert len(scratch) == (1 if all(layer.is_mixture for layer in spec.layers) else 2)
     predicted = frozen_weights(spec, section, "bf16", nf4=True)
-    made = [stack for layer in spec.layers for stack in stacks(spec, section, layer.kind).values()]
+    made = [stack for layer in spec.layers for stack in stacks(spec, section, layer).values()]
     weights = sum(one.outputs * one.inputs for one in made)
     assert weights / 64 < predicted.tables < 1.03 * weights / 64
-    real = outside(loaded) + loaded.compute_buffer.nbytes + packed
+    assert predicted.experts == experts_of(loaded)
+    real = outside(loaded) + loaded.compute_buffer.nbytes + packed + predicted.experts
     # The last scale of a matrix may stand for fewer weights: LFM3's gates have few rows.
     assert 0 <= real - predicted.stored <= (4 * len(loaded.plan.modules) if name == "lfm3" else 0)
-    assert predicted.scratch == sum(scratch.values())
+    groups = scratch_bytes(spec, [*LayerShape(spec, section, 2, True, spec.layers[-1]).experts.values()], 2, nf4=True)
+    assert predicted.scratch == sum(scratch.values()) + groups
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -175,9 +197,23 @@ def test_weights_in_host_memory_are_counted_to_the_byte(name, nf4):
         constants = 256 * 4 + 4
         frozen = [stack.frozen for layer in here.decoder.layers for stack in layer.stacks]
         left += sum(part.nbytes - constants for one in frozen for part in one.parts)
+    left += experts_of(here)
     assert memory.freed_bytes(places) == pytest.approx(left, rel=0.003)
     alone, moved = (memory.totals(np.zeros((1, 3), np.int8), one)[0] for one in (PlanOptions(0, 256), places))
     assert alone - moved == pytest.approx(1.01 * (left - memory.slot_bytes(places)), rel=0.02)
+
+
+def adapter_of(spec, section):
+    known = family(spec.family)
+    ranks = expert_rank(section, spec.experts_per_token)
+    return plan_adapter(section, known.modules(spec), known.all_expert_stacks(spec), ranks)
+
+
+def experts_of(loaded):
+    """Bytes of the experts' matrices with their scales."""
+    weights = [layer.weights.experts for layer in loaded.decoder.layers if layer.weights.experts]
+    stacks = [stack.weight for one in weights for stack in one.stacks.values()]
+    return sum(tensor.nbytes for stack in stacks for tensor in weight_tensors(stack).values())
 
 
 def outside(loaded):
@@ -226,6 +262,35 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     found = parts(Recipe(adapter=section), spec, MicroBatchSize(4096, learned), plan)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.002)
+
+
+@pytest.mark.parametrize("level", ["rotated", "products", "narrow", "attention", "input"])
+@pytest.mark.parametrize(("name", "rows", "tile"), [
+    ("olmoe-1b-7b", 4096, 0), ("lfm2-8b-a1b", 4096, 1024), ("qwen3-30b-a3b", 2048, 0),
+])  # fmt: skip
+def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, rows, tile, level):
+    pytest.importorskip("triton")
+    spec, section = shape(name), AdapterSection(rank=16)
+    levels, chunk = (level,) * spec.num_layers, head_chunk_tokens(256, cuda=True)
+    real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, mlp_rows=tile)
+    plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.002)
+
+
+@pytest.mark.parametrize("level", ["products", "attention"])
+@pytest.mark.parametrize(("name", "rows"), [("olmoe-1b-7b", 4096), ("olmoe-1b-7b", 1024), ("qwen3-30b-a3b", 16384)])
+def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
+    """Unpacked in groups, and at 128 rows an expert decoded in the product."""
+    pytest.importorskip("triton")
+    spec, section = shape(name, 4), AdapterSection(rank=16)
+    levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
+    real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, quantize=True)
+    plan = MemoryPlan(layers=levels, head_rows=chunk)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan, nf4=True)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.003)
 
 
 @pytest.mark.parametrize(("name", "targets", "layers"), [
@@ -390,7 +455,7 @@ def test_looking_at_held_out_rows_takes_less_than_a_pass(name, level, tile):
         levels, _ = split_plan(MemoryPlan(layers=(level,), mlp_rows=tile, head_rows=256))
         peaks, layer = (
             memory_of(planned).peaks(levels, tile),
-            LayerShape(spec, planned.recipe.adapter, 2, cuda=True, kind=spec.layers[0].kind),
+            LayerShape(spec, planned.recipe.adapter, 2, cuda=True, layer=spec.layers[0]),
         )
         assert evaluated_bytes(layer, 4096, tile) < peaks.pass_peak[0]
 

@@ -5,6 +5,7 @@ import torch
 
 from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_tokens, is_fused, stacks
 from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.facts.facts import LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_kernels.swiglu.adapted.tiles import can_fuse
 
@@ -20,7 +21,7 @@ def test_chunks_of_the_head_are_of_equal_size(supervised, rows):
 @pytest.mark.parametrize("rank", [1, 16, 17, 64, 65, 200])
 def test_the_activation_is_written_out_where_its_kernel_takes_no_such_rank(rank):
     section = AdapterSection(rank=rank)
-    made = stacks(shape("qwen3-0.6b"), section, "attention")
+    made = stacks(shape("qwen3-0.6b"), section, LayerSpec())
     padded = -(-rank // 16) * 16
     assert is_fused(made, section, cuda=True) == can_fuse([padded] * 3, torch.bfloat16)
     assert not is_fused(made, section, cuda=False)

@@ -13,8 +13,7 @@ from burnish_engine.advise.predict.transfers import (
     forward_seconds,
 )
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
-from burnish_engine.models.decoder import streamed_matrix
-from burnish_engine.models.host_memory import offloader, weight_ring
+from burnish_engine.models.host_memory import offloader, streamed_matrix, weight_ring
 
 
 def forward(compute, copies):

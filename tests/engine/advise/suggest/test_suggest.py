@@ -1,12 +1,15 @@
 """The recipe an expert would write: for each machine, target and dataset."""
 
+import json
+
 import pytest
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.suggest.settings import learning_rate, quick_fit
-from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model, suggest
+from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.data_report import DatasetReport, TaskHint
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.families import family
 
@@ -51,6 +54,12 @@ def ask(where, target=LAPTOP, data=None, *, model=None, here=(), **wish):
 
 def recipe_of(suggestion):
     return parse_recipe(suggestion.recipe)
+
+
+def of_a_newer_family():
+    """A model that this version trains by transformers and does not export."""
+    spec = find_model("Qwen/Qwen3-4B").spec.model_copy(update={"family": "newer_model"})
+    return ChosenModel("a/newer-model", "A newer model", spec, here=False)
 
 
 def reasons(suggestion):
@@ -103,10 +112,10 @@ def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
 
 
 def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one():
-    suggestion = ask(H100, model="openai/gpt-oss-20b")
+    suggestion = suggest(H100, catalog(), TrainingGoal(target=LAPTOP, model=of_a_newer_family()))
     assert "export.quants" not in reasons(suggestion)
     assert not any("tokens/s on a" in warning for warning in suggestion.warnings)
-    assert any("exported only as adapter" in warning for warning in suggestion.warnings)
+    assert any("exported only as" in warning for warning in suggestion.warnings)
 
 
 def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
@@ -296,7 +305,8 @@ def test_licenses_gates_and_missing_export_are_said():
     assert "gated" in gated
     assert "Community License" in gated
     assert "not for commercial use" in " ".join(ask(H100, model="Qwen/Qwen2.5-3B-Instruct").warnings)
-    assert "qwen3_moe" in " ".join(ask(H100, model="Qwen/Qwen3-30B-A3B").warnings)
+    newer = suggest(H100, catalog(), TrainingGoal(target=LAPTOP, model=of_a_newer_family()))
+    assert "newer_model" in " ".join(newer.warnings)
 
 
 def test_the_embedded_model_needs_no_download():
@@ -330,3 +340,17 @@ def test_checkpoints_come_about_every_ten_minutes_and_evaluations_about_ten_time
     assert 8 <= plan.steps / recipe.evaluation.every <= 12
     short = recipe_of(ask(H100, data=TINY))
     assert short.train.checkpoint_every <= ask(H100, data=TINY).plan.steps / 2 + 1
+
+
+def test_a_task_that_the_rows_show_is_scored_with_a_reason():
+    keys = {"name": "string", "note": ""}
+    hint = TaskHint(metric="json", rows=40, says="The rows' replies are JSON.", reply_tokens=30, schema_keys=keys)
+    data = CHATS.model_copy(update={"report": DatasetReport(used_rows=40, task=hint)})
+    suggestion = ask(CPU_16, LAPTOP, data)
+    task = recipe_of(suggestion).task
+    assert task.metric == "json"
+    assert json.loads(task.json_schema)["required"] == ["name", "note"]
+    assert 30 < task.max_tokens < 100
+    assert hint.says in reasons(suggestion)["task.metric"]
+    assert "task" in {part.name for part in suggestion.plan.times}
+    assert recipe_of(ask(CPU_16, LAPTOP, CHATS)).task.metric == "none"

@@ -13,9 +13,11 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
+from burnish_kernels.moe_unpack.op import Mxfp4Experts
 
 from support import parity, tiny_models
 from support.bitsandbytes_files import save_quantized
+from support.catalog_models import pack_mxfp4
 from support.late_copies import LateCopies
 
 BATCH = parity.micro_batch()
@@ -72,16 +74,27 @@ def test_with_any_save_level(model, way, rows):
         assert all(same(one, wanted[0]) for one in found)
 
 
-@pytest.mark.parametrize("name", ["lfm2", "lfm3", "gemma3", "phi3"])
+@pytest.mark.parametrize("name", ["lfm2", "lfm3", "gemma3", "phi3", *tiny_models.MIXTURES])
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
 def test_of_any_family(tmp_path, name, way):
-    """Layers of several kinds have blocks of several sizes."""
+    """Layers of several kinds have blocks of several sizes; experts are a part of theirs."""
     base = tiny_models.make(name, tmp_path / "base")
-    folders = base, tiny_models.lora(base, tmp_path / "adapter")
+    folders = base, tiny_models.lora(base, tmp_path / "adapter", experts=2 if name in tiny_models.MIXTURES else None)
     here = made(folders, **WAYS[way])
     count = len(here.loaded.decoder.layers)
     there = made(folders, range(count), **WAYS[way])
     assert same(there.gradients(BATCH, "attention"), here.gradients(BATCH, "attention"))
+
+
+def test_published_experts_from_the_host_compute_the_same_bits(tmp_path):
+    base = pack_mxfp4(tiny_models.make("gpt-oss", tmp_path / "base"))
+    adapter = tiny_models.lora(tiny_models.make("gpt-oss", tmp_path / "dense"), tmp_path / "adapter", experts=2)
+    here, there = made((base, adapter), **WAYS["bf16"]), made((base, adapter), range(2), **WAYS["bf16"])
+    experts = there.loaded.decoder.layers[0].weights.experts
+    assert isinstance(experts.gate_up.weight, Mxfp4Experts)
+    assert experts.gate_up.weight.blocks.untyped_storage().data_ptr() == there.loaded.decoder.ring.slot(0).data_ptr()
+    assert torch.equal(there.logits(BATCH), here.logits(BATCH))
+    assert same(there.gradients(BATCH, "input"), here.gradients(BATCH, "input"))
 
 
 def test_only_upper_layers_adapted(model, tmp_path):

@@ -489,8 +489,8 @@ def test_two_runs_on_a_gpu_have_the_same_bits(make, tmp_path, quantize, monkeypa
     captured = []
     real = MicroBatchStep.capture
 
-    def capture(self, *rest):
-        real(self, *rest)
+    def capture(self, *rest, **kind):
+        real(self, *rest, **kind)
         captured.append(self.layout.capacity)
 
     monkeypatch.setattr(MicroBatchStep, "capture", capture)

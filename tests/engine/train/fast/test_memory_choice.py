@@ -15,7 +15,7 @@ from burnish_engine.train.fast.memory_choice import largest_pass, with_weights_o
 
 SPEC = shape("llama-3.1-8b")
 PLAN = MemoryPlan(layers=("input",) * 32, head_rows=256)
-BLOCK = hosted_layer(SPEC, Recipe().adapter, SPEC.layers[0].kind, "bf16", nf4=True).block
+BLOCK = hosted_layer(SPEC, Recipe().adapter, SPEC.layers[0], "bf16", nf4=True).block
 TABLES = 2 * 2 * embedding_parameters(SPEC)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.models.decoder.experts.declared import ExpertSizes, expert_tensors
 from burnish_engine.models.decoder.layer_tensors import (
     LayerTensor,
     StackSizes,
@@ -35,21 +36,33 @@ def declared_mixer(spec: DecoderSpec, kind: LayerKind) -> MixerDeclaration:
 
 
 def layer_tensors(
-    spec: DecoderSpec, kind: LayerKind, stacks: StackSizes, *, is_fused: bool = False
+    spec: DecoderSpec,
+    kind: LayerKind,
+    stacks: StackSizes,
+    *,
+    experts: ExpertSizes | None = None,
+    is_fused: bool = False,
 ) -> tuple[LayerTensor, ...]:
     """Declare all tensors of a layer, in the order of their allocation.
 
     Args:
         spec: shape of the model.
         kind: kind of the layer.
-        stacks: sizes of the layer's stacks.
+        stacks: sizes of the layer's stacks; those of the mixer alone in a mixture of experts.
+        experts: sizes of the layer's experts; None: its feed-forward is dense.
         is_fused: same as in `feed_forward_tensors`.
     """
     hidden, before, after = spec.hidden_size, spec.pre_norms, spec.sandwich_norms
+    if experts:
+        down_rank = experts.slots * experts.down_rank
+        half = expert_tensors(hidden, experts, has_pre_norms=before, has_post_norms=after)
+    else:
+        down_rank = stacks["down"].rank
+        half = feed_forward_tensors(hidden, stacks, has_pre_norms=before, has_post_norms=after, is_fused=is_fused)
     return (
         *stream_tensors(hidden, has_pre_norms=before),
-        *output_tensors(hidden, stacks),
+        *output_tensors(hidden, down_rank),
         *declared_mixer(spec, kind).tensors(spec, stacks),
         *between_tensors(hidden, has_pre_norms=before, has_post_norms=after),
-        *feed_forward_tensors(hidden, stacks, has_pre_norms=before, has_post_norms=after, is_fused=is_fused),
+        *half,
     )

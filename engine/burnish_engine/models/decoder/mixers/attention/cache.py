@@ -62,7 +62,7 @@ class _StoringAttention(MixFunction):
         shape, (q_TND, k_TMD, v_TMD) = mixer.shape, inputs
         out_TND = mixer.by_head(out_TK)
         self.cache.write(mixer.index, self.prompts.row_T, self.column_T, k_TMD, v_TMD)
-        if not use_kernels(q_TND) and shape.softcap is None:
+        if not use_kernels(q_TND) and shape.softcap is None and mixer.sinks_N is None:
             self._on_cpu(shape, q_TND, k_TMD, v_TMD, out_TND)
             return
         attention.forward(
@@ -73,6 +73,7 @@ class _StoringAttention(MixFunction):
             scale=shape.scale,
             window=shape.window,
             softcap=shape.softcap,
+            sinks_N=mixer.sinks_N,
             out=out_TND,
         )
 
@@ -120,5 +121,11 @@ class CachedAttention(MixFunction):
             scores_XGL = shape.softcap * torch.tanh(scores_XGL / shape.softcap)
         if hidden_B1L is not None:
             scores_XGL.view(len(q_BND), shape.heads, -1).masked_fill_(hidden_B1L, float("-inf"))
-        found_XGD = torch.bmm(torch.softmax(scores_XGL, dim=-1), values_XLD.float())
+        if mixer.sinks_N is None:
+            weights_XGL = torch.softmax(scores_XGL, dim=-1)
+        else:  # one more score, of a key that has no value
+            rows, groups = scores_XGL.shape[:2]
+            sinks_XG1 = mixer.sinks_N.float().view(-1, groups, 1).repeat(rows * groups // shape.heads, 1, 1)
+            weights_XGL = torch.softmax(torch.cat((scores_XGL, sinks_XG1), dim=-1), dim=-1)[..., :-1]
+        found_XGD = torch.bmm(weights_XGL, values_XLD.float())
         out_TK.copy_(found_XGD.view(out_TK.shape))

@@ -33,6 +33,7 @@ class AttentionShape:
         softcap: soft cap of the attention scores, or None.
         eps: epsilon of the norms of queries and keys.
         one_plus: whether these norms scale by 1 + weight.
+        clip: bound of queries, keys and values before rotation; None: none. With norms over the whole width only.
     """
 
     heads: int
@@ -43,6 +44,7 @@ class AttentionShape:
     softcap: float | None
     eps: float = 0.0
     one_plus: bool = False
+    clip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class AttentionMixer(Mixer):
         q_norm, k_norm: weights `[D]` of the norms of queries and keys; None: there are none.
         table_PR: rope table, or None for a layer without positions.
         query_scale_P: factor of the queries at each position; None: it is 1.
+        sinks_N: fp32 logit of each query head's sink, frozen; None: there are none.
     """
 
     name: ClassVar[str] = "attention"
@@ -65,6 +68,7 @@ class AttentionMixer(Mixer):
     k_norm: torch.Tensor | None = None
     table_PR: torch.Tensor | None = None
     query_scale_P: torch.Tensor | None = None
+    sinks_N: torch.Tensor | None = None
 
     @override
     def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
@@ -102,6 +106,7 @@ class AttentionMixer(Mixer):
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
+            sinks_N=self.sinks_N,
             out=self.by_head(out_TK),
             lse_out=buffers.get("lse_NT"),
         )
@@ -130,6 +135,7 @@ class AttentionMixer(Mixer):
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
+            sinks_N=self.sinks_N,
             dq_out=dq_TND,
             dk_out=dk_TMD,
             dv_out=dv_TMD,
@@ -210,7 +216,10 @@ class AttentionMixer(Mixer):
 
 
 class WholeNormAttention(AttentionMixer):
-    """Attention with norms over all queries and all keys of a token together: weights `[N D]` and `[M D]` (OLMo 2)."""
+    """Attention with norms over all queries and all keys of a token together: weights `[N D]` and `[M D]` (OLMo 2).
+
+    OLMoE may clip queries, keys and values then. A value beyond the bound has no gradient.
+    """
 
     @override
     def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
@@ -221,6 +230,9 @@ class WholeNormAttention(AttentionMixer):
             _INVERSES, self._norms, self._flat(projected_TC), self._flat(qk_TXD.flatten(1)), strict=True
         ):
             _, _, own[name] = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus, out=y_TX)
+        if s.clip is not None:
+            for clipped in (qk_TXD, self._heads(projected_TC)[2]):
+                clipped.clamp_(-s.clip, s.clip)
         q_TND, k_TMD = qk_TXD.split((s.heads, s.kv_heads), dim=1)
         if self.table_PR is not None:
             rope.forward(
@@ -266,7 +278,13 @@ class WholeNormAttention(AttentionMixer):
         for name, weight, x_TX, dx_TX in zip(
             _INVERSES, self._norms, self._flat(projected_TC), self._flat(projected_gradient_TC), strict=True
         ):
+            if s.clip is not None:
+                y_TX = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus)[0]
+                dx_TX.masked_fill_(y_TX.abs() > s.clip, 0.0)
             rms_norm.backward(dx_TX, x_TX, weight, own[name], one_plus_weight=s.one_plus, out=dx_TX)
+        if s.clip is not None:
+            v_TMD, dv_TMD = self._heads(projected_TC)[2], self._heads(projected_gradient_TC)[2]
+            dv_TMD.masked_fill_(v_TMD.abs() >= s.clip, 0.0)
 
     @property
     def _norms(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -290,7 +308,10 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         softcap=spec.attention_softcap,
         eps=spec.rms_norm_eps,
         one_plus=spec.norm_one_plus,
+        clip=spec.attention_clip,
     )
     norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
-    kind = WholeNormAttention if spec.qk_norm_whole else AttentionMixer
-    return kind(index, shape, *norms, tables.of_layer(layer), scales)
+    kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")
+    if sinks_N is not None:
+        sinks_N = sinks_N.to(torch.promote_types(sinks_N.dtype, torch.float32))
+    return kind(index, shape, *norms, tables.of_layer(layer), scales, sinks_N)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from burnish_engine.models.decoder.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.page_lock import PageLock
+from burnish_engine.models.host_memory.streamed_matrix import StreamedMatrix
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -1,0 +1,69 @@
+"""Writes a plan's sentences on the experts of a mixture: the rank of their adapters, its memory, and one that fits."""
+
+from __future__ import annotations
+
+from burnish_engine.advise.facts.planned_run import PlannedRun
+from burnish_engine.advise.facts.shape import BYTES_OF, adapter_parameters
+from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
+from burnish_engine.contract.units import memory_size
+from burnish_engine.models.families.adapter_targets import expert_rank
+
+
+def expert_notes(run: PlannedRun) -> list[str]:
+    """Tell a person which rank the experts' adapters have, why, and what they take."""
+    rough = [] if run.engine.fast else ["A mixture of experts: the prediction is rougher than for dense models."]
+    adapter, slots = run.recipe.adapter, run.spec.experts_per_token
+    if adapter.method == "full":
+        return rough
+    if not _of_experts(run, 1):
+        return [*rough, "The adapter leaves the experts as they are."]
+    rank = expert_rank(adapter, slots)
+    text = f"Each expert's adapter has rank {rank}; with gradients and optimizer they take "
+    text += memory_size(expert_bytes(run, rank))
+    if rank < adapter.rank and not adapter.expert_rank:
+        text += (
+            f". That is adapter.rank shared out over the {slots} experts of a token, so that a token passes as many "
+            f"trained weights as in a dense model; rank {adapter.rank} on all experts would take "
+            f"{memory_size(expert_bytes(run, adapter.rank))} (adapter.expert_rank)"
+        )
+    return [*rough, f"{text}."]
+
+
+def expert_bytes(run: PlannedRun, rank: int) -> int:
+    """Count what the experts' adapters take on the device: fp32, copies to compute with, gradients and optimizer.
+
+    Args:
+        run: the run.
+        rank: rank of each expert's adapter.
+    """
+    return _state_bytes(run, rank) + _of_experts(run, rank) * (8 + BYTES_OF[run.device.precision])
+
+
+def fitting_rank(run: PlannedRun, lacking: int) -> int:
+    """Return the largest rank of the experts' adapters that a run has room for; 0 where no smaller one helps.
+
+    Args:
+        run: the run.
+        lacking: bytes that the device lacks.
+    """
+    if not _of_experts(run, 1):
+        return 0
+    now = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
+    room = expert_bytes(run, now) - lacking
+    return next((rank for rank in range(now - 1, 0, -1) if expert_bytes(run, rank) <= room), 0)
+
+
+def _of_experts(run: PlannedRun, rank: int) -> int:
+    """The number of weights in the experts' adapters at a rank."""
+    adapter = run.recipe.adapter.model_copy(update={"expert_rank": rank})
+    return adapter_parameters(run.spec, adapter, form="stacked")
+
+
+def _state_bytes(run: PlannedRun, rank: int) -> int:
+    """The share of the experts' adapters in the optimizer's state, bytes."""
+    recipe = run.recipe
+    adapter = recipe.adapter.model_copy(update={"expert_rank": rank})
+    state = flat_optimizer_bytes(
+        run.spec, adapter, recipe.train.optimizer, cuda=run.device.cuda, masked=recipe.masking.is_active
+    )
+    return state.device * _of_experts(run, rank) // adapter_parameters(run.spec, adapter)

@@ -1,0 +1,127 @@
+"""Predicts the time of a mixture layer's experts on the fast engine, from rates and rows an expert. Loads no torch.
+
+The rates are those of products measured on an H100 (`tests/bench/LOG.md`, products of experts); other cards have less
+shared memory and take smaller tiles, which reached 1 / 1.35 of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_mxfp4, is_packed
+from burnish_engine.advise.predict.fast_layer import LayerShape
+
+_HOPPER = (9, 0)
+_GROUPED_SHARE = {True: 0.60, False: 0.45}
+"""Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
+_DECODING_SHARE = {"nf4": (0.235, 0.175), "mxfp4": (0.355, 0.265)}
+"""The same of products that decode four bits on the way, on a Hopper and on other cards."""
+_UNPACKING_SHARE = 0.62
+"""Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
+518 beside 626 (gpt-oss-20b)."""
+_LEAST_RANK_COLUMNS = 16
+"""Columns that a product has for an adapter of the least rank."""
+
+
+@dataclass(frozen=True)
+class ExpertRates:
+    """The rates that a device reaches with experts.
+
+    Attributes:
+        products: rate of products with unpacked weights, operations/s.
+        decoding: rate of products that decode packed weights on the way, operations/s; 0: they never do.
+        unpacking: rate of unpacking groups of experts, weights/s; 0: they are not packed.
+        unpack_rows: rows of an expert from which that is faster.
+    """
+
+    products: float
+    decoding: float = 0.0
+    unpacking: float = 0.0
+    unpack_rows: int = 0
+
+    @staticmethod
+    def of_gpu(run: FastRun, peak: float, unpacking: float) -> ExpertRates:
+        """Return the rates of a run's GPU.
+
+        Args:
+            run: the run.
+            peak: dense tensor peak of the precision, operations/s.
+            unpacking: rate of unpacking whole matrices, weights/s.
+        """
+        hopper = run.gpu is not None and run.gpu.compute_capability == _HOPPER
+        products = peak * _GROUPED_SHARE[hopper]
+        if not is_packed(run.spec, nf4=run.nf4):
+            return ExpertRates(products)
+        storage = "mxfp4" if is_mxfp4(run.spec) else "nf4"
+        decoding = peak * _DECODING_SHARE[storage][not hopper]
+        return ExpertRates(products, decoding, unpacking * _UNPACKING_SHARE, UNPACK_ROWS[storage])
+
+    @staticmethod
+    def of_cpu(run: FastRun, operations: float, unpacking: float) -> ExpertRates:
+        """Return the rates of a processor, which unpacks all experts for each product.
+
+        Args:
+            run: the run.
+            operations: rate of matrix products, operations/s.
+            unpacking: rate of unpacking, weights/s.
+        """
+        return ExpertRates(operations, unpacking=unpacking if is_packed(run.spec, nf4=run.nf4) else 0.0)
+
+
+class ExpertWork(NamedTuple):
+    """The work of a layer's experts for a micro-batch.
+
+    Attributes:
+        gate_up_s: time of the first map's product, or of its input's gradient, seconds.
+        down_s: the same of the second map.
+        moved: numbers moved for a token in the forward pass, outside of the products.
+        moved_in_all: the same in both passes.
+        moved_again: the same where the first map is computed again.
+    """
+
+    gate_up_s: float
+    down_s: float
+    moved: int
+    moved_in_all: int
+    moved_again: int
+
+
+def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: ExpertRates) -> ExpertWork:
+    """Count what the experts of a layer do.
+
+    A token's rows are read through their expert's order inside the products. Beside these, the activation reads gate
+    and up and writes half as much, its gradient three times that, and each token's outputs and input gradients are
+    summed. Of an adapter, the narrow products read each row once forward, and both sides' rows backward.
+
+    Args:
+        shape: shape of the layer.
+        tokens: number of tokens of the micro-batch.
+        mlp_chunk_tokens: number of tokens that pass the experts at once; 0: all.
+        at: rates of the device.
+    """
+    step = min(mlp_chunk_tokens or tokens, tokens)
+    gate_up, down = shape.experts["gate_up"], shape.experts["down"]
+    slots, hidden, size = shape.spec.experts_per_token, gate_up.inputs, down.inputs
+    first, second = bool(gate_up.rank), bool(down.rank)
+    forward = slots * (3 * size + hidden + first * hidden + second * size)
+    backward = slots * (6 * size + hidden + first * (hidden + 4 * size) + second * (2 * hidden + size))
+    chunks = [min(step, tokens - begin) * slots for begin in range(0, tokens, step)]
+    return ExpertWork(
+        gate_up_s=sum(_product_s(gate_up, rows, at) for rows in chunks),
+        down_s=sum(_product_s(down, rows, at) for rows in chunks),
+        moved=forward,
+        moved_in_all=forward + backward,
+        moved_again=slots * first * hidden,
+    )
+
+
+def _product_s(stack: ExpertStackShape, rows: int, at: ExpertRates) -> float:
+    """The time of one map's product with so many sorted rows, seconds: the last tile of each expert is half full."""
+    columns = stack.inputs + (max(stack.rank, _LEAST_RANK_COLUMNS) if stack.rank else 0)
+    padded = rows + min(stack.experts, rows) * TILE_ROWS // 2
+    operations = 2.0 * padded * stack.outputs * columns
+    if at.decoding and rows / stack.experts < at.unpack_rows:
+        return operations / at.decoding
+    return operations / at.products + (stack.weights / at.unpacking if at.unpacking else 0.0)

@@ -1,0 +1,140 @@
+"""Measure steps that several GPUs share, against one GPU and against what the interconnect advice expects.
+
+The processes, their agreement before each exchange, and the exchange itself are those of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.bench.step import StepBench, StepOptions
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.probe import probe
+from burnish_engine.train.fast.prefetch import Prefetcher
+from burnish_engine.train.parallel.launch import started_ranks
+from burnish_engine.train.parallel.link import Message
+from burnish_engine.train.parallel.rank_exchange import RankExchange
+from burnish_engine.train.parallel.rank_server import RankServer, Replica
+from burnish_engine.train.parallel.replica import state_of, take_state, weights_checksum
+from burnish_engine.train.parallel.run_rank import join
+from burnish_engine.train.recovery.recovery import release
+
+_MODULE = "burnish_engine.bench.shared_step"
+_REPEATS = 50  # exchanges that are timed
+
+
+class BenchReplica(Replica):
+    """Replica of a benchmark's trainer.
+
+    Args:
+        server: server that the replica's steps are agreed on with.
+        device: device of this rank.
+    """
+
+    def __init__(self, server: RankServer, device: torch.device) -> None:
+        self._server, self._device = server, device
+        self._benches: list[StepBench] = []
+        self._prefetcher: Prefetcher | None = None
+
+    @override
+    def load(self, order: Message) -> Message:
+        exchange = self._server.exchange(exact=False)
+        self._benches.append(StepBench(_options(order["options"], self._device), order["ranks"], exchange))
+        return {}
+
+    @override
+    def use_plan(self, plan: str) -> None:
+        raise NotImplementedError
+
+    @override
+    def start(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
+        bench = self._benches[0]
+        take_state(bench.model, tensors)
+        self._prefetcher = bench.prefetcher(order["step"], order["steps"])
+
+    @override
+    def step(self) -> None:
+        assert self._prefetcher is not None
+        self._benches[0].step(self._prefetcher)
+        for _ in self._benches[0].trainer.results():
+            pass
+
+    @override
+    def checksum(self) -> int:
+        for _ in self._benches[0].trainer.results(wait=True):
+            pass
+        return weights_checksum(self._benches[0].model)
+
+    @override
+    def close(self) -> None:
+        if self._prefetcher:
+            self._prefetcher.close()
+
+
+def shared_steps(options: StepOptions, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Measure the step on each number of GPUs, with a pass of `options.tokens` tokens on each; yield a row for each.
+
+    Args:
+        options: settings of the measurement.
+        counts: numbers of GPUs; where 1 is the first, the others' rows say how many times faster they are.
+    """
+    alone = 0.0
+    for count in counts:
+        row = _measure(options, count)
+        alone = row["tok_s"] if count == 1 else alone
+        yield row | ({"times_one_gpu": row["tok_s"] / alone} if alone else {})
+        release(torch.device(options.device))
+
+
+def _measure(options: StepOptions, count: int) -> dict[str, Any]:
+    kind = torch.device(options.device)
+    devices = [torch.device("cuda", index) if kind.type == "cuda" else kind for index in range(count)]
+    with tempfile.TemporaryDirectory(prefix="burnish-") as logs, started_ranks(devices, Path(logs), _MODULE) as ranks:
+        if ranks is None:
+            return StepBench(options).run() | {"gpus": 1}
+        exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
+        bench = StepBench(options, count, exchange, ranks.begin_step)
+        ranks.call({"do": "load", "options": _plain(options), "ranks": count})
+        order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
+        answers = ranks.call(order, state_of(bench.model, None))
+        ranks.require_equal(weights_checksum(bench.model), 0, answers)
+        report = bench.run()
+        ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
+        gradient = bench.model.optimizer.grad
+        measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)
+        machine = probe()
+        if os.environ.get("NCCL_P2P_DISABLE") == "1":  # as it would be on cards that cannot
+            machine = machine.model_copy(update={"links": []})
+        settings = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
+        return report | {
+            "gpus": count,
+            "gradient_mb": gradient.nbytes / 1e6,
+            "exchange_ms": measured,
+            "exchange_gb_s": gradient.nbytes / measured / 1e6,
+            "expected_exchange_ms": settings.exchange_ms,
+            "expected_exchange_gb_s": settings.exchange_gb_s,
+            "exchange_share": measured / report["step_ms"],
+            "nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+        }
+
+
+def _plain(options: StepOptions) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()}
+
+
+def _options(plain: dict[str, Any], device: torch.device) -> StepOptions:
+    found = StepOptions(**plain)
+    packs = Path(found.packs) if found.packs else None
+    return replace(found, keep=tuple(found.keep), weights=tuple(found.weights), packs=packs, device=str(device))
+
+
+if __name__ == "__main__":
+    os._exit(join(BenchReplica))

@@ -1,0 +1,1 @@
+"""The expert half of a decoder layer: routing, the experts' maps with their adapters, and how these are read."""

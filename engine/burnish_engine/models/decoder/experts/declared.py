@@ -1,0 +1,165 @@
+"""The tensors of a layer's expert half, each declared once. Loads no torch.
+
+Shapes as in `layer_tensors`, and E experts, k slots of a token, I width of an expert, R rank of an expert's adapter.
+Rows in the experts' order, `[T k, width]`, are declared as `[T, k width]`: the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from burnish_engine.models.decoder.layer_tensors import (
+    ANY,
+    EVERY,
+    FORWARD,
+    NOTHING,
+    TOKENS,
+    WITH_GATE_UP,
+    Alive,
+    LayerTensor,
+    Phase,
+    always,
+    if_whole,
+    levels,
+)
+
+SCRATCH_BYTES = 40 << 20
+"""Most memory that experts are unpacked into at once: what the second-level cache of an H100 holds beside the rest."""
+
+
+@dataclass(frozen=True)
+class ExpertSizes:
+    """The sizes of an expert half.
+
+    Attributes:
+        experts: number of experts, E.
+        slots: number of experts of a token, k.
+        size: width of an expert, I.
+        gate_up_rank: rank of the adapters of an expert's first map; 0: none.
+        down_rank: rank of the adapters of an expert's second map; 0: none.
+    """
+
+    experts: int
+    slots: int
+    size: int
+    gate_up_rank: int = 0
+    down_rank: int = 0
+
+
+def expert_tensors(
+    hidden: int, sizes: ExpertSizes, *, has_pre_norms: bool, has_post_norms: bool
+) -> tuple[LayerTensor, ...]:
+    """Declare the tensors of an expert half.
+
+    Which experts a token went to is kept at every level: computed again, a near tie could send it elsewhere.
+
+    Args:
+        hidden: hidden size.
+        sizes: sizes of the half.
+        has_pre_norms: whether a norm precedes the half.
+        has_post_norms: whether a norm follows it.
+    """
+    k, size = sizes.slots, sizes.size
+    x_again = always(EVERY - WITH_GATE_UP)
+    evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    activated_again: dict[Phase, Alive] = {}
+    if sizes.down_rank:  # for the adapters' gradients alone
+        activated_again["feed_forward_backward"] = Alive(EVERY - levels("all"), EVERY)
+    found = [
+        _routed("router_logits_TE", sizes.experts),
+        _routed("expert_ids_Tk", k, is_int32=True),
+        _routed("routing_weights_Tk", k, is_fp32=True),
+        _routed("expert_order_Tk", k, is_int32=True),
+        _routed("expert_inverse_Tk", k, is_int32=True),
+        LayerTensor(
+            "gate_up_TJ",
+            (TOKENS, k * 2 * size),
+            kept=always(WITH_GATE_UP),
+            host=levels("offloaded"),
+            placed=WITH_GATE_UP,
+            extra={
+                "mixer": always(WITH_GATE_UP),
+                "feed_forward": always(ANY),
+                "feed_forward_backward": always(EVERY - WITH_GATE_UP),
+            },
+            freed={"input_gradient": if_whole(WITH_GATE_UP)},
+            by_chunk=True,
+        ),
+        LayerTensor(
+            "xa_gate_up_TR",
+            (TOKENS, k * sizes.gate_up_rank),
+            kept=always(WITH_GATE_UP),
+            placed=WITH_GATE_UP,
+            extra={"mixer": always(WITH_GATE_UP), "feed_forward": always(ANY)},
+        ),
+        LayerTensor(
+            "x_mlp_TE",
+            (TOKENS, hidden),
+            kept=if_whole(levels("all")),
+            extra={"feed_forward": always(ANY), "feed_forward_backward": x_again, "input_gradient": x_again},
+            by_chunk=True,
+        ),
+        LayerTensor(
+            "activated_TE",
+            (TOKENS, k * size),
+            kept=if_whole(levels("all")),
+            extra={"feed_forward": always(ANY)},
+            by_chunk=True,
+        ),
+        _passing("expert_out_TH", k * hidden, {"feed_forward": always(ANY)}),
+        _passing("activated_again_TI", k * size, activated_again),
+        _passing("activated_gradient_TI", k * size, {"feed_forward_backward": always(EVERY)}),
+        _passing(
+            "gate_up_gradient_TE",
+            k * 2 * size,
+            {"feed_forward_backward": always(EVERY), "input_gradient": always(EVERY)},
+        ),
+        _passing("expert_in_gradient_TH", k * hidden, {"input_gradient": always(EVERY)}),
+        _passing("x_mlp_gradient_TH", hidden, {"input_gradient": always(EVERY)}),
+    ]
+    if has_pre_norms:
+        again = Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)
+        found.append(_passing("x_mlp_again_TH", hidden, {"input_gradient": again}))
+    if has_post_norms:
+        found += [
+            _passing("mlp_out_gradient_TE", hidden, {"feed_forward_backward": always(EVERY)}),
+            LayerTensor(
+                "mlp_out_TH",
+                (TOKENS, hidden),
+                kept=always(EVERY),
+                placed=EVERY,
+                extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
+            ),
+            LayerTensor("mlp_out_inverse_T", (TOKENS,), kept=always(EVERY), extra=evaluated, is_fp32=True),
+        ]
+    return tuple(found)
+
+
+def _routed(name: str, width: int, *, is_fp32: bool = False, is_int32: bool = False) -> LayerTensor:
+    """Declare a part of the routing, which is always kept."""
+    return LayerTensor(
+        name,
+        (TOKENS, width),
+        kept=always(EVERY),
+        placed=EVERY,
+        extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
+        is_fp32=is_fp32,
+        is_int32=is_int32,
+    )
+
+
+def _passing(name: str, width: int, extra: Mapping[Phase, Alive]) -> LayerTensor:
+    """Declare a tensor that is never kept."""
+    return LayerTensor(name, (TOKENS, width), extra=extra, by_chunk=True)
+
+
+def scratch_elements(shapes: Sequence[tuple[int, int]], width: int) -> int:
+    """Return how many numbers a scratch for packed experts of these shapes has: at least one expert of each.
+
+    Args:
+        shapes: rows and columns of an expert in each stack.
+        width: bytes of a number in the compute dtype.
+    """
+    sizes = [rows * columns for rows, columns in shapes]
+    return max((max(SCRATCH_BYTES // width // size, 1) * size for size in sizes), default=0)

@@ -1,0 +1,126 @@
+"""Build the experts of a decoder's layers: frozen stacks, adapters in the compute buffer, router and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from burnish_engine.contract.facts.facts import ExpertSpec
+from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
+from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
+from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear
+from burnish_engine.models.decoder.experts.expert_weights import ExpertWeight
+from burnish_engine.models.decoder.layer_types import ExpertWeights, Tensors
+from burnish_engine.models.families.experts import ExpertRole
+from burnish_kernels.adamw.layout import Segment
+from burnish_kernels.moe_act.activation import ExpertActivation
+from burnish_kernels.moe_route.router import Router
+
+
+@dataclass
+class ExpertSlot:
+    """The adapters of one stack of experts, and their place in the compute buffer: A, and after it sB.
+
+    Attributes:
+        adapted: stack with adapters.
+        offset: element of the compute buffer where A starts.
+    """
+
+    adapted: AdaptedExperts
+    offset: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Number of elements in the compute buffer."""
+        stack = self.adapted.stack
+        return stack.experts * self.adapted.rank * (stack.rows + stack.columns)
+
+    @property
+    def segments(self) -> tuple[Segment, Segment]:
+        """The segments of A and B in the flat buffer, a row for each expert: as wide as can be, for their kernel."""
+        stack, rank = self.adapted.stack, self.adapted.rank
+        a, b = rank * stack.columns, rank * stack.rows
+        b_offset = self.offset + stack.experts * a
+        return (
+            Segment(stack.experts, a, self.offset, a),
+            Segment(stack.experts, b, b_offset, b, self.adapted.scale),
+        )
+
+    def adapters(self, compute_buffer: torch.Tensor) -> ExpertAdapters:
+        """Return the compute copies, filled with zeros."""
+        stack, rank = self.adapted.stack, self.adapted.rank
+        both = compute_buffer[self.offset : self.offset + self.elements].zero_()
+        a, b = both.split((stack.experts * rank * stack.columns, stack.experts * stack.rows * rank))
+        a_ERK, sb_ENR = a.view(stack.experts, rank, stack.columns), b.view(stack.experts, stack.rows, rank)
+        return ExpertAdapters(a_ERK, sb_ENR, self.adapted.scale)
+
+
+ExpertSlots = Mapping[tuple[int, ExpertRole], ExpertSlot]
+"""Adapters of stacks of experts by layer and role."""
+
+
+class ExpertBuilder:
+    """Builds the experts of all layers of a decoder.
+
+    Args:
+        spec: experts of the model.
+        slots: places of their adapters.
+        compute_buffer: tensor in the compute dtype that holds every compute copy.
+    """
+
+    def __init__(self, spec: ExpertSpec, slots: ExpertSlots, compute_buffer: torch.Tensor) -> None:
+        self._spec, self._slots, self._compute_buffer = spec, slots, compute_buffer
+        self._router = Router(spec.router, spec.slots, normalize=spec.normalize, scale=spec.scale, rounded=spec.rounded)
+        self._activation = ExpertActivation(
+            spec.activation, interleaved=spec.layout == "interleaved", alpha=spec.alpha, limit=spec.limit
+        )
+        self._scratch: torch.Tensor | None = None
+
+    def layer(self, index: int, frozen: Mapping[ExpertRole, ExpertWeight], vectors: Tensors) -> ExpertWeights:
+        """Build the experts of a layer.
+
+        Args:
+            index: number of the layer.
+            frozen: frozen weights of its stacks.
+            vectors: its router and biases by role.
+        """
+        self._make_scratch(frozen)
+        gate_up, down = (self._linear(index, role, frozen[role], vectors) for role in ("gate_up", "down"))
+        return ExpertWeights(
+            self._router,
+            self._activation,
+            gate_up,
+            down,
+            vectors["router_weight"],
+            vectors.get("router_bias"),
+            vectors.get("selection_bias"),
+        )
+
+    def sizes(self, weights: ExpertWeights) -> ExpertSizes:
+        """Return the sizes that a layer's tensors are declared by."""
+        spec = self._spec
+        return ExpertSizes(spec.count, spec.slots, spec.size, weights.gate_up.rank, weights.down.rank)
+
+    def _linear(self, index: int, role: ExpertRole, frozen: ExpertWeight, vectors: Tensors) -> ExpertLinear:
+        slot = self._slots.get((index, role))
+        adapters = None if slot is None else slot.adapters(self._compute_buffer)
+        return ExpertLinear(frozen, adapters, vectors.get(f"{role}_bias"), self._scratch)
+
+    def _make_scratch(self, frozen: Mapping[ExpertRole, ExpertWeight]) -> None:
+        """Allocate the memory that packed experts are unpacked into, once for all layers; nothing on the CPU."""
+        packed = [weight.shape for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
+        if self._scratch is None and packed and self._compute_buffer.device.type != "cpu":
+            numbers = scratch_elements(packed, self._compute_buffer.element_size())
+            self._scratch = self._compute_buffer.new_empty(numbers)
+
+
+def expert_slots(adapted: tuple[AdaptedExperts, ...]) -> dict[tuple[int, ExpertRole], ExpertSlot]:
+    """Return a place for the adapters of each stack; offsets are still to be set."""
+    return {(one.stack.layer, one.stack.role): ExpertSlot(one) for one in adapted}
+
+
+def expert_segments(slots: ExpertSlots) -> Iterator[tuple[AdaptedExperts, tuple[Segment, Segment]]]:
+    """Yield each adapted stack with the segments of its A and B."""
+    return ((slot.adapted, slot.segments) for slot in slots.values())

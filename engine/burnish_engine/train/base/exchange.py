@@ -1,0 +1,56 @@
+"""The protocol by which a trainer shares the passes of its steps with trainers in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from burnish_engine.data.tokens.pack import MicroBatch
+
+
+class GradientExchange(Protocol):
+    """Deals a step's passes to ranks, and adds up the gradients that they computed.
+
+    A rank is one process with a device of its own. Every rank reads the same stream of micro-batches, so all know the
+    counts of the whole step before it begins. `train.parallel` implements it.
+    """
+
+    def deal(self, batches: Sequence[MicroBatch]) -> Sequence[int]:
+        """Return the indices of the step's micro-batches that this rank computes, ascending; maybe none."""
+        ...
+
+    def pass_done(self, index: int, gradient: torch.Tensor, loss: torch.Tensor) -> None:
+        """Take note of a pass whose gradient and loss are queued.
+
+        Args:
+            index: place of the micro-batch within the step.
+            gradient: flat fp32 buffer that the step's gradients are added to.
+            loss: fp32 buffer that the step's losses are added to.
+        """
+        ...
+
+    def sum(self, passes: int, gradient: torch.Tensor, loss: torch.Tensor) -> None:
+        """Wait until every rank has queued its passes, then replace gradient and loss by the sums over all ranks.
+
+        Afterwards every rank holds the same bits.
+
+        Args:
+            passes: number of micro-batches in the step, over all ranks; 0 where there is nothing to add up.
+            gradient: flat fp32 buffer with the sum of this rank's passes.
+            loss: fp32 buffer of the same.
+
+        Raises:
+            MemoryError: A rank ran out of memory; nothing is exchanged, and every rank drops the step.
+            BurnishError: A rank is gone.
+        """
+        ...
+
+    def check(self) -> None:
+        """Look for ranks that ended; called while the trainer waits for its device.
+
+        Raises:
+            BurnishError: A rank is gone, so that what the device waits for will never come.
+        """
+        ...

@@ -1,0 +1,95 @@
+"""Operations in which all ranks take part: torch.distributed over NCCL (GPUs) or gloo (CPUs)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+
+from burnish_engine.contract.errors import SetupError
+
+_TIMEOUT = timedelta(minutes=10)
+"""Time after which an operation that not all ranks joined fails. Ranks agree before each, so that none waits long."""
+
+
+class Collectives(Protocol):
+    """Operations in which all ranks take part, in the same order; on a GPU they are queued on the current stream."""
+
+    def all_reduce(self, values: torch.Tensor) -> None:
+        """Replace values by their sum over all ranks: on each the same bits."""
+        ...
+
+    def broadcast(self, values: torch.Tensor, root: int) -> None:
+        """Replace values by those of one rank."""
+        ...
+
+    def close(self, *, abort: bool = False) -> None:
+        """Leave; with `abort`, also where an operation is queued that will never end."""
+        ...
+
+
+def backend_of(device: torch.device) -> str:
+    """Return the name of the library that connects devices of a kind.
+
+    Raises:
+        SetupError: There is none for GPUs here.
+    """
+    if device.type != "cuda":
+        return "gloo"
+    if not torch.distributed.is_nccl_available():
+        where = "Windows" if sys.platform == "win32" else "this torch"
+        raise SetupError(
+            f"Several GPUs exchange gradients over NCCL, which {where} does not have.",
+            'Set devices.strategy = "single", or train under WSL2 or Linux.',
+        )
+    return "nccl"
+
+
+class TorchCollectives:
+    """The default process group of torch.distributed.
+
+    Args:
+        device: device of this rank.
+        store: key-value store that all ranks reach.
+        rank: number of this rank.
+        size: number of ranks.
+    """
+
+    def __init__(self, device: torch.device, store: torch.distributed.Store, rank: int, size: int) -> None:
+        # Multicast over NVSwitch gains nothing at an adapter's size and is known to hang in virtual machines.
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        # CleanUpOnly: when a peer dies, torch would end this process before it can say so. The links notice it.
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        torch.distributed.init_process_group(
+            backend_of(device), store=store, rank=rank, world_size=size, timeout=_TIMEOUT
+        )
+        first = torch.ones(1, device=device)
+        self.all_reduce(first)  # connects: NCCL takes its memory now, before a plan is made for what is free
+        if int(first) != size:
+            raise RuntimeError(f"the first sum over {size} ranks gave {float(first)}")
+
+    def all_reduce(self, values: torch.Tensor) -> None:
+        """Replace values by their sum over all ranks."""
+        torch.distributed.all_reduce(values)
+
+    def broadcast(self, values: torch.Tensor, root: int) -> None:
+        """Replace values by those of one rank."""
+        torch.distributed.broadcast(values, src=root)
+
+    def close(self, *, abort: bool = False) -> None:
+        """Leave the process group."""
+        if not torch.distributed.is_initialized():
+            return
+        group = torch.distributed.group.WORLD
+        if abort and group is not None and self._device.type == "cuda":
+            with suppress(RuntimeError):  # a kernel of NCCL spins until its peers answer, or until this
+                group.abort()
+        with suppress(RuntimeError):
+            torch.distributed.destroy_process_group()

@@ -1,0 +1,41 @@
+"""Which rank computes which passes of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from burnish_engine.data.tokens.pack import MicroBatch, pass_cost
+
+
+def deal_by_cost(costs: Sequence[float], ranks: int) -> list[list[int]]:
+    """Deal passes so that ranks end at about the same time: the costliest first, each to the least busy rank.
+
+    This is Graham's LPT rule (https://doi.org/10.1137/0117039): at most 4/3 of the shortest possible time. Passes of
+    like cost are dealt evenly.
+
+    Args:
+        costs: predicted time of each pass, in any unit.
+        ranks: number of ranks.
+
+    Returns:
+        The indices of each rank's passes, ascending.
+    """
+    busy = [0.0] * ranks
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        rank = min(range(ranks), key=lambda rank: (busy[rank], rank))
+        busy[rank] += costs[index]
+        dealt[rank].append(index)
+    return [sorted(indices) for indices in dealt]
+
+
+def deal_in_turn(passes: int, ranks: int) -> list[list[int]]:
+    """Deal passes by turns, whatever they cost; arguments and result as in `deal_by_cost`."""
+    return [list(range(rank, passes, ranks)) for rank in range(ranks)]
+
+
+def cost_of(batch: MicroBatch) -> float:
+    """Predict the time of a pass, in tokens; see `pass_cost`."""
+    return pass_cost(np.diff(batch.boundaries).tolist())

@@ -1,0 +1,128 @@
+"""The leader's engine: the fast engine, whose steps are shared with replicas on other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.units import memory_size
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.probe import probe
+from burnish_engine.models.device.device import MEMORY_ERRORS
+from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.parallel.link import Message
+from burnish_engine.train.parallel.rank_exchange import RankExchange
+from burnish_engine.train.parallel.ranks import Ranks
+from burnish_engine.train.parallel.replica import state_of, weights_checksum
+
+CHECK_STEPS = 100
+"""Steps between two comparisons of the weights on all ranks."""
+
+
+_SLOW = 1.5  # times the expected time from which on an exchange is worth a word
+_TIMED = 10  # exchanges that are timed as the engine is loaded
+
+
+def slow_exchange(ranks: Ranks, gradient: torch.Tensor) -> list[str]:
+    """Measure an exchange of gradients; return a note where it takes much longer than these links should need.
+
+    Args:
+        ranks: other ranks.
+        gradient: buffer of the size that is exchanged.
+    """
+    if gradient.device.type == "cpu":
+        return []
+    measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
+    expected = parallel_settings(probe(), adapter_bytes=gradient.nbytes).exchange_ms
+    if expected is None or measured <= max(_SLOW * expected, 1.0):
+        return []
+    return [
+        f"One exchange of gradients ({memory_size(gradient.nbytes)}) takes {measured:.1f} ms; these links should need "
+        f"{expected:.1f} ms. `burnish doctor --bandwidth` measures them."
+    ]
+
+
+class LeadingEngine(FastEngine):
+    """Fast engine of rank 0. Everything but steps and plans concerns this rank alone.
+
+    Args:
+        spec: specification of the engine.
+        ranks: other ranks.
+        replica: what replicas are loaded from, beside plan, adapter and learning rate.
+    """
+
+    def __init__(self, spec: EngineSpec, ranks: Ranks, replica: Message) -> None:
+        exact = spec.recipe.devices.exact
+        exchange = RankExchange(0, ranks.size, ranks.collectives, exact=exact, agree=ranks.agree, check=ranks.check)
+        self._ranks, self._others_plan = ranks, ""
+        self._shares = False  # whether steps are shared now: they are not in a dry run
+        self._steps = self._compared = 0
+        super().__init__(replace(spec, exchange=exchange))
+        order = {
+            "do": "load",
+            "plan": self.memory_plan,
+            "adapter": str(spec.adapter) if spec.adapter else "",
+            "learning_rate": spec.recipe.train.learning_rate,
+        }
+        ranks.call(replica | order)
+        self._others_plan = self.memory_plan
+        self.notes += slow_exchange(ranks, self.model.optimizer.grad)
+
+    @override
+    def use_plan(self, plan: MemoryPlan) -> None:
+        super().use_plan(plan)
+        if self._others_plan and self._others_plan != self.memory_plan:
+            self._ranks.call({"do": "plan", "plan": self.memory_plan})
+            self._others_plan = self.memory_plan
+
+    @override
+    def start(
+        self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
+    ) -> None:
+        super().start(step, total_steps, total_micro_batches, source)
+        self._shares = source is None
+        if not self._shares:
+            return
+        with self._on_stream():
+            tensors = state_of(self.model, self._stream.references)
+        order = {"do": "start", "step": step, "steps": total_steps, "micro_batches": total_micro_batches}
+        answers = self._ranks.call(order, tensors)
+        self._steps = self._compared = step
+        self._ranks.require_equal(self._checksum(), step, answers)
+
+    @override
+    def queue_step(self) -> None:
+        if not self._shares:
+            return super().queue_step()
+        self._ranks.begin_step()
+        try:
+            super().queue_step()
+        except MEMORY_ERRORS:
+            self._ranks.drop_step()
+            raise
+        self._steps += 1
+        if self._steps - self._compared >= CHECK_STEPS:
+            self._compare()
+        return None
+
+    @override
+    def save_adapter(self, folder: Path) -> None:
+        self._compare()  # what differs is not worth keeping
+        super().save_adapter(folder)
+
+    def _compare(self) -> None:
+        """Compare the weights on all ranks, if any steps were shared since the last time."""
+        if self._shares and self._steps > self._compared:
+            self._ranks.require_equal(self._checksum(), self._steps)
+            self._compared = self._steps
+
+    def _checksum(self) -> int:
+        with self._on_stream():
+            return weights_checksum(self.model)

@@ -1,0 +1,155 @@
+"""Find the other processes of a run, by torchrun's environment variables, whoever started them.
+
+The leader listens; the others learn where from a store that all reach (torch's TCPStore), together with a secret word.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.train.parallel.link import Link, LinkLostError
+
+_LOCAL = "127.0.0.1"
+_KEY = "burnish/leader"
+_JOIN_S = 300.0  # until all processes have loaded their libraries
+_POLL_S = 0.2
+_GREETING_S = 10.0
+
+
+@dataclass(frozen=True)
+class World:
+    """Place of this process among those of a run.
+
+    Attributes:
+        rank: number of this process, from 0.
+        size: number of processes.
+        local_rank: number of this process on its machine, from 0.
+        address: host name of the leader.
+        port: port of the store on it; 0: the leader chooses one.
+        store_exists: whether the launcher holds the store, as torchrun does.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str = _LOCAL
+    port: int = 0
+    store_exists: bool = False
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str] | None = None) -> World | None:
+        """Read torchrun's variables; None where there are none, or this process is alone.
+
+        Args:
+            variables: environment; None: that of this process.
+        """
+        found = os.environ if variables is None else variables
+        try:
+            rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
+            local, port = int(found.get("LOCAL_RANK", rank)), int(found["MASTER_PORT"])
+        except (KeyError, ValueError):
+            return None
+        agent = found.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
+        return cls(rank, size, local, found.get("MASTER_ADDR", _LOCAL), port, agent) if size > 1 else None
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return the variables for another process on this machine."""
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self.size),
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+        }
+
+    def store(self) -> torch.distributed.TCPStore:
+        """Connect to the store, or hold it where this is the leader and nobody else does."""
+        return torch.distributed.TCPStore(
+            self.address,
+            self.port,
+            self.size,
+            is_master=self.rank == 0 and not self.store_exists,
+            timeout=timedelta(seconds=_JOIN_S),
+            wait_for_workers=False,
+            use_libuv=sys.platform != "win32",  # torch for Windows is built without
+        )
+
+
+def gather_links(
+    world: World, store: torch.distributed.Store, devices: Sequence[torch.device], alive: Callable[[], None]
+) -> dict[int, Link]:
+    """Wait, as the leader, until all other ranks have connected; return their links by rank.
+
+    Args:
+        world: place of the leader.
+        store: store that all ranks reach.
+        devices: device of each rank; of fewer, only the kind counts, and each takes the one of its local rank.
+        alive: function that raises where a rank has ended.
+
+    Raises:
+        SetupError: Not all connected in time.
+    """
+    word = secrets.token_hex(32)
+    local = world.address in (_LOCAL, "localhost")
+    links: dict[int, Link] = {}
+    with socket.create_server((_LOCAL if local else "", 0), backlog=world.size) as server:
+        server.settimeout(_POLL_S)
+        told = {"port": server.getsockname()[1], "word": word, "devices": [str(device) for device in devices]}
+        store.set(_KEY, json.dumps(told))
+        until = time.monotonic() + _JOIN_S
+        while len(links) < world.size - 1:
+            alive()
+            if time.monotonic() > until:
+                missing = sorted(set(range(1, world.size)) - set(links))
+                raise SetupError(
+                    f"Of {world.size} processes, those of rank {missing} did not join within {_JOIN_S:.0f} s.",
+                    "Their logs in the run's folder say more.",
+                )
+            try:
+                connected, _ = server.accept()
+            except TimeoutError:
+                continue
+            link = Link(connected)
+            rank = _greeted(connected, link, word)
+            if rank is None or rank in links or not 0 < rank < world.size:
+                link.close()
+            else:
+                links[rank] = link
+    return links
+
+
+def _greeted(connected: socket.socket, link: Link, word: str) -> int | None:
+    """Read who connected; None where it does not know the word."""
+    connected.settimeout(_GREETING_S)
+    try:
+        greeting, _ = link.receive()
+    except LinkLostError:
+        return None
+    connected.settimeout(None)
+    knows = hmac.compare_digest(str(greeting.get("word", "")), word)
+    return greeting["rank"] if knows and isinstance(greeting.get("rank"), int) else None
+
+
+def link_to_leader(world: World, store: torch.distributed.Store) -> tuple[Link, torch.device]:
+    """Connect, as another rank, to the leader; return the link, and the device to train on."""
+    found = json.loads(store.get(_KEY))
+    connected = socket.create_connection((world.address, found["port"]), timeout=_JOIN_S)
+    connected.settimeout(None)
+    link = Link(connected)
+    link.send({"rank": world.rank, "word": found["word"]})
+    devices = [torch.device(name) for name in found["devices"]]
+    if len(devices) == world.size:
+        return link, devices[world.rank]
+    return link, devices[0] if devices[0].type == "cpu" else torch.device(devices[0].type, world.local_rank)

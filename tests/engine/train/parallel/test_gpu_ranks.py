@@ -1,0 +1,80 @@
+"""Runs on two GPUs and more: the same bits as on one where that is asked for, captured, and whole after a kill."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.run.events import StepDone, Warned
+from burnish_engine.runs.store import create_run
+from burnish_engine.train.parallel import launch
+from burnish_engine.train.run import run_training
+
+from support.runs import WATCHED, losses, of_kind, tiny_recipe, trained
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+COUNTS = [count for count in (2, 4) if count <= torch.cuda.device_count()]
+
+
+def recipe_of(folder, *, exact=True, **train):
+    settings = {"accumulation": 4, "micro_batch_tokens": 256, "max_steps": 12, "epochs": 20.0, **train}
+    recipe = tiny_recipe(folder, rows=60, extra=WATCHED, **settings)
+    devices = DevicesSection(kind="cuda", threads=1, strategy="data_parallel", gpus=[0], exact=exact)
+    return recipe.model_copy(update={"devices": devices})
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_exact_gpus_train_the_bits_of_one(tmp_path, precision):
+    recipe = recipe_of(tmp_path, precision=f'"{precision}"')
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    for count in COUNTS:
+        paths = create_run(recipe, tmp_path / str(count))
+        assert run_training(paths, gpus=range(count)).exit_code is ExitCode.DONE
+        assert losses(paths) == losses(alone)
+        assert trained(paths) == trained(alone)
+        engine = [event.message for event in of_kind(paths, Warned) if event.code == "engine"]
+        assert not any("CUDA graphs" in message for message in engine), "steps are captured"
+
+
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_gpus_train_what_one_does(tmp_path, quantize):
+    recipe = recipe_of(tmp_path, exact=False, precision='"bf16"')
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"quantize": quantize})})
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    for count in COUNTS:
+        paths = create_run(recipe, tmp_path / str(count))
+        assert run_training(paths, gpus=range(count)).exit_code is ExitCode.DONE
+        assert losses(paths) == pytest.approx(losses(alone), rel=2e-3)
+
+
+def test_a_killed_rank_ends_the_run_and_one_gpu_goes_on(tmp_path, monkeypatch):
+    """The leader waits for a sum that will never come; it must neither hang nor damage what is saved."""
+    recipe, started, start = recipe_of(tmp_path), [], launch._start
+
+    def remember(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(launch, "_start", remember)
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    paths = create_run(recipe, tmp_path / "shared")
+
+    def kill(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            os.kill(started[0].pid, signal.SIGKILL)
+
+    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.DRIVER
+    assert "SIGKILL" in outcome.message
+    assert run_training(paths).exit_code is ExitCode.DONE
+    assert losses(paths) == losses(alone)
+    assert trained(paths) == trained(alone)

@@ -1,0 +1,96 @@
+"""How the processes of a run find each other, and which GPUs are refused before any is started."""
+
+import json
+import socket
+import threading
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.train.parallel import world
+from burnish_engine.train.parallel.launch import devices_of, started_ranks
+from burnish_engine.train.parallel.link import Link
+from burnish_engine.train.parallel.world import World, gather_links, link_to_leader
+
+GIVEN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "head", "MASTER_PORT": "29400"}
+
+
+def test_torchruns_variables_say_which_rank_a_process_is():
+    assert World.from_environment(GIVEN) == World(1, 4, 0, "head", 29400)
+    assert World.from_environment(GIVEN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).store_exists
+    for others in ({}, GIVEN | {"WORLD_SIZE": "1"}, {"RANK": "1"}, GIVEN | {"MASTER_PORT": "x"}):
+        assert World.from_environment(others) is None
+    ours = World(0, 3, 0, port=5)
+    assert World.from_environment(ours.environment(2)) == World(2, 3, 2, port=5)
+
+
+def test_devices_are_gpus_or_as_many_processes_on_the_cpu():
+    assert devices_of(torch.device("cuda", 1), [1, 3]) == [torch.device("cuda", 1), torch.device("cuda", 3)]
+    assert devices_of(torch.device("cpu"), range(3)) == [torch.device("cpu")] * 3
+
+
+def test_one_device_starts_nothing(tmp_path):
+    with started_ranks([torch.device("cpu")], tmp_path, "no.such.module") as ranks:
+        assert ranks is None
+
+
+@pytest.mark.parametrize(("indices", "reason"), [([0, 2], "GPU 2"), ([0, 1], "unlike")])
+def test_gpus_that_cannot_share_a_run_are_refused(tmp_path, monkeypatch, indices, reason):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index}")
+    with pytest.raises(UsageError, match=reason), started_ranks([torch.device("cuda", i) for i in indices], tmp_path):
+        pass
+
+
+@pytest.fixture
+def store():
+    return dist.TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
+
+
+def test_only_who_knows_the_word_becomes_a_rank(store):
+    """A stranger, and one that knows the word but says that it is the leader, are turned away."""
+    place = World(0, 3, 0, port=store.port)
+    devices, found = [torch.device("cpu")] * 3, {}
+    theirs = World(1, 3, 1, port=store.port).store()  # a client waits for a key and lets nobody else use it meanwhile
+
+    def strange(word, rank):
+        told = json.loads(theirs.get("burnish/leader"))
+        link = Link(socket.create_connection(("127.0.0.1", told["port"])))
+        link.send({"rank": rank, "word": told["word"] if word is None else word})
+        with pytest.raises(world.LinkLostError):
+            link.receive()
+
+    def ranks():
+        strange("guess", 1)
+        strange(None, 0)
+        for rank in (2, 1):
+            found[rank] = link_to_leader(World(rank, 3, rank, port=store.port), theirs)
+
+    thread = threading.Thread(target=ranks)
+    thread.start()
+    links = gather_links(place, store, devices, lambda: None)
+    thread.join()
+    assert sorted(links) == [1, 2]
+    for rank, (link, device) in found.items():
+        links[rank].send({"to": rank})
+        assert link.receive()[0] == {"to": rank}
+        assert device == torch.device("cpu")
+
+
+def test_a_rank_that_died_ends_the_wait(store):
+    def alive():
+        raise SetupError("it died")
+
+    with pytest.raises(SetupError, match="it died"):
+        gather_links(World(0, 2, 0, port=store.port), store, [torch.device("cpu")] * 2, alive)
+
+
+def test_a_rank_of_torchrun_takes_the_gpu_of_its_place_on_the_machine(store):
+    told = {"port": 0, "word": "w", "devices": ["cuda:0"]}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store.set("burnish/leader", json.dumps(told | {"port": server.getsockname()[1]}))
+        _, device = link_to_leader(World(5, 8, 1, port=store.port), store)
+    assert device == torch.device("cuda", 1)

@@ -1,0 +1,241 @@
+"""Steps that ranks share, as threads over gloo: the same as accumulation on one process, also in the odd cases."""
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.train.base.stream import References
+from burnish_engine.train.parallel import leading_engine
+from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
+from burnish_engine.train.recovery.recovery import RecoveringEngine
+
+from support.ranks import CPU, SharedEngine
+from support.runs import tiny_recipe
+from support.tiny import write_jsonl
+
+SIZES = [2, 3, 4]
+
+
+def recipe_of(folder, *, exact=False, rows=30, extra="", **train):
+    """A recipe whose steps are shared, with dropout, clipped gradients and passes of unequal length."""
+    settings = {"accumulation": 4, "micro_batch_tokens": 128, "max_grad_norm": 0.05, "weight_decay": 0.1, **train}
+    recipe = tiny_recipe(folder, rows=rows, extra=extra, **settings)
+    assert recipe.adapter.dropout > 0
+    devices = DevicesSection(kind="cpu", threads=1, strategy="data_parallel", gpus=[0], exact=exact)
+    return recipe.model_copy(update={"devices": devices})
+
+
+@pytest.fixture
+def shared():
+    """Make a shared engine: arguments of `SharedEngine`."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(SharedEngine(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    made.clear()
+    gc.collect()
+
+
+def figures(results):
+    return [
+        (one.step, one.micro_batches, one.tokens, one.supervised, one.loss, one.grad_norm, one.learning_rate, one.taken)
+        for one in results
+    ]
+
+
+def test_exact_ranks_equal_one_process_bit_for_bit(tmp_path, shared):
+    recipe = recipe_of(tmp_path, exact=True)
+    alone = shared(recipe, 1)
+    passes = [alone.spec.stream.tokens(index) for index in range(12)]
+    assert len(set(passes)) > 3, "passes of unequal length"
+    results, masters = alone.steps(5)
+    for size in SIZES:
+        found, theirs = shared(recipe, size).steps(5)
+        assert figures(found) == figures(results), size
+        assert torch.equal(theirs, masters), size
+
+
+def test_ranks_equal_accumulation_on_one_process(tmp_path, shared):
+    recipe = recipe_of(tmp_path, accumulation=5)
+    alone = shared(recipe, 1)
+    start = alone.engine.model.optimizer.param.clone()
+    results, masters = alone.steps(6)
+    moved = (masters - start).abs().max()
+    for size in SIZES:
+        found, theirs = shared(recipe, size).steps(6)
+        for one, other in zip(found, results, strict=True):
+            assert (one.step, one.micro_batches, one.tokens, one.supervised) == (
+                other.step, other.micro_batches, other.tokens, other.supervised,
+            )  # fmt: skip
+            assert one.loss == pytest.approx(other.loss, rel=1e-6)
+            assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-5)
+        assert (theirs - masters).abs().max() <= 1e-4 * moved, size
+
+
+def test_exact_sums_are_those_of_plain_accumulation(tmp_path, shared):
+    results, masters = shared(recipe_of(tmp_path), 1).steps(4)
+    found, theirs = shared(recipe_of(tmp_path, exact=True), 1).steps(4)
+    for one, other in zip(found, results, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-6)
+    assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_ranks_without_a_pass_or_without_supervised_tokens_join_in(tmp_path, shared, exact):
+    """Two passes for three ranks; of six rows one is learned."""
+    recipe = recipe_of(tmp_path, exact=exact, accumulation=2, pack=False)
+
+    def silent(rows):
+        return [
+            replace(row, supervised=row.supervised if index % 6 == 0 else np.zeros_like(row.supervised))
+            for index, row in enumerate(rows[index] for index in range(len(rows)))
+        ]
+
+    results, masters = shared(recipe, 1, change=silent).steps(9)
+    found, theirs = shared(recipe, 3, change=silent).steps(9)
+    counts = [one.supervised for one in results]
+    assert 0 in counts, "a step without supervised tokens"
+    assert any(counts)
+    assert [one.supervised for one in found] == counts
+    assert [one.loss for one in found] == pytest.approx([one.loss for one in results], rel=1e-6)
+    if exact:
+        assert torch.equal(theirs, masters)
+    assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_preferences_are_shared_as_well(tmp_path, shared, objective):
+    rows = [
+        {"prompt": f"Lamp {number}?", "chosen": "Gladly." * (1 + number % 3), "rejected": "No."}
+        if objective == "dpo"
+        else {"prompt": f"Lamp {number}?", "completion": f"Gladly, {number}.", "label": number % 3 == 0}
+        for number in range(24)
+    ]
+    recipe = recipe_of(tmp_path, exact=True, accumulation=3)
+    files = {"files": [str(write_jsonl(tmp_path / "rows.jsonl", rows))], "validation_files": []}
+    recipe = recipe.model_copy(
+        update={
+            "data": recipe.data.model_copy(update=files),
+            "preference": recipe.preference.model_copy(update={"objective": objective}),
+        }
+    )
+    none = np.zeros((0, 1), np.float32)
+    known, other = (np.full((24, width), -9.0, np.float32) for width in (2 if objective == "dpo" else 1, 1))
+    references = References(known, none, other, none)
+    results, masters = shared(recipe, 1, references=references).steps(3)
+    found, theirs = shared(recipe, 2, references=references).steps(3)
+    assert figures(found) == figures(results)
+    assert [one.preference for one in found] == [one.preference for one in results]
+    assert torch.equal(theirs, masters)
+
+
+class Failing:
+    """Makes another rank run out of memory at its so many-th step."""
+
+    def __init__(self, at):
+        self.calls, self.at = 0, at
+
+    def __call__(self, engine):
+        self.calls += 1
+        if self.calls == self.at:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+
+def test_out_of_memory_on_one_rank_lets_all_go_on_with_a_smaller_plan(tmp_path, shared):
+    recipe = recipe_of(tmp_path, exact=True)
+    results, masters = shared(recipe, 1).steps(5)
+    made, told = shared(recipe, 2, failing=Failing(3)), []
+    engine = RecoveringEngine(made.engine, CPU, told.append)
+    engine.start(0, made.budget.steps, made.budget.micro_batches)
+    before = engine.memory_plan
+    found = []
+    for _ in range(5):
+        engine.queue_step()
+        found += engine.results()
+    found += engine.results(wait=True)
+    assert len(told) == 1
+    assert "rank 1" in told[0]
+    assert engine.memory_plan != before
+    assert figures(found) == figures(results)
+    assert torch.equal(made.engine.model.optimizer.param, masters)
+
+
+def test_a_rank_that_fails_otherwise_ends_the_step_with_its_reason(tmp_path, shared):
+    def fail(_engine):
+        raise ValueError("the disk is gone")
+
+    made = shared(recipe_of(tmp_path), 2, failing=fail)
+    with pytest.raises(RankLostError, match="the disk is gone"):
+        made.steps(1)
+
+
+def test_out_of_memory_on_the_leader_drops_the_step_everywhere(tmp_path, shared, monkeypatch):
+    recipe = recipe_of(tmp_path, exact=True)
+    results, masters = shared(recipe, 1).steps(3)
+    made = shared(recipe, 3)
+    engine = RecoveringEngine(made.engine, CPU, lambda _text: None)
+    engine.start(0, made.budget.steps, made.budget.micro_batches)
+    engine.queue_step()
+    failed = []
+
+    def fail(_prefetcher):
+        failed.append(True)
+        raise MemoryError
+
+    monkeypatch.setattr(made.engine._trainer, "step", fail)  # the next plan has another trainer
+    engine.queue_step()
+    engine.queue_step()
+    assert failed == [True]
+    assert figures(engine.results(wait=True)) == figures(results)
+    assert torch.equal(made.engine.model.optimizer.param, masters)
+
+
+def test_weights_that_differ_stop_the_run(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(leading_engine, "CHECK_STEPS", 2)
+
+    def flip(engine):  # one bit of one weight, as a faulty card would
+        if engine.model.optimizer.counters[0] == 2:
+            engine.model.optimizer.param.view(torch.int32)[7] ^= 1 << 12
+
+    made = shared(recipe_of(tmp_path), 3, failing=flip)
+    made.steps(2)
+    made.engine.queue_step()
+    with pytest.raises(RanksDifferError, match="rank 1"):
+        made.engine.queue_step()
+
+
+def test_weights_that_differ_are_not_saved(tmp_path, shared):
+    def flip(engine):
+        engine.model.optimizer.param.view(torch.int32)[7] ^= 1 << 12
+
+    made = shared(recipe_of(tmp_path), 2, failing=flip)
+    made.steps(1)
+    with pytest.raises(RanksDifferError):
+        made.engine.save_adapter(tmp_path / "adapter")
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_a_dry_run_is_the_leaders_alone(tmp_path, shared):
+    asked = []
+    made = shared(recipe_of(tmp_path), 2, failing=asked.append)
+    batch = made.spec.stream[0]
+    made.engine.start(0, 1, 2, [batch, batch])
+    made.engine.queue_step()
+    (result,) = made.engine.results(wait=True)
+    assert result.tokens == 2 * batch.tokens
+    assert not asked
+    made.engine.save_adapter(tmp_path / "adapter")
+
+
+def test_other_rank_memory_is_an_error_of_memory():
+    assert isinstance(OtherRankMemoryError(), MemoryError)

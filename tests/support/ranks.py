@@ -1,0 +1,220 @@
+"""Ranks of a run: as threads with real gloo between them, or as processes forked from one with its libraries loaded."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from burnish_engine.data.prepare import prepare
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.stream import BatchStream
+from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.parallel.link import Link
+from burnish_engine.train.parallel.rank_server import RankServer
+from burnish_engine.train.parallel.ranks import Rank, Ranks
+from burnish_engine.train.parallel.replica import RunReplica
+
+CPU = torch.device("cpu")
+
+
+class ThreadCollectives:
+    """Gloo among the threads of one process."""
+
+    def __init__(self, store, rank, size):
+        self.group = dist.ProcessGroupGloo(dist.PrefixStore("ranks", store), rank, size, timedelta(seconds=60))
+
+    def all_reduce(self, values):
+        self.group.allreduce([values]).wait()
+
+    def broadcast(self, values, root):
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        self.group.broadcast([values], options).wait()
+
+    def close(self, *, abort=False):
+        pass
+
+
+def together(size, action):
+    """Results of `action(rank, collectives)` run on so many ranks at once, in order; a failure is raised here."""
+    store, found, errors = dist.HashStore(), [None] * size, []
+
+    def run(rank):
+        try:
+            found[rank] = action(rank, ThreadCollectives(store, rank, size))
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
+
+
+class _Replica(RunReplica):
+    """A replica over data that is in memory already."""
+
+    def __init__(self, server, made, failing):
+        super().__init__(server, CPU)
+        self._made, self._failing = made, failing
+
+    def _read(self, _order):
+        spec = self._made.spec
+        stream = self._made.stream()
+        exchange = self._server.exchange(exact=spec.recipe.devices.exact)
+        return replace(spec, stream=stream, exchange=exchange)
+
+    def step(self):
+        self._failing(self._engine)
+        super().step()
+
+
+class SharedEngine:
+    """An engine whose steps so many ranks share, all but the first as threads.
+
+    Args:
+        recipe: recipe of the run.
+        size: number of ranks; 1: an engine as ever.
+        failing: function called on every other rank before each step: (engine).
+        change: function that changes the documents: (documents) -> documents.
+    """
+
+    def __init__(self, recipe, size, *, failing=lambda engine: None, references=None, change=lambda rows: rows):
+        source = open_model(recipe.model.path)
+        tokenizer = load_tokenizer(source)
+        self.recipe, self.references = recipe, references
+        self.data = prepare(recipe, tokenizer)
+        self.rows = change(self.data.train)
+        self.spec = EngineSpec(source, recipe, self.stream(), tokenizer, "fp32", CPU)
+        self.budget = self.spec.stream.budget()
+        self.ranks, self.threads, self.orphans = None, [], []
+        if size > 1:
+            store = dist.HashStore()
+            pairs = [socket.socketpair() for _ in range(size - 1)]
+            for rank, (_, theirs) in enumerate(pairs, start=1):
+                thread = threading.Thread(target=self._serve, args=(store, rank, size, Link(theirs), failing))
+                thread.start()
+                self.threads.append(thread)
+            others = [Rank(rank, Link(ours)) for rank, (ours, _) in enumerate(pairs, start=1)]
+            self.ranks = Ranks(others, ThreadCollectives(store, 0, size))
+        self.engine = make_engine(self.spec, self.ranks, {})
+
+    def stream(self):
+        """The run's micro-batches, read anew."""
+        stream = BatchStream(self.rows, self.recipe.train, alike=self.recipe.devices.shares)
+        stream.references = self.references
+        return stream
+
+    def _serve(self, store, rank, size, link, failing):
+        orphaned = threading.Event()
+        self.orphans.append(orphaned)
+        server = RankServer(link, rank, size, CPU, ThreadCollectives(store, rank, size), orphaned.set)
+        server.serve(_Replica(server, self, failing))
+
+    def steps(self, count, first=0):
+        """Results of so many steps, and the masters after them."""
+        self.engine.start(first, self.budget.steps, self.budget.micro_batches)
+        for _ in range(count):
+            self.engine.queue_step()
+        return list(self.engine.results(wait=True)), self.engine.model.optimizer.param.clone()
+
+    def close(self):
+        """End all ranks."""
+        self.engine.close()
+        if self.ranks:
+            self.ranks.close()
+        for thread in self.threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in self.threads)
+
+
+_SERVER = """
+import json, os, sys
+import torch, transformers, datasets
+from burnish_engine.train.parallel import run_rank
+running = {}
+print("ready", flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    if "start" in order:
+        pid = os.fork()
+        if pid == 0:
+            log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for number in (1, 2):
+                os.dup2(log, number)
+            os.environ.update(order["start"])
+            run_rank.main()
+        print(pid, flush=True)
+    else:
+        done, status = os.waitpid(order["poll"], os.WNOHANG)
+        print(os.waitstatus_to_exitcode(status) if done else "", flush=True)
+"""
+
+
+class RankForks:
+    """Starts the processes of ranks by forking one that has its libraries loaded (POSIX)."""
+
+    def __init__(self):
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._server.stdout.readline() == "ready\n"
+        self.started = []
+
+    def ask(self, order):
+        """The server's answer."""
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        return self._server.stdout.readline().strip()
+
+    def start(self, world, rank, logs, _module):
+        """Stands in for `launch._start`."""
+        variables = {**world.environment(rank), "BURNISH_HOME": os.environ["BURNISH_HOME"]}
+        process = Forked(self, int(self.ask({"start": variables, "log": str(logs / f"rank-{rank}.log")})))
+        self.started.append(process)
+        return process
+
+    def close(self):
+        """End the server."""
+        self._server.stdin.close()
+        self._server.wait(10)
+
+
+class Forked:
+    """The part of `subprocess.Popen` that ranks need, over a fork of the server's."""
+
+    def __init__(self, forks, pid):
+        self._forks, self.pid, self.returncode = forks, pid, None
+
+    def poll(self):
+        if self.returncode is None and (answer := self._forks.ask({"poll": self.pid})):
+            self.returncode = int(answer)
+        return self.returncode
+
+    def wait(self, timeout=30.0):
+        until = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("rank", timeout)
+            time.sleep(0.02)
+        return self.returncode
+
+    def kill(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)

@@ -23,6 +23,7 @@ _MOST_WORKERS = 4
 """Processes that share the tests of one part; each may hold 3 GB."""
 _OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
 """Tests that run in Triton's interpreter; in all others operations run their references, as without a GPU."""
+_USUAL = "not gpu and not long"
 _POLL_S = 0.1
 
 
@@ -64,44 +65,35 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
             return code
     setup_code = [f"packaging/{path.name}" for path in sorted((root / "packaging").glob("*.py"))]
     types = [Check(["mypy"], {}), Check(["mypy", *setup_code], {"MYPYPATH": "packaging"})]
-    app, kernels, rest = test_parts(os.cpu_count() or 1)
-    codes = run_side_by_side([[rest], [*types, app, kernels]], root, python, env)
+    rest, *others = test_parts(os.cpu_count() or 1)
+    codes = run_side_by_side([[rest], [*types, *others]], root, python, env)
     if any(codes):
         print(f"{sum(map(bool, codes))} of {len(codes)} checks failed.", flush=True)
     return next((code for code in codes if code), 0)
 
 
-def test_parts(cores: int) -> tuple[Check, Check, Check]:
-    """Return the tests of the app, those of the kernels and all others, each part for a pytest of its own.
+def test_parts(cores: int) -> tuple[Check, Check, Check, Check]:
+    """Return all tests but those of the app and the kernels, then these, each part for a pytest of its own.
 
-    The app's tests show that nothing of theirs loads torch. The kernels' have Triton's interpreter, in which everything
-    else would crawl.
+    The app's tests show that nothing of theirs loads torch; those that time the window's handlers slow every window of
+    their process. The kernels' have Triton's interpreter, in which everything else would crawl.
     """
     apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
-    parts = [  # a worker more than there are cores where tests wait for processes
-        (["tests/app"], min(cores + 1, _MOST_WORKERS), {}),
-        ([*_OF_KERNELS], min(cores, _MOST_WORKERS), _INTERPRETED),
-        (apart, min(cores + 1, _MOST_WORKERS), {}),
+    parts = [  # a worker more than there are cores in the longest, whose tests wait for processes
+        (_USUAL, apart, min(cores + 1, _MOST_WORKERS), {}),
+        (f"{_USUAL} and measured", ["tests/app"], min(cores, _MOST_WORKERS), {}),
+        (f"{_USUAL} and not measured", ["tests/app"], min(cores, _MOST_WORKERS), {}),
+        (_USUAL, [*_OF_KERNELS], min(cores, _MOST_WORKERS), _INTERPRETED),
     ]
-    app, kernels, rest = (
+    rest, measured, app, kernels = (
         Check(
-            [
-                "pytest",
-                "-m",
-                "not gpu and not long",
-                "-n",
-                str(workers),
-                "--dist",
-                "worksteal",
-                "--durations=20",
-                *paths,
-            ],
+            ["pytest", "-m", marks, "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
             # More threads than cores would wait for each other.
             {"OMP_NUM_THREADS": str(max(cores // workers, 1)), **extra},
         )
-        for paths, workers, extra in parts
+        for marks, paths, workers, extra in parts
     )
-    return app, kernels, rest
+    return rest, measured, app, kernels
 
 
 def run_side_by_side(lanes: Sequence[Sequence[Check]], root: Path, python: str, env: Mapping[str, str]) -> list[int]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.interpreter import keep_language_patched
+
 gc.disable()  # until all tests are collected: nothing of that is garbage
 HOMES = itertools.count()
 FROZEN_AT = pytest.StashKey[int]()
@@ -17,6 +19,11 @@ FROZEN_AT = pytest.StashKey[int]()
 
 def pytest_collection_finish():
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """Leave all objects to the end of the process: pytest would look through them for what was dropped, four times."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):
@@ -43,6 +50,14 @@ def no_fsync():
     """Files are not forced onto the disk in the tests' own processes: no test cuts the power, and each costs 6 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fast_interpreter():
+    """Triton's interpreter, where it is on, does nothing twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        keep_language_patched(patch)
         yield
 
 

@@ -142,7 +142,8 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: i
         op: name of the operation.
         capabilities: compute capabilities; a configuration that is not used on one is left out there.
         sample: step between the capabilities that a configuration is compiled for; a kernel's configurations begin at
-            one after the other, and the first of each kernel is compiled for all. 1: all for all.
+            one after the other, and the first of each kernel is compiled for all. Those with more shared memory come
+            last, so that none is compiled for these alone. 1: all for all.
 
     Yields:
         Op, name and capability, and either an error or the fields of `Compiled`.
@@ -151,7 +152,7 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: i
 
     seen: Counter[Any] = Counter()
     for compilation in ops()[op].compilations():
-        wanted = [one for one in capabilities if one in compilation.capabilities]
+        wanted = sorted((one for one in capabilities if one in compilation.capabilities), key=shared_limit)
         turn = seen[compilation.function]
         seen[compilation.function] += 1
         if turn and wanted:

@@ -11,9 +11,10 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from burnish_app import window as window_module
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.garbage import GarbageCollector
 from burnish_app.instrument import MeasuredApplication
@@ -65,9 +66,13 @@ def to_plain(value):
 
 
 @pytest.fixture(scope="session")
-def qapp_cls():
-    """pytest-qt makes the application of this class: it measures every handler."""
-    return MeasuredApplication
+def qapp_cls(request):
+    """pytest-qt makes the application of this class: it measures every handler where a test asks for that.
+
+    A window takes twice as long there, since Qt asks Python about every event.
+    """
+    measured = any(item.get_closest_marker("measured") for item in request.session.items)
+    return MeasuredApplication if measured else QApplication
 
 
 class PatientBot(QtBot):
@@ -106,6 +111,16 @@ def nothing_left():
         if QGuiApplication.keyboardModifiers():
             QTest.keyRelease(QWidget(), Qt.Key.Key_Control, Qt.KeyboardModifier.NoModifier)
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+
+
+@pytest.fixture(autouse=True)
+def pages_only_when_visited(request, monkeypatch):
+    """No window makes pages that its test does not visit, a dozen each; measured windows do, and those of test_window.
+
+    As it does so beside other work, how many of them a test would meet depends on how busy the machine is.
+    """
+    if request.node.get_closest_marker("measured") is None:
+        monkeypatch.setattr(window_module, "_PREPARE_MS", 3_600_000)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import time
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtGui import QImage, QPainter, QTextDocument
 
-from burnish_app.instrument import HandlerTimes
+from burnish_app.instrument import HandlerTimes, MeasuredApplication
 
 _YARDS = 8.0
 """A handler may take as long as this many screens of text. One takes about 10 ms where this was set. What people notice
@@ -46,6 +46,7 @@ class HandlerBudget:
     """
 
     def __init__(self, app):
+        assert isinstance(app, MeasuredApplication), "the test is not marked as measured"
         gc.collect()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)  # the end of earlier tests' windows
         self._yard_ms = _yard_ms()

@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from functools import cache
 
 from burnish_engine.contract.facts.task_score import TaskReply, TaskScore
 from burnish_engine.contract.paths import RunPaths
@@ -294,6 +295,7 @@ PREFERRED = summary(
 )  # fmt: skip
 
 
+@cache
 def swept(seed, *, rate, ended=True, steps=TOTAL, best=1.18):
     """Return the events of a run at a learning rate, with a held-out loss that ends near `best`."""
     chance, made = random.Random(seed), []
@@ -314,7 +316,7 @@ def swept(seed, *, rate, ended=True, steps=TOTAL, best=1.18):
             made.append(event.model_copy(update={"reply": REPLIES[seed % len(REPLIES)]}))
         else:
             made.append(event)
-    return numbered(made)
+    return tuple(numbered(made))
 
 
 REPLIES = (

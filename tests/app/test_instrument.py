@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from PySide6.QtCore import QTimer
 
 from burnish_app.instrument import HandlerTimes, process_age_s
@@ -13,6 +14,7 @@ def burn(seconds):
         pass
 
 
+@pytest.mark.measured
 def test_a_handler_that_works_long_is_seen_with_its_thread_time(qtbot, qapp):
     qapp.times = HandlerTimes()
     QTimer.singleShot(0, lambda: burn(0.08))
@@ -21,6 +23,7 @@ def test_a_handler_that_works_long_is_seen_with_its_thread_time(qtbot, qapp):
     assert qapp.times.slowest
 
 
+@pytest.mark.measured
 def test_waiting_costs_wall_time_but_no_thread_time(qtbot, qapp):
     qapp.times = HandlerTimes()
     QTimer.singleShot(0, lambda: time.sleep(0.08))

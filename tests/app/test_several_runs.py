@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QPushButton
 from burnish_engine.contract.recipe.recipe import EvaluationSection
 from burnish_engine.duel.report.overview import list_duels
 
-pytestmark = [pytest.mark.gui, pytest.mark.slow]
+pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEPS, ROWS = 4, 200
 
 

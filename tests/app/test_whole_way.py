@@ -31,7 +31,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.runs.events_file import read_run
 
-pytestmark = [pytest.mark.gui, pytest.mark.slow]
+pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEPS = 100
 over_budget: Counter[str] = Counter()
 """Handlers that were over the budget, by the number of tests."""

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from app.scenes import summary
+from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QScrollArea, QWidget
@@ -16,6 +16,7 @@ from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
 from burnish_app.window import Window
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.replies import ExportJob
 
 MOVE = Qt.DropAction.CopyAction
@@ -45,6 +46,29 @@ def test_every_page_can_be_shown_and_says_its_question(window):
         assert page.isVisible()
         assert (page.key, page.title) == (entry.key, entry.title)
         assert page.question
+
+
+def test_pages_are_made_while_nothing_is_done_and_bear_what_changes_on_others(qtbot, window, answers, tmp_path):
+    answers.result("runs", runs=RUNS)
+    window._preparing.setInterval(1)
+    qtbot.waitUntil(lambda: window._stack.count() == len(PAGES))
+    qtbot.waitUntil(lambda: not window._preparing.isActive())
+    for entry in PAGES:
+        assert window._stack.indexOf(window.page(entry.key)) >= 0
+    run, lines = TRAIN_SCENES["finished"]
+    bench = window.bench
+    bench.set_model_path(str(tmp_path))
+    bench.set_data_files([str(tmp_path / "data.jsonl")])
+    bench.set_run(write_run(tmp_path / "run", run, lines).folder)
+    bench.set_recipe(Recipe.model_validate({"train": {"max_steps": 3}}))
+    bench.set_target(bench.target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
+    bench.set_compared([run.folder for run in RUNS[:2]])
+    window._runs_updated(RUNS)
+    window.theme.set_mode("dark")
+    window.theme.set_mode("system")
+    for entry in PAGES:
+        window.go_to(entry.key)
+        qtbot.waitUntil(window.page(entry.key).isVisible)
 
 
 class ShownWindows(QObject):

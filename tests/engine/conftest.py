@@ -19,9 +19,17 @@ def bases(tmp_path_factory):
     return base
 
 
+@pytest.fixture(autouse=True)
+def embedded_once(shared_folder, monkeypatch):
+    """The embedded model is unpacked by the first test that opens it, and not anew into each test's own home."""
+    from burnish_engine.models.checkpoint import embedded
+
+    monkeypatch.setattr(embedded, "_folder", lambda: shared_folder / "embedded" / "model")
+
+
 @pytest.fixture
 def embedded_model(shared_folder, monkeypatch):
-    """The embedded model, unpacked once and not anew for each test's own home."""
+    """Folder of the embedded model."""
     import importlib.util
 
     from burnish_engine.models.checkpoint import embedded

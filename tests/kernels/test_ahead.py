@@ -1,8 +1,9 @@
 """Kernels compiled for every generation of GPU, without one.
 
-All configurations that `compilations()` lists: each for every third of `registry.CAPABILITIES` by turns, the first of
-each kernel for all, and with `-m long` each for all. Each operation has a process of its own, without TRITON_INTERPRET,
-because in the tests' own process `triton.jit` gives interpreted functions.
+All configurations that `compilations()` lists: each for every fourth of `registry.CAPABILITIES` by turns, the first of
+each kernel for all, and with `-m long` each for all. That is done in a process of its own, without TRITON_INTERPRET,
+because in the tests' own process `triton.jit` gives interpreted functions. It compiles one operation after the other:
+its start takes as long as many a compilation.
 """
 
 import importlib.util
@@ -26,17 +27,29 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compiled(op, *options):
-    """One dictionary a compilation."""
-    done = subprocess.run(
-        [sys.executable, "-m", "burnish_kernels.ahead", "--op", op, *options],
-        env={**environment(), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, 3), done.stderr  # findings are judged below
-    return [json.loads(line) for line in done.stdout.splitlines()]
+COMPILES = """
+import json, sys
+from burnish_kernels.ahead import check_op
+for line in sys.stdin:
+    op, sample = json.loads(line)
+    print(json.dumps(list(check_op(op, sample=sample))), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Compile an operation's sample in the other process; returns one dictionary a compilation."""
+    environ = {**environment(), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", COMPILES], env=environ, text=True, **pipes) as process:
+
+        def ask(op, sample):
+            process.stdin.write(json.dumps([op, sample]) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
 
 
 def complaint(line):
@@ -50,12 +63,10 @@ def complaint(line):
     return ""
 
 
-@pytest.mark.parametrize(
-    "options", [pytest.param(["--sample", "3"], id="a third"), pytest.param([], id="all", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("sample", [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytest.mark.long)])
 @pytest.mark.parametrize("op", OPS)
-def test_every_configuration_compiles_and_fits(op, options):
-    lines = compiled(op, *options)
+def test_every_configuration_compiles_and_fits(compiled, op, sample):
+    lines = compiled(op, sample)
     assert {line["capability"] for line in lines} == set(CAPABILITIES), f"{op} has no kernel for some generation"
     wrong = [f"{line['name']}, sm_{line['capability']}: {found}" for line in lines if (found := complaint(line))]
     seconds = sum(line.get("seconds", 0.0) for line in lines)
@@ -135,8 +146,19 @@ def test_in_a_sample_configurations_take_turns_and_the_first_is_compiled_for_all
     monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
     monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
     found = [(line["name"], line["capability"]) for line in ahead.check_op("toy", sample=3)]
-    assert [capability for name, capability in found if name == "k0"] == list(CAPABILITIES)
-    assert [found[5:7], found[7:8], found[8:]] == [[("k1", 86), ("k1", 120)], [("k2", 89)], [("k3", 80), ("k3", 90)]]
+    assert {capability for name, capability in found if name == "k0"} == set(CAPABILITIES)
+    assert [found[5:7], found[7:8], found[8:]] == [[("k1", 86), ("k1", 90)], [("k2", 89)], [("k3", 80), ("k3", 120)]]
+
+
+def test_no_sample_is_compiled_for_more_shared_memory_alone(monkeypatch):
+    kernels = [Compilation(f"k{number}", None, {}, {}) for number in range(20)]
+    monkeypatch.setattr("burnish_kernels.registry.ops", lambda: {"toy": SimpleNamespace(compilations=lambda: kernels)})
+    monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
+    for sample in (3, 4):
+        found = [(line["name"], line["capability"]) for line in ahead.check_op("toy", sample=sample)]
+        assert {name for name, capability in found if shared_limit(capability) == SHARED_BYTES} == {
+            one.name for one in kernels
+        }
 
 
 def test_the_first_configuration_of_each_kernel_is_compiled_for_all(monkeypatch):
@@ -152,6 +174,25 @@ def test_a_step_below_one_is_a_usage_error(step, capsys):
     with pytest.raises(SystemExit):
         ahead.main(["--op", "gather", "--sample", step])
     assert step in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [({"shared_bytes": SHARED_BYTES}, 0), ({"shared_bytes": SHARED_BYTES + 1}, 3), ({"error": "no"}, 3)],
+)
+def test_the_program_prints_a_line_a_compilation_and_says_whether_all_fit(monkeypatch, capsys, outcome, code):
+    asked = []
+
+    def check_op(op, capabilities, *, sample):
+        asked.append((op, capabilities, sample))
+        yield from ({"op": op, "capability": 89, "shared_bytes": 0}, {"op": op, "capability": 89, **outcome})
+
+    monkeypatch.setattr(ahead, "check_op", check_op)
+    assert ahead.main(["--op", "gather", "--op", "rope", "--capability", "89", "--sample", "3"]) == code
+    assert asked == [("gather", (89,), 3), ("rope", (89,), 3)]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["op"] for line in lines] == ["gather", "gather", "rope", "rope"]
+    assert outcome.items() <= lines[1].items()
 
 
 def test_a_configuration_of_few_capabilities_is_in_every_sample(monkeypatch):

@@ -48,7 +48,7 @@ def test_linters_come_first_and_every_test_runs_once(runs: Runs, tmp_path: Path)
     env = {"QT_QPA_PLATFORM": "xcb", "PYTHONDONTWRITEBYTECODE": "1"}
     assert run_checks.run_checks(tmp_path, "python", env, []) == 0
     assert [command[0] for command in runs.commands[:2]] == ["ruff", "ruff"]
-    assert sorted(command[0] for command in runs.commands[2:]) == ["mypy"] * 2 + ["pytest"] * 3
+    assert sorted(command[0] for command in runs.commands[2:]) == ["mypy"] * 2 + ["pytest"] * 4
     assert {env["HF_HUB_OFFLINE"] for env in runs.envs} == {"1"}
     assert {env["QT_QPA_PLATFORM"] for env in runs.envs} == {"xcb"}, "the caller's own value wins"
     assert {env["PYTHONDONTWRITEBYTECODE"] for env in runs.envs} == {""}, "what was compiled once is kept"
@@ -56,17 +56,22 @@ def test_linters_come_first_and_every_test_runs_once(runs: Runs, tmp_path: Path)
 
 @pytest.mark.parametrize("cores", [1, 2, 16])
 def test_the_parts_leave_nothing_out(cores: int) -> None:
-    app, kernels, rest = run_checks.test_parts(cores)
-    paths = [check.arguments[list(check.arguments).index("--durations=20") + 1 :] for check in (app, kernels, rest)]
-    assert paths[0] == ["tests/app"]
-    assert "tests/kernels" in paths[1]
-    assert sorted(paths[2]) == sorted(f"--ignore={path}" for path in [*paths[0], *paths[1]])
-    assert ["TRITON_INTERPRET" in check.env for check in (app, kernels, rest)] == [False, True, False]
-    assert all(1 <= int(check.env["OMP_NUM_THREADS"]) <= cores for check in (app, kernels, rest))
-    assert all(list(check.arguments[:3]) == ["pytest", "-m", "not gpu and not long"] for check in (app, kernels, rest))
+    parts = run_checks.test_parts(cores)
+    rest, measured, app, kernels = (
+        check.arguments[list(check.arguments).index("--durations=20") + 1 :] for check in parts
+    )
+    assert measured == app == ["tests/app"]
+    assert "tests/kernels" in kernels
+    assert sorted(rest) == sorted(f"--ignore={path}" for path in [*app, *kernels])
+    assert ["TRITON_INTERPRET" in check.env for check in parts] == [False, False, False, True]
+    assert all(1 <= int(check.env["OMP_NUM_THREADS"]) <= cores for check in parts)
+    usual = "not gpu and not long"
+    assert all(list(check.arguments[:2]) == ["pytest", "-m"] for check in parts)
+    marks = [check.arguments[2] for check in parts]
+    assert marks == [usual, f"{usual} and measured", f"{usual} and not measured", usual]
 
 
-@pytest.mark.parametrize(("failing", "commands"), [("ruff", 1), ("tests/app", 7)])
+@pytest.mark.parametrize(("failing", "commands"), [("ruff", 1), ("tests/app", 8)])
 def test_a_failing_linter_ends_it_and_a_failing_test_does_not(
     runs: Runs, tmp_path: Path, failing: str, commands: int
 ) -> None:

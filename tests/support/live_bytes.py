@@ -108,7 +108,9 @@ class NowhereOffloader(Offloader):
         return SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype)
 
 
-def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16):
+def watched_pass(
+    monkeypatch, watch, name, section, *, rows, head_rows, layers, mlp_rows=0, dtype=torch.bfloat16, quantize=False
+):
     """Trace a captured pass: weights, adapter, optimizer, one pass as a first one, and one more.
 
     Args:
@@ -121,14 +123,15 @@ def watched_pass(monkeypatch, watch, name, section, *, rows, head_rows, layers, 
         layers: Level of each layer.
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         dtype: What is computed in.
+        quantize: Whether frozen weights are in NF4.
     """
     launch_nothing(monkeypatch)
-    spec = shape(name)
+    spec = shape(name, len(layers))
     known = family(spec.family)
     ranks = expert_rank(section, spec.experts_per_token)
     plan = plan_adapter(section, known.modules(spec), known.all_expert_stacks(spec), ranks)
     with watch:
-        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan))
+        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan, quantize=quantize))
         model = make_trainable(loaded)
         loaded.decoder.chunk_feed_forward(mlp_rows)
         layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)

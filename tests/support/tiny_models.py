@@ -273,10 +273,12 @@ def _randomize(model, center):
 
 
 def load(folder, dtype=torch.float32):
-    """The checkpoint as transformers loads it, in evaluation mode."""
-    from transformers import AutoModelForCausalLM
+    """The checkpoint as transformers loads it, in evaluation mode; weights in MXFP4 unpacked."""
+    from transformers import AutoModelForCausalLM, Mxfp4Config
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+    is_packed = '"mxfp4"' in (Path(folder) / "config.json").read_text()
+    how = {"quantization_config": Mxfp4Config(dequantize=True)} if is_packed else {}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, **how).eval()
 
 
 def lora(

@@ -32,7 +32,7 @@ from burnish_app.wording.causes import duel_failure
 from burnish_app.wording.duel_text import in_window
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.run.duels import JUDGES, DuelFacts
+from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.duel_requests import (
     DuelSideRequest,
     DuelsRequest,
@@ -377,8 +377,8 @@ class DuelPage(Page):
 
     def _winner(self) -> int | None:
         duel = self.duel
-        losses = [one for one in duel.verdicts if one.measure in JUDGES] if duel is not None else []
-        winners = {one.winner for one in losses}
+        judged = [one for one in duel.verdicts if one.measure == duel.judge] if duel is not None else []
+        winners = {one.winner for one in judged}
         return winners.pop() if len(winners) == 1 else None
 
     def _winner_as_draft(self) -> None:

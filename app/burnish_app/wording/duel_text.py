@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import duration_text, plural
+from burnish_app.wording.numbers import duration_text, percent, plural
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
 
 _PHASES = {
@@ -54,6 +54,16 @@ def run_text(duel: DuelFacts, run: DuelRun) -> str:
     return words.format(
         side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=f"{run.rate:.4g}", seed=run.seed
     )
+
+
+def result_text(duel: DuelFacts, run: DuelRun) -> str:
+    """Format what came of a run in the measure that decides the duel."""
+    value = run.held_out_loss if duel.judge == "held_out_loss" else run.preferred
+    if run.ended == "diverged":
+        return tr("diverged")
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if duel.judge == "held_out_loss" else tr("{share} preferred").format(share=percent(value))
 
 
 def share_done(duel: DuelFacts) -> float:

@@ -91,8 +91,8 @@ def run_facts(state: RunState) -> list[tuple[str, str]]:
         found.append((tr("Passes"), tr("{fill} full").format(fill=percent(data.fill))))
     if state.total_steps:
         found.append((tr("Steps"), f"{state.total_steps:,}"))
-    if plan is not None and (seconds := plan.total_seconds or plan.seconds) > 0:
-        found.append((tr("Predicted"), f"{memory_size(plan.memory_bytes)}, {duration_text(seconds)}"))
+    if plan is not None and plan.run_s > 0:
+        found.append((tr("Predicted"), f"{memory_size(plan.memory_bytes)}, {duration_text(plan.run_s)}"))
     return found
 
 

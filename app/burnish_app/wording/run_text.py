@@ -135,10 +135,9 @@ def plan_text(events: RunState) -> str:
     if events.peak_bytes:
         memory += tr(", measured {peak_bytes}").format(peak_bytes=memory_size(events.peak_bytes))
     text = [memory]
-    seconds = plan.total_seconds or plan.seconds
-    if seconds > 0:
+    if plan.run_s > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
-        time = tr("Time: predicted {seconds}").format(seconds=duration_text(seconds))
+        time = tr("Time: predicted {seconds}").format(seconds=duration_text(plan.run_s))
         text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
     return "   ·   ".join(text)
 
@@ -154,8 +153,8 @@ def time_left(events: RunState, now: float) -> float | None:
     """
     if events.last_step is not None:
         predicted, since = events.last_step.eta_s, events.last_step.t
-    elif events.plan is not None and (seconds := events.plan.total_seconds or events.plan.seconds) > 0:
-        predicted, since = seconds, events.plan.t
+    elif events.plan is not None and events.plan.run_s > 0:
+        predicted, since = events.plan.run_s, events.plan.t
     else:
         return None
     passed = 0.0 if events.phase == "paused" else max(now - since, 0.0)

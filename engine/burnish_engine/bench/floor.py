@@ -2,7 +2,7 @@
 
 It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
 over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
-the time of FlashAttention-2, not a limit.
+the time of FlashAttention-2, not a limit. Experts count as one of them that all rows go through.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ def floor_ms(name: str, tokens: int, *, layers: int = 0, quantized: bool = False
         sizes[module.layer, module.stack] += module.rows
     stacks = Counter((rows, inputs[stack]) for stack, rows in sizes.items())
     projections = sum(count * _product_ms(tokens, *size) for size, count in stacks.items())
+    experts = Counter((stack.rows, stack.columns) for stack in known.all_expert_stacks(spec))
+    visits = tokens * spec.experts_per_token
+    projections += sum(count * _product_ms(visits, *size) for size, count in experts.items())
     rows = min(_HEAD_ROWS, tokens)
     head = _product_ms(rows, spec.vocab_size, spec.hidden_size) * tokens / rows
     attending = sum(layer.kind != "short_convolution" for layer in spec.layers)

@@ -27,7 +27,14 @@ from burnish_engine.contract.recipe.memory_plan import (
 )
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
-from burnish_engine.contract.recipe.recipe_train import AdapterSection, Masking, MaskingSection, Optimizer, TrainSection
+from burnish_engine.contract.recipe.recipe_train import (
+    AUTO,
+    AdapterSection,
+    Masking,
+    MaskingSection,
+    Optimizer,
+    TrainSection,
+)
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
@@ -60,7 +67,9 @@ class StepOptions:
         layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
-        rank: rank of the adapter, on all seven projections.
+        rank: rank of the adapter.
+        expert_rank: rank of each expert's adapter; 0: as a recipe's.
+        targets: names of the matrices with an adapter, as in a recipe.
         precision: "bf16", "fp16" or "fp32".
         keep: level of saved activations for each layer from the first; the last level is repeated.
         steps: number of measured steps, after the warm-up.
@@ -104,6 +113,8 @@ class StepOptions:
     objective: Objective = "sft"
     passes_of: Objective = "sft"
     layers: int = 0
+    expert_rank: int = 0
+    targets: tuple[str, ...] = (AUTO,)
 
     @property
     def section(self) -> TrainSection:
@@ -142,7 +153,12 @@ class StepBench:
         exact_products()
         known = family(self.spec.family)
         assert known is not None
-        section = AdapterSection(rank=options.rank, alpha=float(options.rank))
+        section = AdapterSection(
+            rank=options.rank,
+            alpha=float(options.rank),
+            expert_rank=options.expert_rank,
+            targets=list(options.targets),
+        )
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
         self.plan = self._plan(section)

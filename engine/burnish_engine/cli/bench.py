@@ -70,7 +70,13 @@ def step(
     tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
     method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
-    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter, on all seven projections.")] = 16,
+    rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter.")] = 16,
+    expert_rank: Annotated[
+        int, typer.Option(min=0, max=256, help="Rank of each expert's adapter; 0: as in a recipe.")
+    ] = 0,
+    targets: Annotated[
+        str, typer.Option(help="Matrices with an adapter, as in a recipe's adapter.targets, with commas between.")
+    ] = "auto",
     keep: Annotated[
         str,
         typer.Option(
@@ -162,6 +168,8 @@ def step(
         tokens=tokens,
         method=method,
         rank=rank,
+        expert_rank=expert_rank,
+        targets=tuple(name.strip() for name in targets.split(",")),
         precision=precision,
         keep=parse_keep(keep),
         steps=steps,

@@ -74,6 +74,14 @@ def export(
             help="Make nothing, but send the verified files made before to a model hub (HF_TOKEN, HF_ENDPOINT).",
         ),
     ] = "",
+    each_expert: Annotated[
+        bool,
+        typer.Option(
+            "--each-expert",
+            help="With --to adapter, of a mixture: the matrices of every expert apart, for programs that do not know "
+            "PEFT's fused experts.",
+        ),
+    ] = False,
     public: Annotated[bool, typer.Option("--public", help="With --push: a new repository is public.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the fidelity report as JSON.")] = False,
 ) -> int:
@@ -81,8 +89,7 @@ def export(
 
     A GGUF is called done only after it was compared, token by token, with the model that was trained.
     """
-    if json and to not in GGUF_KINDS:
-        raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
+    _check_options(to, json=json, each_expert=each_expert)
     paths = open_run(run)
     if push:
         return _push(out_dir or paths.export, push, private=not public)
@@ -112,7 +119,7 @@ def export(
             report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
             written = folder
         else:
-            written = _export_other(paths, recipe, folder, to, name, bar)
+            written = _export_other(paths, recipe, folder, to, name, bar, each_expert=each_expert)
             report = None
         if report is not None and to != "gguf":
             _place_files(report, paths, recipe, folder, to, name, quiet=json)
@@ -126,6 +133,13 @@ def export(
     if not json and (trial := _chat_command(paths, to, written, report)):
         out.print(f"Try it: {trial}")
     return ExitCode.DONE
+
+
+def _check_options(to: ExportKind, *, json: bool, each_expert: bool) -> None:
+    if json and to not in GGUF_KINDS:
+        raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
+    if each_expert and to != "adapter":
+        raise UsageError("--each-expert is for adapters.", "Add --to adapter.")
 
 
 def _why_merged(paths: RunPaths) -> str:
@@ -173,11 +187,17 @@ def _show_plan(
     return ExitCode.DONE
 
 
-def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar) -> Path:
+def _export_other(
+    paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar, *, each_expert: bool
+) -> Path:
     """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
+    from burnish_engine.export.run_rows import kept_in_4_bits
     from burnish_engine.export.weights.folders import export_adapter, export_safetensors
-    from burnish_engine.export.weights.nf4_merge import rounded_names
 
+    if each_expert:
+        from burnish_engine.export.weights.each_expert import export_adapter_by_expert
+
+        return export_adapter_by_expert(open_model(recipe.model.path), adapter_of(paths), folder / to)
     if to == "adapter":
         return export_adapter(adapter_of(paths), folder / to, _wrapper(recipe))
     source, adapter = trained_model(paths, recipe)
@@ -185,8 +205,8 @@ def _export_other(paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind,
         from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 
         return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
-    in_4_bits = recipe.model.quantize == "nf4" and recipe.export.merge_onto == "dequantized"
-    rounded = rounded_names(source) if in_4_bits else frozenset[str]()
+    onto_rounded = recipe.export.merge_onto == "dequantized"
+    rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
     return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, cancelled=bar.cancelled)
 
 

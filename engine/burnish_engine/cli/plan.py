@@ -126,9 +126,9 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
     if result.coverage:
         table.add_row("reached of the layers", result.coverage.share_text, result.coverage.kinds_text)
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
-    if result.seconds is not None and result.tokens is not None:
+    if (seconds := result.total_seconds) is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")
-        table.add_row("training time", duration(result.total_seconds or result.seconds), f"{work}{_beside(result)}")
+        table.add_row("training time", duration(seconds), f"{work}{_beside(result)}")
     elif unread:
         table.add_row("training time", "unknown", "the data was not read")
     out.print(table)

@@ -190,8 +190,7 @@ def _line(event: Event) -> str | Text:
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
         case PlanMade():
-            seconds = event.total_seconds or event.seconds
-            time_words = f", {duration(seconds)} of training" if seconds else ""
+            time_words = f", {duration(event.run_s)} of training" if event.run_s else ""
             free = memory_size(event.memory_free_bytes)
             return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():

@@ -22,6 +22,7 @@ from burnish_engine.contract.errors import ExitCode
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
 _CLOSING_EVENTS = {2, 5, 6}  # Windows: CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT
+_AGAIN_S = 0.05  # until a finalizer that swallowed the interrupt has ended
 _LONGEST_SAVE_S = 60.0  # Windows itself waits about 5 s for a closed console, 20 s at a shutdown
 
 
@@ -58,7 +59,7 @@ class StopSignals:
 def stop_signals() -> Iterator[StopSignals]:
     """Make every stop signal raise KeyboardInterrupt inside the context; respects `nohup`. Only in the main thread."""
     stop = StopSignals()
-    with _handled_by(stop.interrupt), _closed_console():
+    with _handled_by(stop.interrupt), _raised_again(), _closed_console():
         yield stop
 
 
@@ -85,6 +86,34 @@ def _handled_by(handler: signal._HANDLER) -> Iterator[None]:
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Raise KeyboardInterrupt again, inside the context, where a finalizer or a callback of a C library swallowed it.
+
+    Python cannot pass an exception on from there: it prints it and goes on.
+    """
+    before = sys.unraisablehook
+
+    def heed(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is KeyboardInterrupt:  # not at once, which would be within this function
+            threading.Timer(_AGAIN_S, _interrupt_main_thread).start()
+        else:
+            before(lost)
+
+    sys.unraisablehook = heed
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):  # a real signal, which ends a wait in the main thread
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 @contextmanager

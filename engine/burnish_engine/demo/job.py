@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -210,7 +209,7 @@ def _report(
     tokens = sum(steps.tokens.values())
     counts = {model: task.count(entries) for model, entries in _as_json(replies).items()}
     quants = {quant: counts[quant] for quant in counts if quant not in ("base", "tuned")}
-    best, accuracy = fidelity.files[0], run.evaluations.accuracy.last
+    best = fidelity.files[0]
     return DemoReport(
         model=source.name,
         note=source.note,
@@ -230,7 +229,7 @@ def _report(
         held_out_improvement=1 - after / before,
         scores=ReplyScores(prompts=len(problems), base=counts["base"], tuned=counts["tuned"], gguf=quants),
         behavior=task.behavior,
-        preferred=None if accuracy is None or math.isnan(accuracy) else accuracy,
+        preferred=run.of_result(run.evaluations.accuracy),
         forgetting=run.forgetting,
         fidelity=fidelity,
         files={

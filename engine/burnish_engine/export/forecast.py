@@ -77,10 +77,12 @@ def predicted_sizes(
     Raises:
         UsageError: The model's row lengths do not fit a type.
     """
-    shapes = [TensorShape(one.name, one.shape, "F32" if one.full_precision else "F16") for one in plan.tensors]
+    shapes = [TensorShape(one.name, one.shape, one.type) for one in plan.tensors]
     start = header_bytes(plan, scratch)
     return {
-        quant: file_bytes(choose_types(shapes, quant, gqa=plan.queries_per_key, importance=importance), start)
+        quant: file_bytes(
+            choose_types(shapes, quant, gqa=plan.queries_per_key, experts=plan.experts, importance=importance), start
+        )
         for quant in quants
     }
 
@@ -108,7 +110,8 @@ def make_forecast(
     """
     sizes = predicted_sizes(plan, list(dict.fromkeys([base, *quants])), scratch, importance=importance_tokens > 0)
     weights = sum(prod(one.shape) for one in plan.tensors)
-    largest = max(prod(one.shape) for one in plan.tensors)
+    largest = max(prod(one.shape) for one in plan.tensors if not one.packed)
+    piece = max(prod(one.shape[-2:]) for one in plan.tensors)  # stacks of experts are written expert by expert
     flops = _flops() * cores
     token_s = 2 * weights / flops
     vocabulary = len(plan.vocabulary.tokens)
@@ -122,7 +125,7 @@ def make_forecast(
         ExportStage(
             what=f"Writing {base}",
             disk_bytes=sizes[base],
-            memory_bytes=_RUNTIME_BYTES + 12 * largest,
+            memory_bytes=_RUNTIME_BYTES + 12 * piece,
             seconds=sizes[base] / _WRITE_BYTES_S,
         ),
         ExportStage(

@@ -92,13 +92,27 @@ def reference_options(
         base=base,
         training=rows.training if importance else (),
         tokens=recipe.export.importance_tokens,
-        in_4_bits=rounded_names(source) if recipe.model.quantize == "nf4" else frozenset(),
+        in_4_bits=kept_in_4_bits(paths, recipe, source),
         onto_rounded=recipe.export.merge_onto == "dequantized",
         reported=None if recipe.preference.is_active else reported_loss(paths),  # else it is not a loss of tokens
         forgetting=run.forgetting,
         task=run.task,
         task_rows=task_rows,
     )
+
+
+def kept_in_4_bits(paths: RunPaths, recipe: Recipe, source: ModelSource) -> frozenset[str]:
+    """Name the base tensors that a run kept in NF4, and stacks of experts; the plain engine leaves these as they are.
+
+    Args:
+        paths: paths of the run.
+        recipe: frozen recipe of the run.
+        source: base model.
+    """
+    if recipe.model.quantize != "nf4":
+        return frozenset()
+    fast = any(start.engine == "fast" for start in read_run(paths.events).starts)
+    return rounded_names(source, experts=fast)
 
 
 def _flags(held_out: Sequence[Sequence[int]], prepared: PreparedDataset) -> list[list[bool]]:

@@ -298,6 +298,10 @@ class Session:
         best, loss = early.best.step or 0, early.best.loss
         self.recorder.emit(BestKept(step=best, loss=loss, at_step=step, stopped_early=early.is_over))
         self.recorder.update(evaluation_loss=loss)
+        if self.setup.recipe.preference.is_active:
+            run = read_run(self.setup.paths.events)
+            accuracy, margin = (run.of_result(one) for one in (run.evaluations.accuracy, run.evaluations.margin))
+            self.recorder.update(accuracy=accuracy, margin=margin)
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from burnish_kernels.attention.benchmark_pack import BENCHMARKED, BENCHMARKED_ROWS, BenchmarkPack, lognormal_lengths
-from burnish_kernels.attention.config import KernelConfig, choose_config
+from burnish_kernels.attention.config import AttentionConfig, KernelConfig, choose_config
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.tuning import Tuning
@@ -166,19 +167,17 @@ def _views(tensors: list[torch.Tensor], device: str) -> list[torch.Tensor]:
 def compilations() -> list[Compilation]:
     """List every chosen configuration: sizes, groups even and odd, window and soft cap, fp32."""
     found = []
-    for capability in CAPABILITIES:
-        for width, heads, kv_heads in ((64, 32, 8), (64, 9, 3), (128, 16, 8), (128, 32, 32)):
-            found += _compilations(capability, width, heads, kv_heads, torch.bfloat16)
-        found += _compilations(capability, 96, 32, 32, torch.float16)
-        found += _compilations(capability, 256, 8, 4, torch.bfloat16, window=True, softcap=True)
-        found += _compilations(capability, 64, 64, 8, torch.bfloat16, window=True, sinks=True)  # gpt-oss
-        for width in (64, 128, 256):
-            found += _compilations(capability, width, 8, 4, torch.float32)
+    for width, heads, kv_heads in ((64, 32, 8), (64, 9, 3), (128, 16, 8), (128, 32, 32)):
+        found += _compilations(width, heads, kv_heads, torch.bfloat16)
+    found += _compilations(96, 32, 32, torch.float16)
+    found += _compilations(256, 8, 4, torch.bfloat16, window=True, softcap=True)
+    found += _compilations(64, 64, 8, torch.bfloat16, window=True, sinks=True)  # gpt-oss
+    for width in (64, 128, 256):
+        found += _compilations(width, 8, 4, torch.float32)
     return found
 
 
 def _compilations(
-    capability: int,
     width: int,
     heads: int,
     kv_heads: int,
@@ -190,9 +189,11 @@ def _compilations(
 ) -> list[Compilation]:
     from burnish_kernels.attention import kernel
 
-    config = choose_config(width, dtype, capability, heads // kv_heads)
+    used_on: dict[AttentionConfig, list[int]] = {}
+    for capability in CAPABILITIES:
+        used_on.setdefault(choose_config(width, dtype, capability, heads // kv_heads), []).append(capability)
     found = []
-    for name in ("forward", "dq", "dkdv"):
+    for (config, capabilities), name in product(used_on.items(), ("forward", "dq", "dkdv")):
         chosen: KernelConfig = getattr(config, name)
         function = getattr(kernel, f"{name}_kernel")
         constants: dict[str, Any] = {
@@ -214,7 +215,7 @@ def _compilations(
                 constants[argument] = (kv_heads if argument.startswith(("DK", "DV")) else heads) * width
         found.append(
             Compilation(
-                name=f"{name}-sm{capability}-{width}-{heads}/{kv_heads}-{str(dtype).removeprefix('torch.')}",
+                name=f"{name}-sm{capabilities[0]}-{width}-{heads}/{kv_heads}-{str(dtype).removeprefix('torch.')}",
                 function=function,
                 signature={
                     argument: _type(argument, TYPES[dtype])
@@ -225,7 +226,7 @@ def _compilations(
                 num_warps=chosen.warps,
                 num_stages=chosen.stages,
                 max_registers=chosen.registers or None,
-                capabilities=(capability,),
+                capabilities=tuple(capabilities),
             )
         )
     return found

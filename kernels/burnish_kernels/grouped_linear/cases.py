@@ -12,12 +12,14 @@ from burnish_kernels.grouped_linear.tiles import (
     FULL,
     HOPPERS,
     STORAGES,
+    UNPACK_ROWS,
     LinearTile,
     Storage,
     choose_tile,
     half_tiles,
     key,
     rank_block,
+    unpack_key,
 )
 from burnish_kernels.moe_sort.cases import MODELS, SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, ExpertOrder, sort_by_expert
@@ -308,3 +310,41 @@ def tunings(device: str) -> Iterator[Tuning]:
 
             tiles = half_tiles(storage, found.capability if found else CAPABILITIES[0])
             yield Tuning(key(storage, transposed=transposed), tiles, run)
+    for storage in UNPACK_ROWS:
+        yield _unpack_tuning(storage, device)
+
+
+def _unpack_tuning(storage: Storage, device: str, sizes: tuple[int, int] = (2048, 2048), experts: int = 16) -> Tuning:
+    """Make the choice of the rows of an expert from which unpacking pays.
+
+    A candidate's work are products with ever more rows an expert, each in the way that the candidate takes for it; the
+    best candidate takes the faster way in most of them.
+
+    Args:
+        storage: form of the weights.
+        device: device of the tensors.
+        sizes: outputs and columns of the product.
+        experts: number of experts.
+    """
+    from burnish_kernels.grouped_linear import op
+
+    default, (outputs, columns) = UNPACK_ROWS[storage], sizes
+    counts = [max(int(default * share), 1) for share in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)]
+    weight = random_stack(storage, experts, outputs, columns, device)
+    scratch = torch.empty(max(experts // 4, 1), outputs, columns, device=device, dtype=torch.bfloat16)
+    products = []
+    for count in counts:
+        order = sort_by_expert(random_ids(count * experts, 1, experts, "even").to(device), experts)
+        x = torch.randn(order.positions, columns, device=device, dtype=torch.bfloat16)
+        products.append((count, x, order, x.new_empty(order.positions, outputs)))
+
+    def run(candidate: dict[str, int]) -> None:
+        for count, x, order, out in products:
+            if count >= candidate["rows"]:
+                op.grouped_linear_by_groups(x, weight, order, scratch, by_token=False, out=out)
+            else:
+                op.grouped_linear(x, weight, order, by_token=False, out=out)
+
+    never = counts[-1] + 1
+    rows = [default, *(count for count in counts if count != default), never]
+    return Tuning(unpack_key(storage), [{"rows": count} for count in rows], run)

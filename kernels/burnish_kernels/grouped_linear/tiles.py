@@ -63,6 +63,11 @@ UNPACK_ROWS: dict[Storage, int] = {"nf4": 192, "mxfp4": 320}
 """Rows of an expert from which unpacking pays, interpolated between products measured on an H100."""
 
 
+def unpack_key(storage: Storage) -> str:
+    """Return the name of the choice of `UNPACK_ROWS` in tuning tables."""
+    return f"unpack-{storage}"
+
+
 def key(storage: Storage, *, transposed: bool) -> str:
     """Return the name of the choice in tuning tables."""
     return f"{storage}-{'transposed' if transposed else 'forward'}"
@@ -96,7 +101,7 @@ def unpacking_pays(storage: Storage, rows_an_expert: float, device: torch.device
     """
     if storage == "dense":
         return False
-    chosen = choose("grouped_linear", f"unpack-{storage}", {"rows": UNPACK_ROWS[storage]}, device=device)
+    chosen = choose("grouped_linear", unpack_key(storage), {"rows": UNPACK_ROWS[storage]}, device=device)
     return rows_an_expert >= chosen["rows"]
 
 

@@ -16,7 +16,9 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 EPS = 0.01  # large, so that it is seen
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
-SHAPES = ((1, 576), (7, 64), (13, 2560), (64, 16), (3, 1000), (2, 8192), (131, 24))
+SHAPES = ((1, 576), (7, 64), (13, 2560), (9, 16), (3, 1000), (2, 8192), (11, 24), (131, 24))
+INTERPRETED_ROWS = 64
+"""Most rows of a case for the interpreter: a row has a program of its own, so many rows show no more than a few."""
 HIDDEN_SIZES = (576, 2048, 1152, 2560, 3072, 4096, 5120, 8192, 16384)
 
 
@@ -53,7 +55,8 @@ def _case(
     words = {"residual": residual, "1+w": one_plus, f"padding{padding}": padding, "in-place": in_place}
     name = "-".join([f"{rows}x{hidden}", str(dtype).removeprefix("torch."), *(word for word in words if words[word])])
     options = {"rows": rows, "hidden": hidden, "dtype": dtype, "residual": residual, "one_plus": one_plus}
-    return Case(name, TOLERANCE[dtype], options | {"padding": padding, "in_place": in_place})
+    options |= {"padding": padding, "in_place": in_place}
+    return Case(name, TOLERANCE[dtype], options, gpu_only=rows > INTERPRETED_ROWS)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:

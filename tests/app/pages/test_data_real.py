@@ -10,7 +10,7 @@ from app.test_whole_way import studio  # noqa: F401 a fixture
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 
-pytestmark = [pytest.mark.gui, pytest.mark.slow]
+pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 
 @pytest.fixture(scope="module")

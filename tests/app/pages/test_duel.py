@@ -142,6 +142,20 @@ def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbo
     assert not page.primary.isVisible()
 
 
+def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
+    duel = finished(page)
+    judged = duel.verdicts[0].model_copy(
+        update={"measure": "pair_error", "title": "held-out pairs preferred wrongly", "form": "points"}
+    )
+    page._show_duels(
+        [duel.model_copy(update={"judge": "pair_error", "verdicts": [judged, *duel.verdicts]})], duel.folder
+    )
+    plot = next(plot for plot in page.verdict.findChildren(IntervalPlot) if plot.isVisible())
+    assert [one.measure for one in plot.verdicts] == ["pair_error"]
+    assert "points" in plot.accessibleName()
+    assert page.draft.isVisible()
+
+
 def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
     finished(page)
     charts = page.curves.charts

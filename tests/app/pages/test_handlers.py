@@ -12,7 +12,7 @@ from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.measured]
 
 VISITED = ("hardware", "model", "data", "recipe", "try_out", "export")
 

@@ -320,6 +320,7 @@ def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page)
     assert not page.hardware.price.isHidden()
 
 
+@pytest.mark.measured
 def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):
     """Attaching to 20,000 steps and drawing them: no handler takes longer than people would notice."""
     lines = events(20_000, total=20_000)

@@ -10,6 +10,7 @@ from burnish_app.wording.duel_text import (
     difference_text,
     plan_text,
     progress_text,
+    result_text,
     share_done,
     time_left_text,
 )
@@ -29,6 +30,15 @@ def test_progress_is_counted_in_the_least_number_of_runs_until_it_is_passed(tmp_
     duel = a_duel("running", made=duel_runs(tmp_path, made))
     assert share_done(duel) == pytest.approx(share)
     assert str(made) in progress_text(duel)
+
+
+def test_a_run_is_told_by_the_measure_that_decides_the_duel(tmp_path):
+    (made,) = duel_runs(tmp_path, 1)
+    by_loss, by_pairs = a_duel("running"), a_duel("running", judge="pair_error")
+    preferring = made.model_copy(update={"held_out_loss": 0.5, "preferred": 0.75})
+    assert result_text(by_loss, preferring) == "0.5000"
+    assert "75 %" in result_text(by_pairs, preferring)
+    assert result_text(by_pairs, made) != result_text(by_pairs, made.model_copy(update={"ended": "diverged"}))
 
 
 def test_the_time_left_follows_the_runs_that_were_made(tmp_path):

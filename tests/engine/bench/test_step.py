@@ -14,6 +14,7 @@ from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_kee
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
+from burnish_kernels.moe_route import op as moe_route
 
 VOCABULARY = 40_064
 TINY = {
@@ -54,6 +55,35 @@ def test_a_report_says_what_was_measured():
     assert report["loss"][0] == pytest.approx(math.log(VOCABULARY), rel=0.02)  # random weights know nothing
     assert all(norm > 0 for norm in report["grad_norm"])
     assert "peak_allocated_gib" not in report
+
+
+def test_a_slice_has_the_first_layers():
+    bench = StepBench(options(layers=2))
+    assert len(bench.model.loaded.decoder.layers) == 2
+    assert shapes.shape("gpt-oss-20b", 3).layers == shapes.shape("gpt-oss-20b").layers[:3]
+
+
+MIXTURE = {
+    **TINY, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_tokens_of_a_random_mixture_go_to_all_experts(monkeypatch, method):
+    """A router of equal rows would send all of them to the first ones."""
+    monkeypatch.setitem(shapes.CONFIGS, "tiny", MIXTURE)
+    counts, real = [], moe_route.forward
+
+    def forward(*given, **named):
+        found = real(*given, **named)
+        counts.append(torch.bincount(found[0].flatten(), minlength=8))
+        return found
+
+    monkeypatch.setattr(moe_route, "forward", forward)
+    report = StepBench(options(method=method)).run()
+    assert all(norm > 0 for norm in report["grad_norm"])
+    assert sum(counts).min() > 0
 
 
 def test_two_measurements_train_the_same():

@@ -70,6 +70,33 @@ def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
     assert (done.returncode, done.stdout, done.stderr) == (20, "", "burnish: Stopped.\n")
 
 
+SWALLOWED = """
+import ctypes, os, signal, sys, time
+from burnish_engine.cli import main as entry
+from burnish_engine.cli.stop_signals import stop_signals
+def interrupted():
+    os.kill(os.getpid(), NUMBER)
+class Finalized:
+    __del__ = lambda self: interrupted()
+def work(callback=ctypes.CFUNCTYPE(None)(interrupted)):
+    WAY
+    time.sleep(9)
+try:
+    with stop_signals() as stop:
+        work()
+except KeyboardInterrupt:
+    sys.exit(20 if stop.asked else 1)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends signals")
+@pytest.mark.parametrize(("way", "number"), [("Finalized()", signal.SIGINT), ("callback()", signal.SIGTERM)])
+def test_a_signal_that_a_finalizer_or_a_callback_swallows_stops_all_the_same(way, number):
+    code = SWALLOWED.replace("NUMBER", str(int(number))).replace("WAY", way)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (20, "", "")
+
+
 AT_THE_END = """
 import atexit, os, signal, sys
 from burnish_engine.cli import main as entry

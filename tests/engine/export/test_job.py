@@ -160,10 +160,10 @@ def test_too_little_space_is_told_before_anything_is_written(wide, tmp_path, mon
 def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch):
     from gguf import GGUFWriter
 
-    def full(self, tensor, **_):
+    def full(self, *_given):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(GGUFWriter, "write_tensor_data", full)
+    monkeypatch.setattr(GGUFWriter, "write_padding", full)
     with pytest.raises(NoSpaceError, match="disk is full"):
         export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
     assert visible(tmp_path) == hidden(tmp_path) == []

@@ -172,6 +172,13 @@ def test_an_adapter_of_another_shape_is_refused(make, first, tmp_path):
     assert "(64, 64)" in outcome.message or "128" in outcome.message
 
 
+def test_a_name_that_no_folder_can_have_is_refused_and_leaves_nothing(tmp_path, make, capsys):
+    paths = make("n" * 5000)
+    assert main(["train", str(paths.recipe), "--run-dir", str(tmp_path / "refused")]) == ExitCode.USAGE
+    assert "adapter.start" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_folder_without_an_adapter_is_refused_before_training(make, tmp_path):
     (tmp_path / "empty").mkdir()
     recipe = load_recipe(make(tmp_path / "empty").recipe)
@@ -218,6 +225,29 @@ def test_an_adapter_that_lacks_a_tensor_is_refused_with_its_name(tmp_path, make,
     outcome = run_training(make(folder, engine=f'"{engine}"'))
     assert outcome.exit_code == ExitCode.ENVIRONMENT
     assert lost.removeprefix("base_model.model.").partition(".lora_A")[0] in outcome.message
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_an_adapter_whose_config_names_another_rank_is_refused_before_training(tmp_path, make, first, engine, capsys):
+    folder = changed_copy(first.adapter, tmp_path / "torn", r=8)
+    paths = make(folder, engine=f'"{engine}"')
+    assert main(["recipe", "check", str(paths.recipe)]) == ExitCode.ENVIRONMENT
+    assert "the rank 4" in " ".join(capsys.readouterr().err.split())
+    outcome = run_training(paths)
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert "the rank 4" in outcome.message
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_an_adapter_of_no_numbers_is_named_and_not_the_base(tmp_path, make, first, engine):
+    folder = changed_copy(first.adapter, tmp_path / "broken")
+    tensors = load_file(folder / "adapter_model.safetensors")
+    next(iter(tensors.values()))[0, 0] = math.nan
+    save_file(tensors, folder / "adapter_model.safetensors")
+    outcome = run_training(make(folder, engine=f'"{engine}"'))
+    assert outcome.exit_code == ExitCode.ENVIRONMENT
+    assert next(iter(tensors)) in outcome.message
+    assert "base model" not in outcome.message
 
 
 def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():

@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from burnish_kernels import tuning
-from burnish_kernels.grouped_linear import tiles
-from burnish_kernels.grouped_linear.tiles import FULL, INTERPRETED, STORAGES, choose_tile, half_tiles, unpacking_pays
+from burnish_kernels.grouped_linear import cases, op, tiles
+from burnish_kernels.grouped_linear.tiles import (
+    FULL,
+    INTERPRETED,
+    STORAGES,
+    UNPACK_ROWS,
+    choose_tile,
+    half_tiles,
+    unpacking_pays,
+)
 from burnish_kernels.tuning import Device
 
 CARD, CUDA = Device("NVIDIA GeForce RTX 4090", 89), torch.device("cuda")
@@ -52,3 +60,27 @@ def test_packed_weights_are_unpacked_from_a_number_of_rows_on(card):
     assert not unpacking_pays("dense", 4096, CUDA)
     ship(card, {"unpack-nf4": {"rows": 10}})
     assert [unpacking_pays("nf4", rows, CUDA) for rows in (8, 10)] == [False, True]
+
+
+@pytest.mark.parametrize("storage", UNPACK_ROWS)
+def test_tuning_finds_the_rows_from_which_unpacking_pays_under_the_name_that_is_read(storage, card, monkeypatch):
+    """With ways whose times are made up: decoding takes a row's time, unpacking that of a fixed number of rows."""
+    took = [0]
+    for way, time_of in (("grouped_linear", lambda rows: rows), ("grouped_linear_by_groups", lambda _: pays_from)):
+        monkeypatch.setattr(
+            op, way, lambda x, *_, time_of=time_of, **__: took.__setitem__(0, took[0] + time_of(len(x) // 2))
+        )
+    tuning_of = cases._unpack_tuning(storage, "cpu", (64, 64), experts=2)
+    found = {}
+    for pays_from in (1, UNPACK_ROWS[storage] * 2, 10**9):
+        times = []
+        for candidate in tuning_of.candidates:
+            took[0] = 0
+            tuning_of.run(candidate)
+            times.append(took[0])
+        found[pays_from] = tuning_of.candidates[times.index(min(times))]
+    assert [one["rows"] for one in found.values()] == [
+        UNPACK_ROWS[storage] // 4, UNPACK_ROWS[storage] * 2, UNPACK_ROWS[storage] * 4 + 1
+    ]  # fmt: skip
+    ship(card, {tuning_of.key: {"rows": 10}})
+    assert [unpacking_pays(storage, rows, CUDA) for rows in (8, 10)] == [False, True]

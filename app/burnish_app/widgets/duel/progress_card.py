@@ -13,7 +13,7 @@ from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, headline
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.compare.swatch import Swatch
-from burnish_app.wording.duel_text import progress_text, run_text, share_done, time_left_text
+from burnish_app.wording.duel_text import progress_text, result_text, run_text, share_done, time_left_text
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun
 
 _MOST = 30
@@ -58,8 +58,9 @@ class DuelProgressCard(Card):
 
 
 def _made(duel: DuelFacts, run: DuelRun) -> QWidget:
-    loss = tr("diverged") if run.ended == "diverged" or run.held_out_loss is None else f"{run.held_out_loss:.4f}"
-    words = tr("{rate}, seed {seed}: {loss}").format(rate=f"{run.rate:.4g}", seed=run.seed, loss=loss)
+    words = tr("{rate}, seed {seed}: {result}").format(
+        rate=f"{run.rate:.4g}", seed=run.seed, result=result_text(duel, run)
+    )
     label = caption(words, "warning" if run.ended == "diverged" else "muted")
     label.setWordWrap(False)
     made = row(Swatch(run.side), label, None)

@@ -14,7 +14,7 @@ from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import body, caption, headline, set_tone
 from burnish_app.widgets.duel.interval_plot import IntervalPlot, legend_text
 from burnish_app.wording.duel_text import amount_text, conclusion_text, conditions_text, difference_text
-from burnish_engine.contract.run.duels import JUDGES, DuelFacts, DuelVerdictFacts
+from burnish_engine.contract.run.duels import DuelFacts, DuelVerdictFacts
 
 _NAME_PX = 140
 
@@ -51,7 +51,7 @@ class DuelVerdictCard(Card):
         if duel == self._shown:
             return
         self._shown = duel
-        won = any(one.winner is not None for one in duel.verdicts if one.measure in JUDGES)
+        won = any(one.winner is not None for one in duel.verdicts if one.measure == duel.judge)
         self._mark.setVisible(won)
         self.headline.setText(duel.headline)
         set_tone(self.headline, "success" if won else "")
@@ -75,13 +75,14 @@ class DuelVerdictCard(Card):
         first, second = duel.sides[0].name, duel.sides[1].name
         several = len(duel.sides) > 2
         lower = tr("{name} is lower")
-        judged = [one for one in duel.verdicts if one.measure in JUDGES]
+        by_loss = duel.judge == "held_out_loss"
+        label = tr("Held-out loss, nats") if by_loss else tr("Pairs preferred wrongly, points")
         losses = IntervalPlot(
-            tr("Differences in held-out loss with intervals"),
+            tr("Differences in {measure} with intervals").format(measure=label),
             tr("the first is lower") if several else lower.format(name=first),
             tr("the second is lower") if several else lower.format(name=second),
-            lambda one: f"{one.names[0]} – {one.names[1]}" if several else _judge_label(one),
-            partial(amount_text, judged[0].form if judged else "nats"),
+            lambda one: f"{one.names[0]} – {one.names[1]}" if several else label,
+            partial(amount_text, "nats" if by_loss else "points"),
         )
         more = tr("{name} has more")
         shares = IntervalPlot(
@@ -91,13 +92,10 @@ class DuelVerdictCard(Card):
             _share_label,
             lambda value: f"{amount_text('share', value)} %",
         )
+        judged = [one for one in duel.verdicts if one.measure == duel.judge]
         for plot, found in ((losses, judged), (shares, [one for one in duel.verdicts if one.form == "share"])):
             self._plots.addWidget(plot)
             plot.show_verdicts(found)
-
-
-def _judge_label(verdict: DuelVerdictFacts) -> str:
-    return tr("Held-out loss, nats") if verdict.form == "nats" else tr("Pairs preferred wrongly, points")
 
 
 def _share_label(verdict: DuelVerdictFacts) -> str:

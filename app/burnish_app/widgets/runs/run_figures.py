@@ -145,8 +145,8 @@ class RunFigures(Card):
         self.loss.set(tr("not a number") if bad else _loss(loss), tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
         held_out = state.result[1] if state.result else summary.state.evaluation_loss
-        accuracy = state.evaluations.accuracy.last
-        self.preferred.set("–" if accuracy is None or math.isnan(accuracy) else percent(accuracy))
+        accuracy = state.of_result(state.evaluations.accuracy)
+        self.preferred.set("–" if accuracy is None else percent(accuracy))
         worse = len(evaluations) > 1 and evaluations[-1] > evaluations[0]
         self.held_out.set(_loss(held_out), tone="warning" if worse else "")
 

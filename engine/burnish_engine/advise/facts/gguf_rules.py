@@ -9,7 +9,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 
 EXPORTED_FAMILIES = frozenset({
     "llama", "mistral", "ministral3", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2", "granite",
-    "granitemoehybrid", "olmo2",
+    "granitemoehybrid", "olmo2", "qwen3_moe", "olmoe", "mixtral", "lfm2_moe", "gpt_oss",
 })  # fmt: skip
 """model_type values that `export.gguf.families` writes."""
 
@@ -55,7 +55,8 @@ def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name
         return Refusal("The model's config.json lacks the factors of its longrope.", "Download the model again.")
     rules: dict[str, Callable[[DecoderSpec, Config], Oddities]] = {
         "gemma3_text": _gemma3, "lfm2": _lfm2, "phi3": _phi3, "qwen2": _qwen, "qwen3": _qwen, "smollm3": _smollm3,
-        "ministral3": _ministral3, "olmo2": _olmo2,
+        "ministral3": _ministral3, "olmo2": _olmo2, "qwen3_moe": _qwen3_moe, "olmoe": _olmoe, "lfm2_moe": _lfm2_moe,
+        "gpt_oss": _gpt_oss,
     }  # fmt: skip
     odd = [*(rules[model_type](spec, config) if model_type in rules else []), *_activation(spec)]
     what = next((what for what, holds in odd if holds), "")
@@ -129,6 +130,51 @@ def _qwen(spec: DecoderSpec, _config: Config) -> Oddities:
     return [("uses sliding-window attention in some layers of a Qwen", sliding)]
 
 
+def _qwen3_moe(spec: DecoderSpec, config: Config) -> Oddities:
+    return [
+        *_qwen(spec, config),
+        ("has biases in its attention", spec.attention_bias),
+        ("has layers without experts", not all(layer.is_mixture for layer in spec.layers)),
+        (
+            "does not make the weights of a token's experts add up to 1",
+            spec.experts is None or not spec.experts.normalize,
+        ),
+    ]
+
+
+def _olmoe(spec: DecoderSpec, _config: Config) -> Oddities:
+    return [
+        ("has no head of its own", spec.tied_embeddings),
+        ("has biases in its attention", spec.attention_bias),
+        ("bounds its queries, keys and values", spec.attention_clip is not None),
+        ("has fewer key heads than query heads", spec.num_kv_heads != spec.num_heads),
+        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
+        ("makes the weights of a token's experts add up to 1", spec.experts is not None and spec.experts.normalize),
+    ]
+
+
+def _lfm2_moe(spec: DecoderSpec, config: Config) -> Oddities:
+    experts = spec.experts
+    return [
+        *_lfm2(spec, config),
+        ("chooses experts without a bias", experts is None or not experts.selection_bias),
+        ("does not make the weights of a token's experts add up to 1", experts is None or not experts.normalize),
+        ("multiplies the weights of a token's experts", experts is not None and experts.scale != 1.0),
+    ]
+
+
+def _gpt_oss(spec: DecoderSpec, _config: Config) -> Oddities:
+    experts, rope = spec.experts, spec.rope
+    limits = experts is None or (experts.alpha, experts.limit) != (1.702, 7.0)
+    return [
+        ("has no head of its own", spec.tied_embeddings),
+        ("has no biases in its attention", not spec.attention_bias),
+        ("has no window", spec.sliding_window is None),
+        ("bounds its experts' activations otherwise than gpt-oss", limits),
+        (f"has {rope.scaling} rope where yarn is expected", rope.scaling != "yarn" or not rope.original_context),
+    ]
+
+
 def _smollm3(spec: DecoderSpec, _config: Config) -> Oddities:
     # llama.cpp's smollm3 graph leaves out rope in every fourth layer and reads no key for it (src/models/smollm3.cpp).
     usual = [(index + 1) % 4 != 0 for index in range(spec.num_layers)]
@@ -147,7 +193,8 @@ def _rope(spec: DecoderSpec, config: Config) -> str:
     raw = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     odd = [key for key in ("mscale", "mscale_all_dim", "attention_factor") if raw.get(key)]
     odd += [key for key, usual in _DEFAULT_YARN.items() if raw.get(key, usual) != usual]
-    odd += ["truncate"] if raw.get("truncate") is False else []
+    # llama.cpp rounds the bounds to whole pairs. Files of gpt-oss have never been otherwise; the report tells it.
+    odd += ["truncate"] if raw.get("truncate") is False and spec.family != "gpt_oss" else []
     if odd or not rope.original_context:
         return f"has a yarn rope that sets {', '.join(odd) or 'no original context'}"
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -23,11 +23,14 @@ BASE_TYPES: dict[GgufType, str] = {
 
 NEED_IMPORTANCE: tuple[GgufType, ...] = ("IQ3_XXS", "IQ2_M")
 """Types llama.cpp makes only with an importance matrix (`tensor_requires_imatrix`)."""
+STORED_MXFP4 = "MXFP4"
+"""Type that tensors only have where the checkpoint stores them so; no file type changes them."""
 _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
 }  # fmt: skip
 _KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$")
+_DENSE_PART = re.compile(r"blk\.(\d+)\.(ffn_(?:gate|up|down))\.weight")
 _VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
 _PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
@@ -42,7 +45,7 @@ class TensorShape:
     Attributes:
         name: name of the tensor in the GGUF.
         shape: dimensions, rows first; the last number is the length of a row.
-        type: unquantized type: F32, F16 or BF16.
+        type: type before quantization: F32, F16, BF16 or MXFP4.
     """
 
     name: str
@@ -62,7 +65,8 @@ class TensorType:
     Attributes:
         tensor: name, shape and unquantized type.
         wanted: type that the file type prescribes.
-        given: type that the tensor gets; it differs where the rows do not fill whole blocks.
+        given: type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4
+            already, and stays so.
     """
 
     tensor: TensorShape
@@ -101,7 +105,7 @@ def choose_types(
     """
     tied = all(tensor.name != "output.weight" for tensor in tensors)
     values = _layer_positions(tensors, lambda name: _VALUES.search(name) is not None)
-    downs = _layer_positions(tensors, lambda name: "ffn_down" in name)
+    downs = _layer_positions(tensors, lambda name: "ffn_down" in name and name.endswith("weight"))
     rules = _TypeRules(quant, values, downs, gqa, experts, importance)
     return [_choose(tensor, rules, tied=tied) for tensor in tensors]
 
@@ -164,7 +168,7 @@ class _TypeRules:
         if self.quant == "IQ3_XXS" and not self.importance:
             return "Q4_K" if early else "Q3_K"
         if self.quant == "IQ3_M":
-            return "Q4_K" if early else kind
+            return "Q4_K" if early or (self.experts == 8 and _more_bits(position, count)) else kind
         if self.importance:
             return {"Q4_0": "Q4_1", "Q5_0": "Q5_1", "Q4_K_S": "Q5_K"}.get(self.quant, kind) if early else kind
         return "Q5_K" if early and self.quant in {"IQ4_NL", "IQ4_XS", "Q4_K_S"} else kind
@@ -195,6 +199,8 @@ def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType
     kind = BASE_TYPES[rules.quant]
     if len(tensor.shape) < 2 or not tensor.name.endswith("weight") or _KEPT.search(tensor.name):
         return TensorType(tensor, tensor.type, tensor.type)
+    if tensor.type == STORED_MXFP4:
+        return TensorType(tensor, STORED_MXFP4 if kind in {"F16", "BF16"} else rules.wanted(tensor.name), STORED_MXFP4)
     if kind in {"F16", "BF16"}:
         return TensorType(tensor, kind, kind)
     if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
@@ -230,17 +236,44 @@ def file_bytes(types: Iterable[TensorType], metadata_bytes: int) -> int:
 
 
 def predicted_file_bytes(spec: DecoderSpec, quant: GgufType) -> int | None:
-    """Predict the size of a model's GGUF, bytes; None for mixtures of experts, whose expert width a spec lacks.
+    """Predict the size of a model's GGUF, bytes; None for mixtures whose experts are not known in detail.
+
+    Experts in MXFP4 are counted as they are stored: an adapter on them makes the file larger.
 
     Raises:
         UsageError: The model's row lengths do not fit this file type.
     """
-    if spec.num_experts:
+    if spec.num_experts and spec.experts is None:
         return None
-    shapes = spec_shapes(spec)
-    types = choose_types(shapes, quant, gqa=spec.num_heads // spec.num_kv_heads)
+    shapes = file_shapes(spec)
+    types = choose_types(shapes, quant, gqa=spec.num_heads // spec.num_kv_heads, experts=spec.num_experts)
     metadata = spec.vocab_size * _METADATA_BYTES_PER_TOKEN + len(shapes) * _BYTES_PER_TENSOR_INFO
     return file_bytes(types, metadata)
+
+
+def file_shapes(spec: DecoderSpec) -> list[TensorShape]:
+    """List the matrices and norms of a model's GGUF, dense or a mixture."""
+    return [shape for one in spec_shapes(spec) for shape in _with_experts(one, spec)]
+
+
+def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
+    """Return what takes the place of a dense layer's tensor in a mixture: stacks, and the router beside the first."""
+    experts, found = spec.experts, _DENSE_PART.fullmatch(tensor.name)
+    if experts is None or not found:
+        return [tensor]
+    layer = spec.layers[int(found[1])]
+    if not layer.is_mixture:
+        wide = spec.dense_intermediate_size or spec.intermediate_size
+        sizes = (wide if size == spec.intermediate_size else size for size in tensor.shape)
+        return [replace(tensor, shape=tuple(sizes))]
+    block, kind = f"blk.{found[1]}", STORED_MXFP4 if experts.storage == "mxfp4" else tensor.type
+    rows, columns = tensor.shape
+    made = [TensorShape(f"{block}.{found[2]}_exps.weight", (experts.count, rows, columns), kind)]
+    if experts.bias:
+        made.append(TensorShape(f"{block}.{found[2]}_exps.bias", (experts.count, rows), "F32"))
+    if found[2] == "ffn_gate":
+        made.append(TensorShape(f"{block}.ffn_gate_inp.weight", (experts.count, spec.hidden_size), "F32"))
+    return made
 
 
 def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:

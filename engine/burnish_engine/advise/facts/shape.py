@@ -57,6 +57,12 @@ def projection_parameters(spec: DecoderSpec) -> int:
     )
 
 
+def active_parameters(spec: DecoderSpec) -> int:
+    """Count the weights that a token passes: all but the experts that it does not visit."""
+    stacked = stored_in_layers(spec, "stacked")
+    return parameters(spec) - stacked + stacked * spec.experts_per_token // max(spec.num_experts, 1)
+
+
 def stored_in_layers(spec: DecoderSpec, form: str) -> int:
     """Count the weights of all matrices of a form in the layers, such as "stacked" for experts."""
     by_kind = Counter(spec.layers).items()

@@ -83,7 +83,7 @@ def refusal(
         return Refusal("Every weight is trained, so there is no adapter.", "Export as safetensors or GGUF instead.")
     if kind == "adapter":
         return None
-    other = _quantized(kind, config, name)
+    other = _quantized(kind, config, spec, name)
     if not whole:
         other = (
             other
@@ -113,9 +113,10 @@ def finished_refusal(
     return refusal(kind, config, spec, adapter, trained=trained, name=name)
 
 
-def _quantized(kind: ExportKind, config: Config, name: str) -> Refusal | None:
+def _quantized(kind: ExportKind, config: Config, spec: DecoderSpec | None, name: str) -> Refusal | None:
     stored = config.get("quantization_config")
-    if not stored:
+    in_mxfp4 = spec is not None and spec.experts is not None and spec.experts.storage == "mxfp4"
+    if not stored or in_mxfp4:  # gpt-oss is published so, and every engine trains on just these values
         return None
     method = stored.get("quant_method", "unknown method") if isinstance(stored, Mapping) else "unknown method"
     why = (
@@ -132,8 +133,11 @@ def _quantized(kind: ExportKind, config: Config, name: str) -> Refusal | None:
 def _on_experts(
     kind: ExportKind, spec: DecoderSpec | None, adapter: AdapterSection, trained: Path | None
 ) -> Refusal | None:
+    """Refuse adapters on stacks of experts of models whose files are not known to hold them in a certain way."""
     saved = _saved_config(trained)
     if not (_adapts_stacks(spec, adapter) if saved is None else saved.get("target_parameters")):
+        return None
+    if spec is not None and spec.experts is not None:
         return None
     missing = "write as an adapter for llama.cpp" if kind == "lora-gguf" else "merge"
     return Refusal(
@@ -192,6 +196,6 @@ def _saved_config(trained: Path | None) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -19,17 +19,22 @@ from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.generation.generate import replies_at_once
 
 LOOKS = 3
-"""Times that the guard looks at a run: before it, after warmup, at the end."""
+"""Times that the guard looks at a run: before it, after warmup, at the end (`train/guard/guard.py`)."""
 GENERAL_TEXT_TOKENS = 2048
 """Most tokens of the general text that are measured, so that it takes seconds on a processor."""
 _FORWARD_SHARE = {True: 1 / 3, False: 0.4}
 """Share of a training pass that a forward pass takes, by whether every weight is trained: the backward pass computes
 gradients of inputs, which takes as long as the forward pass, and where weights are trained theirs, which takes as long
-again. Beside an adapter, its own and the update come on top."""
-_LOOK_TOKENS = 450  # tokens whose training takes as long as a look: a pass over four short rows, and each row alone
+again (Kaplan et al. 2020, section 2.1). Beside an adapter, its own and the update come on top."""
+_LOOK_TOKENS = 450
+"""Tokens whose training takes as long as a look, by count: 4 rows of 48 tokens (`train/base/leaks.py`) in a training
+pass and three forward passes: alone, together, and with one exchanged. Checksums come on top."""
+
+# Rough values, assumed where no source is named. Once a run has measured a save or replies, the measured time counts.
 _MEMORY_SHARE = 0.75  # share of a memory's peak rate that generation reaches
-_CPU_BYTES_PER_S = 8e9  # rate at which one thread reads memory
-_TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, started one after the other
+_CPU_BYTES_PER_S = 8e9
+"""Rate at which one thread reads weights: 80 tokens/s from 0.22 GB by two threads (`assets/guide/phone-tour.md`)."""
+_TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, some 50, started one after the other
 _SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the bytes are on it; files and folders
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.predict.fast_experts import TILE_ROWS, ExpertStackShape, is_mxfp4, is_packed
+from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_mxfp4, is_packed
 from burnish_engine.advise.predict.fast_layer import LayerShape
 
 _HOPPER = (9, 0)
@@ -18,8 +18,6 @@ _GROUPED_SHARE = {True: 0.60, False: 0.45}
 """Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
 _DECODING_SHARE = {"nf4": (0.235, 0.175), "mxfp4": (0.355, 0.265)}
 """The same of products that decode four bits on the way, on a Hopper and on other cards."""
-_UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
-"""Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
 _UNPACKING_SHARE = 0.62
 """Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
 518 beside 626 (gpt-oss-20b)."""
@@ -58,7 +56,7 @@ class ExpertRates:
             return ExpertRates(products)
         storage = "mxfp4" if is_mxfp4(run.spec) else "nf4"
         decoding = peak * _DECODING_SHARE[storage][not hopper]
-        return ExpertRates(products, decoding, unpacking * _UNPACKING_SHARE, _UNPACK_ROWS[storage])
+        return ExpertRates(products, decoding, unpacking * _UNPACKING_SHARE, UNPACK_ROWS[storage])
 
     @staticmethod
     def of_cpu(run: FastRun, operations: float, unpacking: float) -> ExpertRates:

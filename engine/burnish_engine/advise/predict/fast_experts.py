@@ -18,6 +18,8 @@ from burnish_engine.models.families.matrices import layer_matrices, stack_of
 
 TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
+UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
+"""Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
 _NF4_BLOCK, _NESTED_BLOCK, _LEVELS = 64, 256, 256
 
 
@@ -119,11 +121,22 @@ def scratch_bytes(spec: DecoderSpec, made: Sequence[ExpertStackShape], width: in
     return scratch_elements([(stack.outputs, stack.inputs) for stack in made], width) * width
 
 
-def scale_bytes(spec: DecoderSpec, made: ExpertStackShapes, *, nf4: bool) -> int:
-    """Count the fp32 scales of NF4 that exist while a layer's larger stack is multiplied with."""
+def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: int, *, nf4: bool) -> int:
+    """Count the fp32 scales of NF4 that exist on a GPU while a stack is multiplied with: of all experts, or of a group.
+
+    Args:
+        spec: shape of the model.
+        stack: stack of the layer.
+        tokens: number of tokens that pass the experts at once.
+        width: bytes of a number in the compute dtype.
+        nf4: whether weights that are not in MXFP4 are kept in NF4.
+    """
     if not nf4 or is_mxfp4(spec):
         return 0
-    return max((4 * stack.weights // _NF4_BLOCK for stack in made.values()), default=0)
+    size, experts = stack.outputs * stack.inputs, stack.experts
+    if tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
+        experts = min(scratch_elements([(stack.outputs, stack.inputs)], width) // size, experts)
+    return 4 * experts * size // _NF4_BLOCK
 
 
 def cpu_bytes(spec: DecoderSpec, made: ExpertStackShapes, tokens: int, width: int, *, nf4: bool) -> int:

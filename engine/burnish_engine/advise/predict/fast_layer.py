@@ -35,6 +35,8 @@ from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import StackName, feed_forward_width
 
+_LAST_PRODUCTS: dict[Phase, ExpertRole] = {"feed_forward": "down", "input_gradient": "gate_up"}
+"""The stack of experts that is multiplied with when a phase has the most tensors."""
 _PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 
 
@@ -156,8 +158,10 @@ def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_toke
     chunk = mlp_chunk_tokens if chunked else tokens
     phases = {phase: shape.in_phase(phase, chunked=chunked).at(level, tokens, chunk) for phase in PHASES}
     phases["feed_forward_backward"] += parts_bytes(shape, chunk)
-    for phase in ("feed_forward", "feed_forward_backward", "input_gradient") if shape.cuda else ():
-        phases[phase] += scale_bytes(shape.spec, shape.experts, nf4=shape.nf4)
+    if shape.cuda and shape.experts:  # in the other phase the products are done before the widest gradient is made
+        for phase, role in _LAST_PRODUCTS.items():
+            stack = shape.experts[role]
+            phases[phase] += scale_bytes(shape.spec, stack, chunk, shape.width, nf4=shape.nf4)
     sizes = expert_sizes(shape.spec, shape.experts)
     return LayerBytes(
         kept=tokens * kept_bytes(shape, level, tiled=chunked) + (order_bytes(sizes, tokens, chunk) if sizes else 0),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from burnish_engine.advise.facts.engine_choice import fast_obstacle
+from burnish_engine.advise.facts.shape import active_parameters
 from burnish_engine.advise.facts.workload import workload
 from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
 from burnish_engine.advise.predict.on_target import OnTarget, on_target
@@ -168,8 +170,13 @@ def _judge(
 
 
 def _most_worth(model: CatalogModel) -> float:
-    """The worth of a model that trains with ease, which is the most that `_judge` can give it."""
-    worth = model.parameters * model.merit * _KIND_WORTH[model.kind]
+    """The worth of a model that trains with ease, which is the most that `_judge` can give it.
+
+    A mixture counts as a dense model of the geometric mean of all its weights and those that a token passes: about what
+    their makers compare them with (LFM2-8B-A1B, 8.3 B and 1.6 B: dense models of 3 to 4 B).
+    """
+    size = math.sqrt(model.parameters * active_parameters(model.spec)) if model.spec.num_experts else model.parameters
+    worth = size * model.merit * _KIND_WORTH[model.kind]
     return worth * (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
 
 

@@ -54,6 +54,10 @@ class DuelRun(_Duel):
     step: int = 0
     total_steps: int = 0
     held_out_loss: Number | None = None
+    preferred: Number | None = Field(
+        default=None,
+        description="Share of held-out pairs whose chosen reply is the likelier one; None: no pairs.",
+    )
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
     seconds: float = Field(default=0.0, description="Time spent in steps.")
@@ -93,6 +97,7 @@ class DuelFacts(_Duel):
     folder: str = Field(default="", description="Empty: only planned.")
     created: float = Field(description="Seconds since the epoch.")
     status: DuelStatus
+    judge: DuelJudge = Field(default="held_out_loss", description="Measure that decides it.")
     sides: list[DuelSideFacts]
     differences: list[DuelDifferenceFacts]
     factors: list[float]
@@ -102,7 +107,7 @@ class DuelFacts(_Duel):
     problems: list[str] = Field(default=[], description="Why a side's runs would not fit; only of a plan.")
     made: list[DuelRun] = []
     current: DuelRun | None = None
-    headline: str = Field(default="", description="The verdict on the loss, in a sentence; empty before the end.")
+    headline: str = Field(default="", description="The verdict by the judge, in a sentence; empty before the end.")
     verdicts: list[DuelVerdictFacts] = []
     checks: list[DuelCheck] = []
     caution: str = Field(default="", description="What so many pairs can and cannot show.")

@@ -124,6 +124,11 @@ class PlanMade(_Event):
     fits: bool
     basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
+    @property
+    def run_s(self) -> float:
+        """Predicted time of the whole run, or where that is not known of its steps, seconds; 0 where neither is."""
+        return self.total_seconds or self.seconds
+
 
 class _PairFigures(_Event):
     """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
@@ -211,7 +216,10 @@ class GeneralTextDone(_Event):
 
 
 class HeldOutPairsDone(_Event):
-    """The held-out preference pairs were measured at the end of a run, whatever its objective, so that runs compare."""
+    """The held-out preference pairs were measured by what all objectives share, so that runs compare.
+
+    That is after the last step, and with early stopping at each evaluation, since any may be the result.
+    """
 
     type: Literal["held_out_pairs"] = "held_out_pairs"
     step: int

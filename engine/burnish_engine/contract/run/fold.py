@@ -37,15 +37,16 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 
+_Measured = TypeVar("_Measured", GeneralTextDone, TaskScored, HeldOutPairsDone)
 _NEWEST = {
     "data_ready": "data",
     "progress": "progress",
     "guard": "guard",
     "best_kept": "best",
-    "held_out_pairs": "held_out_pairs",
 }
 """Fields that hold the newest event of a type."""
-_Measured = TypeVar("_Measured", GeneralTextDone, TaskScored)
+_MEASURED = {"general_text": "general_text", "task_score": "task_scores", "held_out_pairs": "pair_measures"}
+"""Fields that hold all events of a type whose steps count."""
 _MAX_BAD = 500  # steps that are remembered as bad
 
 
@@ -131,7 +132,7 @@ class RunState:
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
         task_scores: scores of replies to held-out rows; their steps rise.
-        held_out_pairs: measurement of the held-out pairs at the end; None where the run learns from none.
+        pair_measures: measurements of the held-out pairs; their steps rise.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -159,7 +160,7 @@ class RunState:
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
     task_scores: tuple[TaskScored, ...] = ()
-    held_out_pairs: HeldOutPairsDone | None = None
+    pair_measures: tuple[HeldOutPairsDone, ...] = ()
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -197,10 +198,28 @@ class RunState:
         step, loss = self.evaluations.step.last, self.evaluations.loss.last
         return None if step is None or loss is None else (step, loss)
 
+    def of_result(self, column: GrowingColumn[float]) -> float | None:
+        """Return a figure of the evaluation that measured the run's result; None where it has none.
+
+        Args:
+            column: column of `evaluations`.
+        """
+        steps, step = self.evaluations.step, self.result[0] if self.result else -1
+        place = steps.count_up_to(step) - 1
+        if place < 0 or steps.values()[place] != step:
+            return None
+        value = column.values()[place]
+        return value if math.isfinite(value) else None
+
+    @property
+    def held_out_pairs(self) -> HeldOutPairsDone | None:
+        """The measurement of the held-out pairs with the run's result; None where there is none."""
+        return next((one for one in self.pair_measures if one.step == self._at), None)
+
     @property
     def forgetting(self) -> Forgetting | None:
         """The loss on general text before training and of the result; None where one of them was not measured."""
-        at = self.best.step if self.best is not None else self.step
+        at = self._at
         found = {one.step: one for one in self.general_text}
         if not at or 0 not in found or at not in found:
             return None
@@ -209,9 +228,13 @@ class RunState:
     @property
     def task(self) -> TaskChange | None:
         """The score of the task before training and of the result; None where one of them was not measured."""
-        at = self.best.step if self.best is not None else self.step
-        found = {one.step: one.score for one in self.task_scores}
+        at, found = self._at, {one.step: one.score for one in self.task_scores}
         return TaskChange(before=found[0], after=found[at]) if at and 0 in found and at in found else None
+
+    @property
+    def _at(self) -> int:
+        """The step whose weights are the run's result so far: the one kept by early stopping, or the last one."""
+        return self.best.step if self.best is not None else self.step
 
     @property
     def highest_bytes(self) -> int:
@@ -279,12 +302,11 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | PhaseProgress() | GuardReported() | BestKept() | HeldOutPairsDone():
+        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
-        case GeneralTextDone():
-            return {"general_text": (*_up_to(state.general_text, event.step - 1), event)}
-        case TaskScored():
-            return {"task_scores": (*_up_to(state.task_scores, event.step - 1), event)}
+        case GeneralTextDone() | TaskScored() | HeldOutPairsDone():
+            name = _MEASURED[event.type]
+            return {name: (*_up_to(getattr(state, name), event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -340,6 +362,7 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "evaluations": state.evaluations.up_to(safe),
         "general_text": _up_to(state.general_text, safe),
         "task_scores": _up_to(state.task_scores, safe),
+        "pair_measures": _up_to(state.pair_measures, safe),
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,

@@ -42,8 +42,8 @@ class RunStateFile(BaseModel):
     total_steps: int = 0
     loss: float | None = None
     evaluation_loss: float | None = None
-    accuracy: float | None = Field(default=None, description="`EvaluationDone.accuracy` of the newest evaluation.")
-    margin: float | None = Field(default=None, description="`EvaluationDone.margin` of the newest evaluation.")
+    accuracy: float | None = Field(default=None, description="`EvaluationDone.accuracy` of the result so far.")
+    margin: float | None = Field(default=None, description="`EvaluationDone.margin` of the result so far.")
     device: str = ""
     recipe_hash: str = ""
     created: float = Field(default=0.0, description="Seconds since the epoch.")

@@ -53,7 +53,7 @@ _PARTS: tuple[type[BaseModel], ...] = (
 
 _INTRODUCTION = f"""# The protocol of `burnish serve`
 
-Made by `burnish serve --protocol` from `engine/burnish_engine/contract/serve/protocol.py`. Version {PROTOCOL_VERSION}.
+Made by `burnish serve --protocol` from `engine/burnish_engine/contract/serve/`. Version {PROTOCOL_VERSION}.
 
 A client starts `burnish serve` and talks to it over standard input and output: one JSON object a line, UTF-8, no line
 longer than {MAX_LINE_BYTES // 2**20} MiB. Each request has an `id` of the client's choice and a `method`; every answer

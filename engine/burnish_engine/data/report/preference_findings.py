@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.report.findings import row_places
 from burnish_engine.data.tokens.documents import ShardedDocuments
 from burnish_engine.data.tokens.shard import Ints
-from burnish_engine.data.tokens.tokenize import Document, Ids
 
 BIASED_SHARE = 0.75
 """Share of the pairs with the longer reply on the same side from which length is named: chance gives a half."""
@@ -37,12 +35,8 @@ def pair_findings(
         section: the recipe's settings of the objective.
         names: name of each part.
     """
-    lengths = np.zeros((len(used), 2), dtype=np.int32)
-    hashes = np.zeros((len(used), 3), dtype=np.uint64)
-    for place, number in enumerate(used.tolist()):
-        chosen, rejected = _sequences(documents.document(number))
-        lengths[place] = chosen.supervised_tokens, rejected.supervised_tokens
-        hashes[place] = _prompt(chosen), _reply(chosen), _reply(rejected)
+    lengths, hashes = documents.pair_keys()
+    lengths, hashes = lengths[used], hashes[used]
     contradicting = used[_is_contradicted(hashes)]
     if len(contradicting):
         yield _contradictions(contradicting, len(used), documents, section, names)
@@ -97,26 +91,6 @@ def balanced_weights(good: int, bad: int, section: PreferenceSection) -> dict[st
     if ratio > high * (1 + _ROUNDING):
         return {"undesirable_weight": float(f"{section.undesirable_weight * ratio / high:.3g}")}
     return {}
-
-
-def _sequences(document: Document) -> tuple[Document, Document]:
-    """Take a pair apart into prompt with chosen reply, and prompt with rejected reply."""
-    at = document.rejected_from
-    rejected = Document(document.input_ids[at:], document.supervised[at:], document.row, document.file)
-    return document.first_sequence(), rejected
-
-
-def _prompt(sequence: Document) -> int:
-    begins = int(np.argmax(sequence.supervised)) if sequence.supervised.any() else len(sequence)
-    return _hash(sequence.input_ids[:begins])
-
-
-def _reply(sequence: Document) -> int:
-    return _hash(sequence.input_ids[sequence.supervised])
-
-
-def _hash(ids: Ids) -> int:
-    return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little")
 
 
 def _is_contradicted(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

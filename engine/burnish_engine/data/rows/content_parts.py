@@ -20,12 +20,10 @@ _TEXT_PARTS = {"text", "input_text", "output_text"}
 _THOUGHT_PARTS = {"reasoning", "thinking"}
 _CALL_PARTS = {"tool_use", "tool_call", "tool_calls", "function_call"}
 _PART_TEXTS = ("text", "value", "content", "reasoning", "thinking")
-_MARK_KEYS = ("weight", "train", "loss", "loss_weight", "loss_scale")
-"""Keys that mark a turn or part as supervised or not: OpenAI, Axolotl, ms-swift (two), LLaMA-Factory."""
-_MARK_KEYS_OF_ANY_ROLE = (
-    "train",
-    "loss_weight",
-)  # the other keys count for replies alone
+_MARK_KEYS = ("weight", "train", "training", "loss", "loss_scale", "loss_weight")
+"""Keys that mark a turn or part as supervised or not: OpenAI, Axolotl (two), ms-swift (two), LLaMA-Factory."""
+_MARK_KEYS_OF_ANY_ROLE = ("train", "training", "loss_weight")
+"""Keys that count for every turn; the others count for replies alone."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from burnish_engine.data.files.problems import RowRef
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
+from burnish_engine.data.tokens.pair_keys import pair_keys
 from burnish_engine.data.tokens.shard import Ints, Shard
 from burnish_engine.data.tokens.tokenize import Document
 
@@ -89,6 +90,13 @@ class ShardedDocuments:
         """[n, 8] band hashes of each document; see `near_duplicates`."""
         bands = [shard.bands for shard in self._shards]
         return np.concatenate(bands) if bands else np.zeros((0, 8), dtype=np.uint32)
+
+    def pair_keys(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+        """Return lengths and hashes of all documents, which are pairs; see `pair_keys.pair_keys`."""
+        if not self._shards:
+            return np.zeros((0, 2), dtype=np.int32), np.zeros((0, 3), dtype=np.uint64)
+        lengths, keys = zip(*map(pair_keys, self._shards), strict=True)
+        return np.concatenate(lengths), np.concatenate(keys)
 
     def document(self, number: int) -> Document:
         """Build one document, cut to the longest length."""

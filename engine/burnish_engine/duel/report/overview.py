@@ -82,6 +82,7 @@ def _described(state: DuelState, status: DuelStatus, **more: object) -> DuelFact
         {
             "created": state.created,
             "status": status,
+            "judge": state.judge,
             "sides": sides,
             "differences": [
                 DuelDifferenceFacts(
@@ -127,6 +128,7 @@ def _ended(folder: DuelFolder, outcome: RunOutcome) -> DuelRun:
             "step": outcome.steps,
             "total_steps": outcome.steps,
             "held_out_loss": outcome.held_out_loss,
+            "preferred": outcome.pair_accuracy,
             "tokens_per_s": outcome.tokens_per_s,
             "memory_bytes": outcome.memory_bytes,
             "seconds": outcome.training_s,

@@ -52,12 +52,19 @@ def is_nearest(data: Codes, found: Floats, wanted: Floats, kind: str) -> npt.NDA
     shape = (len(wanted), -1, allowed.group)
     truth, scale, offset = wanted.reshape(shape), allowed.scale[..., None], allowed.offset[..., None]
     place = np.divide(truth - offset, scale, out=np.zeros_like(truth), where=scale != 0)
-    middles = (allowed.levels[1:] + allowed.levels[:-1]) / 2
-    nearest = allowed.levels[np.searchsorted(middles, place)] * scale + offset
+    nearest = _nearest_level(place, allowed.levels) * scale + offset
     room = _TIE * np.abs(scale) * np.diff(allowed.levels).max()
     room = room + _SOURCE * np.abs(truth) + _OFFSET * np.abs(offset) + _TINY
     near = np.abs(found.reshape(shape) - truth) <= np.abs(nearest - truth) + room
     return np.asarray(near.all(axis=(1, 2)))
+
+
+def _nearest_level(place: Floats, levels: Floats) -> Floats:
+    """Return the level next to each place. Where levels are whole numbers, rounding takes a tenth of the time."""
+    if np.array_equal(levels, np.arange(len(levels))):
+        return np.clip(np.rint(place), levels[0], levels[-1])
+    middles = (levels[1:] + levels[:-1]) / 2
+    return np.asarray(levels[np.searchsorted(middles, place)])
 
 
 def is_unscaled(data: Codes, found: Floats, wanted: Floats, kind: str) -> npt.NDArray[np.bool_]:

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from burnish_engine.export.checks import own_grid
 from burnish_engine.export.gguf.block_formats import Codes, Floats
 
-CodeChoice = Literal["nearest", "weighted", "refined"]
+CodeChoice = Literal["nearest", "weighted", "refined", "stored"]
 """Way in which codes were chosen: nearest to each number; perhaps with columns weighed (importance matrix); perhaps
-anew by GPTQ after that."""
+anew by GPTQ after that; or in the checkpoint already, whose type the file has."""
 
 _HALF_STEP: Final = {"F16": 2.0**-11, "BF16": 2.0**-8}
 """Largest relative rounding error of one number: half a unit in the last place of 11 and 8 significant bits (IEEE
@@ -32,13 +32,16 @@ _SMALLEST: Final = {"F16": 2.0**-25, "BF16": 2.0**-134}
 """Half the smallest number above zero."""
 _ROW_ERROR: Final = {
     "Q8_0": 0.023, "Q6_K": 0.13, "Q5_K": 0.20, "Q5_1": 0.19, "Q5_0": 0.20, "Q4_K": 0.38, "Q4_1": 0.38, "Q4_0": 0.38,
-    "IQ4_NL": 0.5, "IQ4_XS": 0.5, "Q3_K": 0.6, "IQ3_S": 0.6, "IQ3_XXS": 0.7, "Q2_K": 0.89, "IQ2_S": 0.7,
+    "IQ4_NL": 0.5, "IQ4_XS": 0.5, "MXFP4": 0.38, "Q3_K": 0.6, "IQ3_S": 0.6, "IQ3_XXS": 0.7, "Q2_K": 0.89, "IQ2_S": 0.7,
 }  # fmt: skip
 """Largest norm of a row's error, relative to the row's norm. Types of three bits and fewer are only distinguished from
 zeros and from other rows: the worst case of their wide gaps would allow anything.
 
 Q2_K has four levels for 16 numbers. Between -D and D the two inner ones are D/3 from zero, so that a group of these two
-and 14 zeros is off by sqrt(14) D/3, and its norm is sqrt(2) D: 0.882 of it."""
+and 14 zeros is off by sqrt(14) D/3, and its norm is sqrt(2) D: 0.882 of it.
+
+MXFP4 has 0, 0.5, 1, 1.5, 2, 3, 4 and 6 times a power of two by which the largest of 32 numbers is 4 to 8. The worst
+group is one 4 among 31 numbers below 0.25, which become 0: 0.33 of its norm."""
 _REFINED: Final = 3.0
 """Factor on the bound for codes that GPTQ may have changed. Measured on SmolLM2-135M with 8,192 tokens: the worst
 row of Q8_0 is off by 0.020, of Q6_K by 0.095, of Q5_0 by 0.16, of Q4_0 by 0.47."""
@@ -61,6 +64,8 @@ def largest_error(kind: str, choice: CodeChoice = "nearest") -> float:
         kind: GGUF type.
         choice: way in which the codes may have been chosen.
     """
+    if choice == "stored":
+        return 0.0
     if kind in _ROW_ERROR and choice == "refined":
         return min(_REFINED * _ROW_ERROR[kind], _MOST)
     return _ROW_ERROR.get(kind) or _HALF_STEP.get(kind, 0.0)
@@ -84,7 +89,7 @@ def outside(
     """
     distance = found - wanted
     error, norm = np.linalg.norm(distance, axis=1), np.linalg.norm(wanted, axis=1)
-    if kind in _ROW_ERROR:
+    if kind in _ROW_ERROR and choice != "stored":
         within = error <= largest_error(kind, choice) * norm + _SCALE_STEP * np.sqrt(found.shape[1])
         if own_grid.is_known(kind):
             within &= _fits_own_grid(data, found, wanted, kind, choice)

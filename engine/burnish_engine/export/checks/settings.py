@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 
-_UNWINDOWED = {"mistral", "ministral3", "phi3"}
+_UNWINDOWED = {"mistral", "ministral3", "mixtral", "phi3"}
 """Families whose sliding window llama.cpp does not compute: the file equals the model only within the window."""
 
 
@@ -68,7 +68,9 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     made = [
         MetadataSetting("block_count", "number of layers", spec.num_layers),
         MetadataSetting("embedding_length", "width", spec.hidden_size),
-        MetadataSetting("feed_forward_length", "feed-forward width", spec.intermediate_size),
+        MetadataSetting(
+            "feed_forward_length", "feed-forward width", spec.dense_intermediate_size or spec.intermediate_size
+        ),
         MetadataSetting("context_length", "context length", context),
         MetadataSetting("attention.head_count", "number of query heads", spec.num_heads),
         MetadataSetting(
@@ -78,6 +80,7 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         MetadataSetting("attention.value_length", "width of a value", spec.head_dim, usual_head),
         MetadataSetting("attention.layer_norm_rms_epsilon", "norm epsilon", spec.rms_norm_eps),
         *_rope_settings(spec),
+        *_expert_settings(spec),
     ]
     if any(convolves):
         made.append(MetadataSetting("shortconv.l_cache", "width of the convolutions", spec.conv_width))
@@ -96,8 +99,30 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
             MetadataSetting("logit_scale", "divisor of the logits", spec.logit_divisor),
             MetadataSetting("rope.scaling.finetuned", "use of positions", float(spec.layers[0].rope), 1.0),
         ]
-    if window and spec.family in {"gemma3_text", "phi3"}:
+    if spec.family == "gpt_oss":
+        local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
+        usual = tuple(float(index % 2 == 0) for index in range(spec.num_layers))  # load_swa_pattern
+        made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
+    if window and spec.family in {"gemma3_text", "gpt_oss", "phi3"}:
         made.append(MetadataSetting("attention.sliding_window", "attention window", window))
+    return made
+
+
+def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
+    experts = spec.experts
+    if experts is None:
+        return []
+    size_by_default = None if spec.family in {"gpt_oss", "lfm2_moe"} else experts.size
+    made = [
+        MetadataSetting("expert_count", "number of experts", experts.count),
+        MetadataSetting("expert_used_count", "number of a token's experts", experts.slots),
+        MetadataSetting("expert_feed_forward_length", "width of an expert", experts.size, size_by_default),
+        MetadataSetting("expert_weights_scale", "factor of the experts' weights", experts.scale, 1.0),
+    ]
+    if experts.router == "sigmoid":
+        dense = [layer.is_mixture for layer in spec.layers].index(True)
+        made.append(MetadataSetting("expert_gating_func", "function of the router", 2.0))  # sigmoid
+        made.append(MetadataSetting("leading_dense_block_count", "number of layers without experts", dense, 0.0))
     return made
 
 
@@ -118,13 +143,16 @@ def _rope_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         made.append(MetadataSetting("rope.scaling.original_context_length", "original context", rope.original_context))
     if rope.scaling == "longrope":
         made.append(MetadataSetting("rope.scaling.attn_factor", "rope's attention factor", rope.attention_factor))
+    if spec.family in {"gpt_oss", "ministral3"}:
+        made += [
+            MetadataSetting("rope.scaling.yarn_beta_fast", "rope's upper bound", rope.beta_fast, 32.0),
+            MetadataSetting("rope.scaling.yarn_beta_slow", "rope's lower bound", rope.beta_slow, 1.0),
+        ]
     if spec.family == "ministral3":
         grown = 0.1 * math.log(rope.factor)
         stretched = (1.0 + grown) / rope.attention_factor - 1.0
         made += [
             MetadataSetting("rope.scaling.yarn_log_multiplier", "rope's attention factor", stretched / grown, 0.0),
-            MetadataSetting("rope.scaling.yarn_beta_fast", "rope's upper bound", rope.beta_fast, 32.0),
-            MetadataSetting("rope.scaling.yarn_beta_slow", "rope's lower bound", rope.beta_slow, 1.0),
             MetadataSetting("attention.temperature_scale", "growth of the queries", rope.query_scale, 0.0),
         ]
     if spec.family == "gemma3_text" and spec.sliding_window:

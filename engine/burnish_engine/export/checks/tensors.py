@@ -6,7 +6,7 @@ F32 tensors must be equal. Rows of other types must be what their type's roundin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
-from burnish_engine.advise.facts.gguf_size import TensorShape
+from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
@@ -36,6 +36,7 @@ _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias",
 """Suffixes of tensors that old checkpoints hold and no file needs."""
 _TABLES: Final = {"token_embd.weight", "output.weight"}
 """Tensors that no importance matrix weighs (`compute_importance`)."""
+_MERGED_SLACK: Final = 1e-5  # rounding in fp32 where an adapter was added in another order
 _SAME_DIRECTION: Final = 0.9  # smallest cosine of two rows that are equal up to rounding
 _SAME_RATIO: Final = 1e-3  # spread of a ratio, or of a difference, that counts as constant
 _SCALED: Final = 0.02  # smallest error of rows' scale that is told
@@ -51,12 +52,16 @@ class ExpectedTensor:
     """One tensor that the file must hold.
 
     Attributes:
-        load: function that reads the tensor in fp32, rows first.
+        loads: functions that read the tensor in fp32, rows first; of a stack, those that read each expert's matrix.
         slack: tolerance for rounding in fp32, as a share of a row's largest number.
+        is_stack: whether the tensor is a stack with an entry for each expert.
+        in_mxfp4: whether the checkpoint stores just this in MXFP4, so that MXFP4 in the file must be equal.
     """
 
-    load: Callable[[], torch.Tensor]
+    loads: Sequence[Callable[[], torch.Tensor]]
     slack: float = 0.0
+    is_stack: bool = False
+    in_mxfp4: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,17 +125,23 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     weights, gguf_name = TrainedWeights(origin), family_of(spec.family).name_map(spec.num_layers)
     expected: dict[str, ExpectedTensor] = {}
     for base in weights.names:
+        if weights.experts.is_expert(base):
+            continue
         if base.endswith(_NOT_WRITTEN) or (spec.tied_embeddings and base == "lm_head.weight"):
             continue
-        slack = 1e-5 if weights.is_changed(base) else 0.0
+        slack = _MERGED_SLACK if weights.is_changed(base) else 0.0
         load, name = partial(_arranged, architecture, base, weights, spec), gguf_name(base) or base
         if base.endswith(_GATE_AND_UP):
             for part, own in enumerate((name, name.replace("ffn_gate", "ffn_up"))):
-                expected[own] = ExpectedTensor(partial(_half, load, part), slack)
+                expected[own] = ExpectedTensor([partial(_half, load, part)], slack)
             continue
-        expected[name] = ExpectedTensor(load, slack)
+        expected[name] = ExpectedTensor([load], slack)
+    for name, stack in weights.experts.expected().items():
+        matrices = [stack.matrices[expert] for expert in sorted(stack.matrices)]
+        slack, stored = (_MERGED_SLACK, False) if stack.is_changed else (0.0, stack.in_mxfp4)
+        expected[name] = ExpectedTensor(matrices, slack, is_stack=True, in_mxfp4=stored)
     for name, factors in _rope_factors(spec).items():
-        expected[name] = ExpectedTensor(partial(torch.clone, factors), 1e-6)
+        expected[name] = ExpectedTensor([partial(torch.clone, factors)], 1e-6)
     return expected
 
 
@@ -175,39 +186,46 @@ def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
 
 
 def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> TensorFault | None:
-    wanted = expected.load().numpy()
-    if wanted.shape != tensor.shape:
-        return TensorFault(tensor.name, "other", f"its shape is {list(tensor.shape)} and not {list(wanted.shape)}")
     if not is_judged(tensor.type):
         return TensorFault(tensor.name, "other", f"its type {tensor.type} cannot be compared")
-    wanted = wanted.reshape(-1, tensor.row)
-    choice = _code_choice(header, tensor)
-    first, worst = 0, 0.0
+    if expected.is_stack and len(expected.loads) != tensor.shape[0]:
+        return TensorFault(tensor.name, "other", f"it is of {tensor.shape[0]} experts and not {len(expected.loads)}")
+    shape, choice = tensor.shape[1:] if expected.is_stack else tensor.shape, _code_choice(header, tensor, expected)
     places: list[int] = []
-    kept: list[Floats] = []
-    for data, piece in row_pieces(path, header, tensor):
-        truth = wanted[first : first + len(piece)]
-        errors = outside(data, piece, truth, tensor.type, slack=expected.slack, choice=choice)
-        bad = np.flatnonzero(errors)
-        places += (first + bad).tolist()
-        worst = max(worst, float(errors[bad].max(initial=0.0)))
-        if sum(one.size for one in kept) < _MOST_KEPT:
-            kept.append(piece[bad])
-        first += len(piece)
+    wrong: list[tuple[Floats, Floats]] = []
+    done, kept, worst = 0, 0, 0.0
+    for load in expected.loads:
+        wanted = load().numpy()
+        if wanted.shape != shape:
+            return TensorFault(tensor.name, "other", f"its shape is {list(shape)} and not {list(wanted.shape)}")
+        wanted = wanted.reshape(-1, tensor.row)
+        first = done
+        for data, piece in row_pieces(path, header, tensor, range(first, first + len(wanted))):
+            truth = wanted[done - first : done - first + len(piece)]
+            errors = outside(data, piece, truth, tensor.type, slack=expected.slack, choice=choice)
+            bad = np.flatnonzero(errors)
+            places += (done + bad).tolist()
+            worst = max(worst, float(errors[bad].max(initial=0.0)))
+            if kept < _MOST_KEPT:
+                wrong.append((piece[bad], truth[bad]))
+                kept += wrong[-1][0].size
+            done += len(piece)
     if not places:
         return None
-    rows = np.concatenate(kept)
-    truth = wanted[places[: len(rows)]]
+    rows, truth = (np.concatenate(part) for part in zip(*wrong, strict=True))
     kind, detail = _classify(rows, truth, complete=len(rows) == len(places))
     if kind == "other":
         detail = _error_text(rows, truth, worst, tensor.type, largest_error(tensor.type, choice))
     if kind == "reordered" and len(places) > 2 and tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
         kind = "permuted"
-    return TensorFault(tensor.name, kind, ", ".join(filter(None, (_row_text(places, len(wanted)), detail))))
+    where = _expert_text(places, done, len(expected.loads)) if expected.is_stack else _row_text(places, done)
+    return TensorFault(tensor.name, kind, ", ".join(filter(None, (where, detail))))
 
 
-def _code_choice(header: GgufHeader, tensor: TensorShape) -> CodeChoice:
+def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> CodeChoice:
     """Return how a tensor's codes may have been chosen in a file of this type."""
+    if expected.in_mxfp4 and tensor.type == STORED_MXFP4:
+        return "stored"
     if header.metadata.get("general.file_type") == FILE_TYPES["Q8_0"] or tensor.name in _TABLES:
         return "nearest"
     return "refined" if input_name(tensor.name) else "weighted"
@@ -298,6 +316,25 @@ def _named(faults: list[TensorFault]) -> str:
 
 def _missing(names: set[str], before: str, after: str) -> list[str]:
     return [f"{before} the tensor {name} {after}." for name in sorted(names)[:_MOST_NAMED]]
+
+
+def _expert_text(places: list[int], rows: int, experts: int) -> str:
+    """Describe rows of a stack in words.
+
+    Args:
+        places: wrong rows of all matrices, numbered through.
+        rows: rows of the stack.
+        experts: number of matrices.
+    """
+    each = rows // experts
+    if len(places) == rows:
+        return f"all rows of all {experts} experts"
+    of = list(dict.fromkeys(place // each for place in places))
+    if len(of) == 1:
+        return f"{_row_text([place % each for place in places], each) or 'the row'} of expert {of[0]}"
+    named = ", ".join(map(str, of[:_MOST_NAMED]))
+    more = f" and {len(of) - _MOST_NAMED} more" if len(of) > _MOST_NAMED else ""
+    return f"{len(places)} rows of {rows}, of experts {named}{more} of {experts}"
 
 
 def _row_text(places: list[int], rows: int) -> str:

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from burnish_engine.export.checks.trained_experts import TrainedExperts
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
 
+_ROUTERS = {"mixtral": "block_sparse_moe"}
 _PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lora_magnitude_vector)(?:\.weight)?$")
 
 
@@ -43,6 +45,9 @@ class TrainedWeights:
     Args:
         origin: base model and adapter.
 
+    Attributes:
+        experts: experts of a mixture.
+
     Raises:
         UsageError: The base is quantized.
         SetupError: A file is missing or damaged.
@@ -55,6 +60,8 @@ class TrainedWeights:
         self._replaced: dict[str, torch.Tensor] = {}
         if origin.adapter is not None:
             self._read_adapter(origin.adapter)
+        spec = origin.source.spec
+        self.experts = TrainedExperts(self._base, spec.experts if spec else None, self._updates, self._scale)
 
     @property
     def names(self) -> list[str]:
@@ -83,10 +90,15 @@ class TrainedWeights:
         self._config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         for stored, tensor in load_file(folder / "adapter_model.safetensors").items():
             name = stored.removeprefix("base_model.model.")
-            if match := _PART.match(name):
+            if match := _PART.match(self._in_files(name)):
                 self._updates.setdefault(f"{match['module']}.weight", {})[match["part"]] = tensor.float()
             else:
                 self._replaced[name.replace(".base_layer.", ".")] = tensor.float()
+
+    def _in_files(self, name: str) -> str:
+        """Return the name of a router's tensor as the files have it: transformers calls Mixtral's otherwise."""
+        place = _ROUTERS.get(str(self._base.source.config.get("model_type")), "mlp")
+        return name.replace(".mlp.gate.", f".{place}.gate.")
 
     def _updated(self, module: str, weight: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
         if "lora_embedding_A" in parts:

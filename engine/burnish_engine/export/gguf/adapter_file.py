@@ -1,12 +1,15 @@
 """Write an adapter alone as a GGUF, which llama.cpp and Ollama add to a base GGUF when they load it.
 
 llama.cpp multiplies B·A by alpha / rank, with one alpha per file and the rank of each tensor (llama-adapter.h,
-`get_scale`). Any other scale (rsLoRA, alpha and rank patterns) is multiplied into B here.
+`get_scale`). Any other scale (rsLoRA, alpha and rank patterns) is multiplied into B here. A and B of a stack of experts
+are stacks too, from which a token takes those of its experts (llama-graph.cpp, `build_lora_mm_id`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +19,8 @@ from burnish_engine.export.base.staging import publish, require_space, staging_f
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.write import clean_name
-from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
+from burnish_engine.export.weights.adapter import AdapterWeights, StackUpdate, read_adapter
+from burnish_engine.export.weights.experts import StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
 
@@ -43,13 +47,14 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     found = read_adapter(adapter)
     if why := _why_not(found):
         raise UsageError(why, _MERGE)
-    MergedWeights(source, adapter)  # checks that names and shapes fit this base
+    weights = MergedWeights(source, adapter)  # checks that names and shapes fit this base
     family = family_of(str(source.config.get("model_type")))
     target = out / f"{clean_name(name)}-lora.gguf"
     size = 4 * sum(update.a.numel() + update.b.numel() for update in found.updates.values())
+    size += 4 * sum(2 * update.a.numel() + update.b.numel() for update in found.stacks.values())
     require_space(out, size, "The adapter")
     with staging_folder(out) as staging:
-        _write(found, family, source, staging / "adapter.gguf", name)
+        _write(found, family, weights, staging / "adapter.gguf", name)
         publish(staging / "adapter.gguf", target)
     return target
 
@@ -75,15 +80,15 @@ def _why_not(adapter: AdapterWeights) -> str:
     return ""
 
 
-def _write(adapter: AdapterWeights, family: GgufFamily, source: ModelSource, path: Path, name: str) -> None:
+def _write(adapter: AdapterWeights, family: GgufFamily, weights: MergedWeights, path: Path, name: str) -> None:
     import gguf
 
+    source = weights.source
     spec = source.spec
     if spec is None:
         raise UsageError(f"The architecture of {source.name} is not known in detail.", _MERGE)
     places = family.places(spec.num_layers)
-    first = next(iter(adapter.updates.values()))
-    alpha = first.scale * first.a.shape[0]
+    alpha = _alpha(adapter)
     writer = gguf.GGUFWriter(path, family.architecture)
     try:
         writer.add_type(gguf.GGUFType.ADAPTER)
@@ -101,10 +106,36 @@ def _write(adapter: AdapterWeights, family: GgufFamily, source: ModelSource, pat
             baked = update.scale / (alpha / update.a.shape[0])
             b: torch.Tensor = family.change(spec, base, update.b) * baked
             for target, part in zip(targets, b.chunk(len(targets)), strict=True):
-                writer.add_tensor(f"{target}.lora_a", update.a.contiguous().numpy())
-                writer.add_tensor(f"{target}.lora_b", part.contiguous().numpy())
+                _add(writer, target, update.a, part)
+        for base, stacked in adapter.stacks.items():
+            factors = _expert_factors(stacked, weights.stacks[base], stacked.scale / (alpha / stacked.rank))
+            for target, (a, b) in zip(places(base), factors, strict=True):
+                _add(writer, target, a, b)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
     finally:
         writer.close()
+
+
+def _alpha(adapter: AdapterWeights) -> float:
+    """Choose the file's alpha: that of the adapter's first tensor."""
+    for update in adapter.updates.values():
+        return update.scale * update.a.shape[0]
+    stacked = next(iter(adapter.stacks.values()))
+    return stacked.scale * stacked.rank
+
+
+def _expert_factors(
+    update: StackUpdate, stack: StoredStack, factor: float
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield A [experts, r, in] and B [experts, out, r] for each of a stack's parts; gate and up share A."""
+    a = update.a.reshape(update.experts, update.rank, -1)
+    b = update.b.reshape(-1, update.rank, update.experts).permute(2, 0, 1) * factor
+    for part in stack.parts:
+        yield a, b[:, stack.rows(part)]
+
+
+def _add(writer: Any, target: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    writer.add_tensor(f"{target}.lora_a", a.contiguous().numpy())
+    writer.add_tensor(f"{target}.lora_b", b.contiguous().numpy())

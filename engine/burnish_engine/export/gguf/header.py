@@ -92,7 +92,7 @@ def read_header(path: Path, arrays: Collection[str] = ()) -> GgufHeader:
             return _read(file, path, arrays)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the path.") from error
-    except (struct.error, ValueError, KeyError, UnicodeDecodeError, OverflowError, MemoryError) as error:
+    except (struct.error, ValueError, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise SetupError(f"{path} is damaged: {error}.", "Make or download the file again.") from error
 
 
@@ -152,7 +152,18 @@ def _pair(file: BinaryIO, arrays: Collection[str]) -> tuple[str, Any]:
 
 
 def _value(file: BinaryIO, kind: int) -> Any:
-    return _string(file) if kind == _STRING else _unpack(file, _SCALARS[kind])
+    return _string(file) if kind == _STRING else _unpack(file, _code(kind))
+
+
+def _code(kind: int) -> str:
+    """Return the format of a number for `struct`.
+
+    Raises:
+        ValueError: The kind is no number's.
+    """
+    if kind not in _SCALARS:
+        raise ValueError(f"a value is of the unknown type {kind}")
+    return _SCALARS[kind]
 
 
 def _array(file: BinaryIO, *, whole: bool) -> int | tuple[Any, ...]:
@@ -165,7 +176,7 @@ def _array(file: BinaryIO, *, whole: bool) -> int | tuple[Any, ...]:
         for _ in range(count):
             file.seek(_unpack(file, "Q"), 1)
     else:
-        file.seek(count * struct.calcsize(f"<{_SCALARS[kind]}"), 1)
+        file.seek(count * struct.calcsize(f"<{_code(kind)}"), 1)
     return int(count)
 
 

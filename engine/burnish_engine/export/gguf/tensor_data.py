@@ -17,7 +17,9 @@ PIECE = 4 * 1024 * 1024
 """Number of values that are read at a time."""
 
 
-def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[tuple[Codes, Floats]]:
+def row_pieces(
+    path: Path, header: GgufHeader, tensor: TensorShape, rows: range | None = None
+) -> Iterator[tuple[Codes, Floats]]:
     """Yield a tensor's rows, at most `PIECE` / row at a time: bytes [rows, bytes of a row], and fp32 [rows, row].
 
     The file is open only during a read.
@@ -26,6 +28,7 @@ def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[
         path: The file.
         header: header of the file.
         tensor: one of the header's tensors.
+        rows: rows to read, of all matrices of a stack numbered through; None: all.
 
     Raises:
         SetupError: The file ends before the tensor does, or the rows do not fill the type's blocks.
@@ -40,10 +43,11 @@ def row_pieces(path: Path, header: GgufHeader, tensor: TensorShape) -> Iterator[
             "Make or download the file again.",
         )
     row_bytes = tensor.row // block * block_bytes
-    rows, step = math.prod(tensor.shape[:-1]), max(PIECE // max(tensor.row, 1), 1)
+    rows = range(math.prod(tensor.shape[:-1])) if rows is None else rows
+    step = max(PIECE // max(tensor.row, 1), 1)
     start = header.data_start + header.offsets[tensor.name]
-    for first in range(0, rows, step):
-        count = min(step, rows - first)
+    for first in rows[::step]:
+        count = min(step, rows.stop - first)
         raw = _read(path, start + first * row_bytes, count * row_bytes, tensor.name).reshape(count, row_bytes)
         yield raw, dequantize(raw, tensor.type)
 

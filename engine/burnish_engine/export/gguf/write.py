@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from burnish_engine.advise.facts.gguf_rules import gguf_refusal
+from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
@@ -62,6 +63,12 @@ class GgufPlan:
         heads, keys = self.metadata["attention.head_count"], self.metadata["attention.head_count_kv"]
         first = keys[0] if isinstance(keys, list) else keys
         return int(heads) // int(first) if first and not isinstance(heads, list) else 0
+
+    @property
+    def experts(self) -> int:
+        """Number of experts of a layer; 0 for dense models."""
+        count = self.metadata.get("expert_count", 0)
+        return count if isinstance(count, int) else 0
 
 
 def plan_gguf(
@@ -136,18 +143,22 @@ def write_gguf(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        done, total = 0, sum(sizes)
+        done, total, stream = 0, sum(sizes), writer.fout[0]
+        writer.write_padding(stream, stream.tell())
         for tensor, size in zip(plan.tensors, sizes, strict=True):
-            stop_if(cancelled, "The export")
-            value = to_dtype(tensor.name, tensor.make(), "F32" if tensor.full_precision else file_type)
-            if tuple(value.shape) != tensor.shape:
+            written = 0
+            for piece in _pieces(tensor, file_type):
+                stop_if(cancelled, "The export")
+                piece.tofile(stream)
+                written += piece.nbytes
+                progress("Writing the 16-bit file", (done + written) / total)
+            if written != size:
                 raise UsageError(
-                    f"{tensor.name} has the shape {list(value.shape)} where {list(tensor.shape)} was expected.",
+                    f"{tensor.name} has {written} bytes where {size} were expected.",
                     "Check that adapter and base belong together.",
                 )
-            writer.write_tensor_data(_array(value))
+            writer.write_padding(stream, size)
             done += size
-            progress("Writing the 16-bit file", done / total)
     finally:
         writer.close()
 
@@ -256,11 +267,32 @@ def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
     """Announce a tensor to the writer; return its size in bytes."""
     import gguf
 
-    width = 4 if tensor.full_precision or file_type == "F32" else 2
-    kind = gguf.GGMLQuantizationType["F32" if tensor.full_precision else file_type]
-    size = int(np.prod(tensor.shape)) * width
-    writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(f"u{width}"), size, raw_dtype=kind)
+    kind = tensor.type if tensor.packed or tensor.full_precision else file_type
+    size = type_bytes(tensor.shape, kind)
+    numbers = np.dtype("float32")  # any but bytes, whose shape the writer would take for that of the rows' bytes
+    writer.add_tensor_info(tensor.name, tensor.shape, numbers, size, raw_dtype=gguf.GGMLQuantizationType[kind])
     return size
+
+
+def _pieces(tensor: PlannedTensor, file_type: str) -> Iterator[npt.NDArray[Any]]:
+    """Make a tensor, and yield its bytes in one piece, or matrix by matrix.
+
+    Raises:
+        UsageError: A piece has another shape than planned.
+    """
+    made = tensor.make()
+    whole = isinstance(made, torch.Tensor)
+    wanted = tensor.shape if whole else tensor.shape[1:]
+    for value in (made,) if isinstance(made, torch.Tensor) else made:
+        if tensor.packed:
+            yield value.numpy()
+            continue
+        if tuple(value.shape) != wanted:
+            raise UsageError(
+                f"{tensor.name} has the shape {list(value.shape)} where {list(wanted)} was expected.",
+                "Check that adapter and base belong together.",
+            )
+        yield _array(to_dtype(tensor.name, value, "F32" if tensor.full_precision else file_type))
 
 
 def _array(value: torch.Tensor) -> npt.NDArray[Any]:

@@ -2,7 +2,8 @@
 
 For a linear layer with input x [.., in] it is the mean of x² over tokens, one number per column. llama.cpp's quantizer
 weights the rounding errors of a column by it (ggml-quants.c, `quant_weights`). Conversion to GGUF permutes rows of Q
-and K but never columns, so the numbers apply unchanged.
+and K but never columns, so the numbers apply unchanged. Of a mixture, each expert's numbers count only the tokens that
+were routed to it (`expert_inputs.py`).
 
 Given a folder, the Hessians of the same inputs, mean of x xᵀ [in, in], are gathered too, as many at a time as the
 memory allows; if there are more, the rows run through the model again.
@@ -21,6 +22,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.quantize.expert_inputs import ExpertInputs
 from burnish_engine.export.quantize.hessian import (
     LONGEST_INPUT,
     MOST_HESSIAN_BYTES,
@@ -35,6 +37,7 @@ from burnish_engine.models.generation.transformers_generate import evaluating
 
 LONGEST_ROW = 2048
 _Layers = list[tuple[str, torch.nn.Linear]]
+_Hooks = list[tuple[torch.nn.Module, Callable[..., None]]]
 
 
 def compute_importance(
@@ -72,18 +75,20 @@ def compute_importance(
     layers = _layers(model, name_map)
     groups = _groups(layers, _free_bytes(model.device)) if hessians is not None else []
     sums: dict[str, torch.Tensor] = {}
+    experts = ExpertInputs(model, name_map)
     total, done = sum(map(len, chosen)), 0
     for number, group in enumerate(groups or [{}]):
         gathered: dict[str, torch.Tensor] = {}
-        watched = [(layer, partial(_add, name, sums)) for name, layer in layers] if number == 0 else []
-        watched += [(layer, partial(_add_product, name, gathered)) for name, layer in group.items()]
+        watched: _Hooks = [(layer, partial(_add_product, name, gathered)) for name, layer in group.items()]
+        if number == 0:
+            watched += [*((layer, partial(_add, name, sums)) for name, layer in layers), *experts.hooks]
         with _input_hooks(watched), evaluating(model):
             for row in chosen:
                 stop_if(cancelled, "The export")
                 model(input_ids=torch.tensor([list(row)], device=model.device))
                 done += len(row)
                 progress("Weighing what the training rows use", done / total / max(len(groups), 1))
-        odd = [name for name, value in sums.items() if not bool(torch.isfinite(value).all())]
+        odd = [name for name, value in (sums | experts.sums).items() if not bool(torch.isfinite(value).all())]
         if odd:
             raise SetupError(
                 f"The trained model's activations before {odd[0]} are not finite numbers on its own training rows.",
@@ -94,7 +99,8 @@ def compute_importance(
             name, product = gathered.popitem()
             with suppress(np.linalg.LinAlgError):  # numbers beyond fp32: those columns keep llama.cpp's rounding
                 write_hessian(hessians, name, product.div_(total).cpu().numpy())
-    return Importance({name: (value / total).float().cpu().numpy() for name, value in sums.items()}, total)
+    columns = {name: (value / total).float().cpu().numpy() for name, value in sums.items()}
+    return Importance(columns | experts.means(), total, experts.routed())
 
 
 def spread(rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
@@ -148,7 +154,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 @contextmanager
-def _input_hooks(watched: Sequence[tuple[torch.nn.Linear, Callable[..., None]]]) -> Iterator[None]:
+def _input_hooks(watched: _Hooks) -> Iterator[None]:
     handles = [layer.register_forward_pre_hook(hook) for layer, hook in watched]
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,21 @@ class Importance:
     """Importance matrix of a model.
 
     Attributes:
-        columns: mean square of each input column [in], fp32, by the weight's GGUF name.
+        columns: mean square of each input column [in], fp32, by the weight's GGUF name; of a stack of experts, that of
+            each expert's [experts, in], 1 for an expert that saw no token.
         tokens: number of tokens that it was computed on.
+        routed: number of tokens that each expert saw [experts], by the name of the stack.
     """
 
     columns: dict[str, npt.NDArray[np.float32]]
     tokens: int
+    routed: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+
+    @property
+    def unseen(self) -> tuple[int, int]:
+        """Number of experts, of all layers, that saw no token, and number of all; each counts once."""
+        counts = [seen for name, seen in self.routed.items() if "ffn_down" in name]
+        return sum(int((seen == 0).sum()) for seen in counts), sum(map(len, counts))
 
 
 def write_importance(importance: Importance, path: Path, datasets: Sequence[str] = ()) -> None:
@@ -43,8 +52,10 @@ def write_importance(importance: Importance, path: Path, datasets: Sequence[str]
         writer.add_uint32("imatrix.chunk_count", 1)
         writer.add_uint32("imatrix.chunk_size", importance.tokens)
         for name, columns in importance.columns.items():
-            writer.add_tensor(name + _SUM, (columns.astype(np.float64) * importance.tokens).astype(np.float32)[None])
-            writer.add_tensor(name + _COUNT, np.array([[importance.tokens]], dtype=np.float32))
+            counts = importance.routed.get(name, np.array([importance.tokens]))[:, None]
+            sums = columns.astype(np.float64).reshape(len(counts), -1) * counts
+            writer.add_tensor(name + _SUM, sums.astype(np.float32))
+            writer.add_tensor(name + _COUNT, counts.astype(np.float32))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -55,6 +66,9 @@ def write_importance(importance: Importance, path: Path, datasets: Sequence[str]
 def read_importance(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """Read the mean square of each column, by the weight's name, from a file in llama.cpp's format.
 
+    Of a stack these are the columns of each expert, one after the other; 1 where it saw no token, as in llama.cpp's own
+    quantizer.
+
     Raises:
         SetupError: The file is not in that format.
     """
@@ -63,11 +77,12 @@ def read_importance(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     try:
         tensors: Mapping[str, Any] = {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
         names = [name.removesuffix(_SUM) for name in tensors if name.endswith(_SUM)]
-        return {
-            name: (tensors[name + _SUM].reshape(-1) / max(float(tensors[name + _COUNT].reshape(-1)[0]), 1.0)).astype(
-                np.float32
-            )
-            for name in names
-        }
+        return {name: _means(tensors[name + _SUM], tensors[name + _COUNT]) for name in names}
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise SetupError(f"{path} is no importance matrix: {error}.", "Export again.") from error
+
+
+def _means(sums: npt.NDArray[np.float32], counts: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    seen = counts.reshape(-1, 1)
+    means = np.where(seen > 0, sums.reshape(len(seen), -1) / np.maximum(seen, 1.0), 1.0)
+    return means.astype(np.float32).reshape(-1)

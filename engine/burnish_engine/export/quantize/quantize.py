@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE, TensorType, choose_types, file_bytes
+from burnish_engine.advise.facts.gguf_size import (
+    NEED_IMPORTANCE,
+    STORED_MXFP4,
+    TensorType,
+    choose_types,
+    file_bytes,
+)
 from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.export.base.staging import Cancelled, never, publish, require_memory, require_space
@@ -131,7 +137,7 @@ def quantizing_bytes(header: GgufHeader, *, refined: bool = False) -> int:
         header: header of the unquantized file.
         refined: whether GPTQ runs afterwards in the same process.
     """
-    largest = max((math.prod(tensor.shape) for tensor in header.tensors), default=0)
+    largest = max((math.prod(tensor.shape) for tensor in header.tensors if tensor.type != STORED_MXFP4), default=0)
     longest = max(hessian_sizes(header.tensors).values(), default=0) if refined else 0
     return 8 * largest + (refining_bytes(longest) if longest else 0) + _WORKER_BYTES
 
@@ -180,15 +186,18 @@ def _planned(header: GgufHeader, quant: GgufType, importance: bool) -> list[Tens
 
 def _fallback_texts(planned: list[TensorType], actual: dict[str, str]) -> list[str]:
     odd = Counter(
-        (one.wanted, actual[one.tensor.name], one.tensor.row)
+        (one.wanted, given, 0 if given == STORED_MXFP4 else one.tensor.row)
         for one in planned
-        if one.tensor.name in actual and actual[one.tensor.name] != one.wanted
+        if (given := actual.get(one.tensor.name, one.wanted)) != one.wanted
     )
     lines = []
     for (wanted, given, row), count in odd.most_common():
+        tensors = "1 tensor" if count == 1 else f"{count} tensors"
+        if given == STORED_MXFP4:
+            lines.append(f"{tensors} stayed {given}, exactly as the model stores them, instead of {wanted}")
+            continue
         block = 32 if wanted in _SMALL_BLOCKS else 256
         why = f" because rows of {row} are not divisible by {block}" if row % block else ""
-        tensors = "1 tensor" if count == 1 else f"{count} tensors"
         lines.append(f"{tensors} became {given} instead of {wanted}{why}")
     return lines
 

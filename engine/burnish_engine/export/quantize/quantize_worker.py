@@ -33,6 +33,8 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if int(threads):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)  # read when numpy is loaded
+    from burnish_engine.advise.facts.gguf_size import STORED_MXFP4
+    from burnish_engine.export.gguf.header import read_header
     from burnish_engine.export.quantize.importance_file import read_importance
     from burnish_engine.models.gguf.gguf_library import quantize_file
 
@@ -40,7 +42,8 @@ def main(arguments: list[str]) -> int:
     hessians = beside[1] if len(beside) > 1 else None
     whole = 1 if hessians is None else 1 + _REFINING
     report = partial(_report, whole)
-    error = quantize_file(origin, written, int(ftype), int(threads), report, importance)
+    kept = [tensor.name for tensor in read_header(origin).tensors if tensor.type == STORED_MXFP4]
+    error = quantize_file(origin, written, int(ftype), int(threads), report, importance, kept)
     if hessians is not None and not error:
         from burnish_engine.export.quantize.hessian import refine_file
 

@@ -6,6 +6,7 @@ shows too. They are computed once, and the model is freed before any file is ope
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
 from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
 from burnish_engine.models.generation.sampling import GeneratedReply
@@ -39,6 +41,7 @@ MOST_BYTES = 1024**3
 LONGEST_DOCUMENT = 1024
 IMPORTANCE_TOKENS = 16_384
 """Number of training tokens that the importance matrix is computed on."""
+_PACKED = {"U8": 2}  # weights in a byte of MXFP4
 REPLY_TOKENS = 96
 MOST_REPLIES = 3
 
@@ -300,15 +303,18 @@ def compute_reference(
 def _require_memory(source: ModelSource, device: torch.device) -> None:
     """Check that the weights in fp32 fit into free memory; on the CPU, next to the stored probabilities."""
     if device.type == "cpu":
-        stored = sum(path.stat().st_size for path in source.folder.glob("*.safetensors"))
-        halves = 1 if str(source.config.get("dtype", source.config.get("torch_dtype"))).endswith("float32") else 2
-        require_memory(halves * stored + MOST_BYTES // 4, "Running the trained model")
+        numbers = sum(
+            math.prod(one.shape) * _PACKED.get(one.dtype, 1) for one in checkpoint_tensors(source.folder).values()
+        )
+        require_memory(4 * numbers + MOST_BYTES // 4, "Running the trained model")
 
 
 def _context(source: ModelSource) -> int:
-    """Longest text on which model and file must agree: llama.cpp computes no sliding window for our families."""
+    """Longest text on which model and file must agree: llama.cpp computes the sliding window of few families."""
     spec = source.spec
-    return LONGEST_DOCUMENT if spec is None else min(spec.max_context, spec.sliding_window or spec.max_context)
+    if spec is None or spec.family == "gpt_oss":
+        return LONGEST_DOCUMENT
+    return min(spec.max_context, spec.sliding_window or spec.max_context)
 
 
 def _answer(model: Any, tokenizer: Any, probes: Sequence[Probe], cancelled: Cancelled) -> list[Probe]:

@@ -15,7 +15,8 @@ from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
 from burnish_engine.export.base.staging import publish
-from burnish_engine.export.verify.contexts import factor_switch
+from burnish_engine.export.quantize.importance_file import Importance
+from burnish_engine.export.verify.contexts import factor_switch, rounds_rope
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
 from burnish_engine.export.weights.nf4_merge import OtherMerge
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -144,7 +145,8 @@ def build_report(
             f"{', '.join(weighed)}: quantized by llama.cpp with an importance matrix of {reference.importance.tokens} "
             "tokens of training rows; codes then chosen anew with their columns' second moments (GPTQ)."
         )
-    notes += _context_notes(source, reference)
+        notes += _expert_notes(reference.importance)
+    notes += _context_notes(source, reference) + _rope_notes(source)
     coarse = [file.quant for file in checked.files if file.quant in COARSE_TYPES]
     if coarse:
         notes.append(
@@ -166,6 +168,29 @@ def build_report(
         importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
     )
+
+
+def _expert_notes(importance: Importance) -> list[str]:
+    """Note how the experts of a mixture were weighed; nothing for dense models."""
+    unseen, experts = importance.unseen
+    if not experts:
+        return []
+    seen = (
+        f"{unseen} of {experts} experts saw no token, and all their columns count alike"
+        if unseen
+        else f"all {experts} experts saw tokens"
+    )
+    return [f"Experts were weighed by the tokens routed to each, without GPTQ: {seen}."]
+
+
+def _rope_notes(source: ModelSource) -> list[str]:
+    """Note that llama.cpp computes the rope of gpt-oss a little differently."""
+    if not rounds_rope(source.spec):
+        return []
+    return [
+        "llama.cpp rounds the two bounds of this model's yarn rope to whole pairs of numbers, which the trained model "
+        "does not. The figures contain that difference; it grows with the length of a text."
+    ]
 
 
 def _context_notes(source: ModelSource, reference: Reference) -> list[str]:

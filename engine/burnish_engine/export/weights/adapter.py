@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.models.checkpoint.saved_adapter import refuse_not_finite
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
@@ -23,11 +25,14 @@ from burnish_engine.runs.file_hashes import sha256_file
 _PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
 _UNSUPPORTED = (
-    "fan_in_fan_out", "layer_replication", "trainable_token_indices", "target_parameters", "use_qalora", "use_bdlora",
+    "fan_in_fan_out", "layer_replication", "trainable_token_indices", "use_qalora", "use_bdlora",
     "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
 )  # fmt: skip
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Initializations that also change the base weights, so that the saved adapter no longer fits the base."""
+_WRAPPED = ".base_layer"
+_NESTED = ("gate_up_proj", "down_proj")
+"""Parameters of experts in the order of transformers' modules: PEFT puts its wrapper of the first one innermost."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,33 @@ class LowRankUpdate:
 
 
 @dataclass(frozen=True)
+class StackUpdate:
+    """Update that an adapter adds to a stack with one matrix for each expert.
+
+    Attributes:
+        a: factors A of all experts, one below the other [experts * r, in], fp32.
+        b: factors B [out, r * experts], fp32; column i * experts + e is column i of expert e's.
+        scale: factor on B·A.
+        rank: rank r of an expert's update.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    scale: float
+    rank: int
+
+    @property
+    def experts(self) -> int:
+        """Number of experts."""
+        return len(self.a) // self.rank
+
+    def of_expert(self, expert: int, rows: slice = slice(None)) -> LowRankUpdate:
+        """Return the update of one expert's matrix [out, in], or of some of its rows."""
+        first = expert * self.rank
+        return LowRankUpdate(self.a[first : first + self.rank], self.b[rows, expert :: self.experts], self.scale)
+
+
+@dataclass(frozen=True)
 class AdapterWeights:
     """Content of a PEFT adapter.
 
@@ -69,11 +101,13 @@ class AdapterWeights:
         folder: folder that it was read from.
         updates: low-rank update by base tensor name.
         replacements: tensor, fp32, that takes the place of a base tensor, by name (modules_to_save, trained biases).
+        stacks: update of all experts, by the name of the stack in transformers' model.
     """
 
     folder: Path
     updates: dict[str, LowRankUpdate]
     replacements: dict[str, torch.Tensor]
+    stacks: dict[str, StackUpdate] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -83,7 +117,7 @@ class AdapterWeights:
     @property
     def targets(self) -> set[str]:
         """Names of all base tensors that the adapter changes."""
-        return {*self.updates, *self.replacements}
+        return {*self.updates, *self.replacements, *self.stacks}
 
 
 def read_adapter(folder: Path) -> AdapterWeights:
@@ -107,8 +141,18 @@ def read_adapter(folder: Path) -> AdapterWeights:
             modules.setdefault(module, {})[part] = tensor.float()
         else:
             replacements[path.replace(".base_layer.", ".")] = tensor.float()
-    updates = {f"{module}.weight": _update(folder, module, parts, config) for module, parts in modules.items()}
-    return AdapterWeights(folder, updates, replacements)
+    parameters = _parameters(folder, modules, config.target_parameters or [])
+    updates: dict[str, LowRankUpdate] = {}
+    stacks: dict[str, StackUpdate] = {}
+    for module, parts in modules.items():
+        parameter = parameters.get(module, "")
+        if not parameter:
+            updates[f"{module}.weight"] = _update(folder, module, parts, config)
+        elif parameter.rpartition(".")[2] in _NESTED:
+            stacks[parameter] = _stack_update(folder, parameter, parts, config)
+        else:
+            updates[parameter] = _update(folder, parameter, parts, config)
+    return AdapterWeights(folder, updates, replacements, stacks)
 
 
 def check_adapter(folder: Path) -> None:
@@ -180,6 +224,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
         raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
     if not tensors:
         raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
+    refuse_not_finite(folder, [name for name, value in tensors.items() if not bool(value.float().isfinite().all())])
     return tensors
 
 
@@ -192,6 +237,56 @@ def _split(path: str) -> tuple[str, str]:
     return "", ""
 
 
+def _parameters(folder: Path, modules: Collection[str], targets: Sequence[str]) -> dict[str, str]:
+    """Map the wrappers of parameters, by their names in the file, to the parameters (PEFT's `target_parameters`).
+
+    A wrapper takes the place of the parameter's module. If several parameters of a module are adapted, the wrapper of
+    each is around that of the one before, whose name has one `.base_layer` more.
+
+    Raises:
+        UsageError: The order in which PEFT wrapped the parameters of a module is not known.
+    """
+    wrappers: dict[str, list[str]] = {}
+    for module in modules:
+        wrappers.setdefault(module.replace(_WRAPPED, ""), []).append(module)
+    found: dict[str, str] = {}
+    for place, wrapped in wrappers.items():
+        ends = {f"{place}.{target.rpartition('.')[2]}" for target in targets if _is_of(place, target)}
+        names = sorted(ends, key=lambda name: name.endswith(_NESTED[-1]))
+        if not names:
+            continue
+        if len(names) != len(wrapped) or (len(names) > 1 and not all(name.endswith(_NESTED) for name in names)):
+            raise UsageError(
+                f"The adapter in {folder} changes {len(wrapped)} parameters of {place}, and {len(names)} are named.",
+                "Export the adapter itself (--to adapter).",
+            )
+        found |= dict(zip(sorted(wrapped, key=len, reverse=True), names, strict=True))
+    return found
+
+
+def _is_of(place: str, target: str) -> bool:
+    """Whether a name of `target_parameters` means a parameter of a module (PEFT's `_inject_parameters`)."""
+    module = target.rpartition(".")[0] or "experts"
+    return place == module or place.endswith(f".{module}")
+
+
+def _stack_update(folder: Path, parameter: str, parts: dict[str, torch.Tensor], config: Any) -> StackUpdate:
+    if parts.keys() != {"A", "B"}:
+        raise SetupError(
+            f"The adapter in {folder} has the parts {sorted(parts)} for {parameter}; A and B are expected.",
+            "Save the adapter again.",
+        )
+    rank, scale = _rank_and_scale(parameter, config)
+    a, b = parts["A"], parts["B"]
+    if len(a) % rank or b.shape[1] != len(a):
+        raise SetupError(
+            f"The adapter in {folder} has {len(a)} rows A and {b.shape[1]} columns B for {parameter}, which is not "
+            f"rank {rank} for each expert.",
+            "Save the adapter again.",
+        )
+    return StackUpdate(a, b, scale, rank)
+
+
 def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Any) -> LowRankUpdate:
     embedding = "EA" in parts
     wanted = {"EA", "EB"} if embedding else {"A", "B"}
@@ -201,15 +296,19 @@ def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: A
             "Save the adapter again.",
         )
     a, b = (parts["EA"], parts["EB"]) if embedding else (parts["A"], parts["B"])
-    rank = int(_by_pattern(config.rank_pattern, module, config.r))
+    rank, scale = _rank_and_scale(module, config)
     if a.shape[0] != rank or b.shape[1] != rank:
         raise SetupError(
             f"The adapter in {folder} has rank {a.shape[0]} at {module} and its configuration says {rank}.",
             "Save the adapter again.",
         )
-    alpha = float(_by_pattern(config.alpha_pattern, module, config.lora_alpha))
-    scale = alpha / (math.sqrt(rank) if config.use_rslora else rank)
     return LowRankUpdate(a, b, scale, parts.get("M"), embedding)
+
+
+def _rank_and_scale(name: str, config: Any) -> tuple[int, float]:
+    rank = int(_by_pattern(config.rank_pattern, name, config.r))
+    alpha = float(_by_pattern(config.alpha_pattern, name, config.lora_alpha))
+    return rank, alpha / (math.sqrt(rank) if config.use_rslora else rank)
 
 
 def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:

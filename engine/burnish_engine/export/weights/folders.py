@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import torch
@@ -84,14 +84,17 @@ def export_safetensors(
             with (folder / file).open("wb") as stream:
                 stream.write(_header(weights, names))
                 for name in names:
-                    stop_if(cancelled, "The export")
-                    stream.write(_bytes_of(weights, name))
+                    for piece in _bytes_of(weights, name):
+                        stop_if(cancelled, "The export")
+                        stream.write(piece)
                     done += sizes[name]
                     progress("Merging", done / total)
         weights.check_all_used()
         if len(shards) > 1:
             _write_index(folder, weights, shards, total)
         _copy_small_files(source.folder, folder)
+        if weights.unpacks_mxfp4:
+            _forget_quantization(folder)
         _write_template(source, folder)
         if out.is_dir():
             out.rmdir()
@@ -153,11 +156,14 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.contiguous().view(torch.uint8).numpy().reshape(-1)) if tensor.numel() else memoryview(b"")
 
 
-def _bytes_of(weights: MergedWeights, name: str) -> memoryview:
-    """Return a tensor's bytes: merged and rounded to the base's type, or unchanged for parts that are not trained."""
-    other = name in weights.others
-    value = weights.load_other(name) if other else to_dtype(name, weights.load(name), weights.base_dtype(name))
-    return raw_bytes(value.reshape(1) if value.dim() == 0 else value)
+def _bytes_of(weights: MergedWeights, name: str) -> Iterator[memoryview]:
+    """Yield a tensor's bytes: merged and rounded to the base's type, or unchanged for parts that are not trained."""
+    if name in weights.others:
+        pieces: Iterator[torch.Tensor] = iter((weights.load_other(name),))
+    else:
+        pieces = (to_dtype(name, piece, weights.base_dtype(name)) for piece in weights.pieces(name))
+    for piece in pieces:
+        yield raw_bytes(piece.reshape(1) if piece.dim() == 0 else piece)
 
 
 def _must_be_free(out: Path) -> None:
@@ -217,6 +223,14 @@ def _copy_small_files(base: Path, folder: Path) -> None:
                 and not (folder / file.name).exists()
             ):
                 shutil.copyfile(file, folder / file.name)
+
+
+def _forget_quantization(folder: Path) -> None:
+    """Take the quantization out of config.json: no tensor is quantized any more."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    del config["quantization_config"]
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_template(source: ModelSource, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import torch
 
 from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.export.weights.adapter import AdapterWeights, read_adapter
+from burnish_engine.export.weights.adapter import AdapterWeights, LowRankUpdate, read_adapter
+from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -29,12 +30,15 @@ class MergedWeights:
     """Read the tensors of a base model, with an adapter merged in, on demand.
 
     For a model that holds further parts, `names` are the language model's tensors by its own names, and `others` are
-    the rest by their names in the files. Tables of whole numbers, such as each token's expert, are in `others` too.
+    the rest by their names in the files. Tables of whole numbers, such as each token's expert, are in `others` too, and
+    so are experts in MXFP4 that no adapter changes. Adapted ones are unpacked: each stack is one bf16 tensor, which
+    holds MXFP4's values exactly.
 
     Args:
         source: base model.
         adapter: folder of the PEFT adapter, or None for the base alone.
-        rounded: names of base tensors that are rounded to NF4 and back before the adapter is added.
+        rounded: names of base tensors that are rounded to NF4 and back before the adapter is added, and of stacks of
+            experts in transformers' model.
 
     Raises:
         UsageError: The base is quantized, or the adapter cannot be merged into it.
@@ -59,12 +63,28 @@ class MergedWeights:
         self._open: dict[Path, Any] = {}
         self._files: dict[str, Path] = {}
         self._other_files = files
+        self.stacks = stored_stacks(known, source.spec, self._stored)
+        whole = [stack for stack in self.stacks.values() if not stack.is_separate]
+        self._whole = {stack.tensor(0, stack.parts[0]): stack for stack in whole}
+        self._rounded_experts = {
+            stack.tensor(expert, part): (stack, expert, part)
+            for stack in self.stacks.values()
+            if stack.is_separate and stack.path in rounded
+            for expert in range(stack.stack.experts)
+            for part in stack.parts
+        }
+        self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
+        packed = [name for stack in self._unpacked.values() for name in stack.stored.tensors]
+        self._packed_files = {name: files[self._stored[name]] for name in packed}
+        self._packed = {name: self._stored.pop(name) for name in packed}
         self._stored = {name: stored for name, stored in self._stored.items() if not self._is_table(stored)}
         self._files = {name: files[stored] for name, stored in self._stored.items()}
-        self.others = sorted(own.keys() - self._stored.values())
+        self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
+        self.unpacks_mxfp4 = bool(packed) and self.adapter is not None and bool(self.adapter.stacks)
+        kept = set() if self.unpacks_mxfp4 else set(self._packed.values())
+        self.others = sorted((own.keys() - self._stored.values() - set(self._packed.values())) | kept)
         self._other_files = {name: files[name] for name in self.others}
         _refuse_quantized_tensors(source, self._files, self.base_dtype)
-        self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._unused = set(self.adapter.targets) if self.adapter else set()
         self._check_targets()
 
@@ -73,18 +93,29 @@ class MergedWeights:
         """Whether the adapter is added to weights rounded to NF4 rather than to the base's own."""
         return bool(self._rounded)
 
+    def is_rounded(self, name: str) -> bool:
+        """Whether a tensor, or a stack of experts, is rounded to NF4 before the adapter is added."""
+        return name in self._rounded
+
     @property
     def names(self) -> list[str]:
-        """Names of the language model's tensors, in the order of the files."""
-        return list(self._files)
+        """Names of the language model's tensors, in the order of the files; unpacked stacks of experts last."""
+        return [*self._files, *(self._unpacked if self.unpacks_mxfp4 else ())]
+
+    @property
+    def expert_names(self) -> frozenset[str]:
+        """The names, of all `names`, of tensors that hold matrices or biases of experts."""
+        held = {name for stack in self.stacks.values() for name in (*stack.stored.tensors, stack.bias)}
+        return frozenset(held.intersection(self._files) | self._unpacked.keys())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without reading the tensor."""
-        return tuple(int(size) for size in self._slice(name).get_shape())
+        unpacked = self._unpacked.get(name)
+        return unpacked.shape if unpacked else tuple(int(size) for size in self._slice(name).get_shape())
 
     def base_dtype(self, name: str) -> str:
-        """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor."""
-        return str(self._slice(name).get_dtype())
+        """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor; of unpacked ones BF16."""
+        return "BF16" if name in self._unpacked else str(self._slice(name).get_dtype())
 
     def stored_name(self, name: str) -> str:
         """Return a tensor's name in the base checkpoint's files."""
@@ -101,15 +132,61 @@ class MergedWeights:
         Raises:
             SetupError: The adapter's shapes do not fit the base's.
         """
+        if name in self._whole:
+            return torch.stack(list(self.pieces(name)))
         self._unused.discard(name)
         if self.adapter is not None and name in self.adapter.replacements:
             weight = self.adapter.replacements[name].clone()
         else:
-            weight = self._file(name).get_tensor(self.stored_name(name)).float()
-            if name in self._rounded:
-                weight = round_trip(weight)
+            weight = self._base(name)
         update = self.adapter.updates.get(name) if self.adapter is not None else None
         return weight if update is None else update.merged(weight)
+
+    def pieces(self, name: str) -> Iterator[torch.Tensor]:
+        """Load a merged tensor in fp32 in pieces along its first dimension: a stack expert by expert, others whole."""
+        found = self._whole.get(name)
+        if found is None:
+            yield self.load(name)
+            return
+        for expert in range(found.stack.experts):
+            matrix = torch.empty(found.stack.rows, found.stack.columns)
+            for part in found.parts:
+                matrix[found.rows(part)] = self.load_expert(found, expert, part)
+            yield matrix.T if found.is_transposed else matrix
+
+    def load_expert(self, stack: StoredStack, expert: int, part: ExpertPart) -> torch.Tensor:
+        """Load one merged matrix of an expert in fp32 [out, in].
+
+        Args:
+            stack: one of `stacks`.
+            expert: number of the expert.
+            part: one of the stack's parts.
+        """
+        if stack.is_separate:
+            return self.load(stack.tensor(expert, part))
+        if stack.path in self._rounded:
+            matrix = self._rounded_matrix(stack, expert)[stack.rows(part)]
+        else:
+            matrix = stack.read(expert, part, self._slice)
+        update = self._stack_update(stack, expert, part)
+        if update is None:
+            return matrix
+        if expert == stack.stack.experts - 1 and part == stack.parts[-1]:
+            self._unused.discard(stack.path)
+        return update.merged(matrix)
+
+    def load_packed(self, stack: StoredStack, expert: int, part: ExpertPart) -> tuple[torch.Tensor, torch.Tensor]:
+        """Load one matrix that `keeps_mxfp4`, as codes [out, in / 32, 16] and exponents [out, in / 32], uint8."""
+        return stack.read_packed(expert, part, self._slice)
+
+    def load_slice(self, name: str, index: int) -> torch.Tensor:
+        """Load one entry of a stored tensor's first dimension as it is in the files, without an adapter."""
+        found: torch.Tensor = self._slice(name)[index]
+        return found
+
+    def keeps_mxfp4(self, stack: StoredStack) -> bool:
+        """Whether a stack is in MXFP4 and no adapter changes it."""
+        return stack.is_mxfp4 and (self.adapter is None or stack.path not in self.adapter.stacks)
 
     def check_all_used(self) -> None:
         """Check that every tensor of the adapter went into a tensor that was read.
@@ -128,13 +205,36 @@ class MergedWeights:
         """Whether a tensor of the files, by its name there, holds whole numbers to look up, such as a table of ids."""
         return self._file(stored).get_slice(stored).get_dtype() in _TABLE_TYPES
 
+    def _base(self, name: str) -> torch.Tensor:
+        """Load a tensor of the base in fp32, rounded to NF4 and back where that is wanted."""
+        if (place := self._rounded_experts.get(name)) is not None:
+            stack, expert, part = place
+            return self._rounded_matrix(stack, expert)[stack.rows(part)]
+        weight: torch.Tensor = self._file(name).get_tensor(self.stored_name(name)).float()
+        return round_trip(weight) if name in self._rounded else weight
+
+    def _rounded_matrix(self, stack: StoredStack, expert: int) -> torch.Tensor:
+        """Round one expert's matrix of a stack [rows, columns] to NF4 and back: its parts together, as in training."""
+        matrix = torch.empty(stack.stack.rows, stack.stack.columns)
+        for part in stack.parts:
+            if stack.is_separate:
+                name = stack.tensor(expert, part)
+                matrix[stack.rows(part)] = self._file(name).get_tensor(self.stored_name(name)).float()
+            else:
+                matrix[stack.rows(part)] = stack.read(expert, part, self._slice)
+        return round_trip(matrix)
+
     def _slice(self, name: str) -> Any:
-        return self._file(name).get_slice(self.stored_name(name))
+        return self._file(name).get_slice(self._packed.get(name) or self.stored_name(name))
+
+    def _stack_update(self, stack: StoredStack, expert: int, part: ExpertPart) -> LowRankUpdate | None:
+        update = self.adapter.stacks.get(stack.path) if self.adapter is not None else None
+        return None if update is None else update.of_expert(expert, stack.rows(part))
 
     def _file(self, name: str) -> Any:
         from safetensors import SafetensorError, safe_open
 
-        path = self._files.get(name) or self._other_files[name]
+        path = self._files.get(name) or self._packed_files.get(name) or self._other_files[name]
         if path not in self._open:
             try:
                 self._open[path] = safe_open(path, framework="pt")
@@ -144,6 +244,8 @@ class MergedWeights:
 
     def _renamed(self, adapter: AdapterWeights) -> AdapterWeights:
         """Give an adapter's parts the names of the stored tensors, where transformers names these anew on loading."""
+        if self.stacks:
+            return self._on_experts(adapter)
         if self.source.spec is not None or adapter.targets <= self._files.keys():
             return adapter  # families with a specification keep their names
         names = stored_names(self.source.config, self._files)
@@ -154,10 +256,42 @@ class MergedWeights:
             replacements={names.get(name, name): value for name, value in adapter.replacements.items()},
         )
 
+    def _on_experts(self, adapter: AdapterWeights) -> AdapterWeights:
+        """Give updates the names of the files: of experts with tensors of their own, one for each; of routers, theirs.
+
+        Raises:
+            SetupError: The adapter's experts are not this model's.
+        """
+        routers = {path.partition(".experts.")[0]: self._place(stack) for path, stack in self.stacks.items()}
+        updates = {_moved(name, routers): update for name, update in adapter.updates.items()}
+        stacks = dict(adapter.stacks)
+        for path, update in adapter.stacks.items():
+            found = self.stacks.get(path)
+            if found is None:
+                continue  # `_check_targets` tells
+            one = (update.experts, len(update.b), update.a.shape[1])
+            if one != (found.stack.experts, found.stack.rows, found.stack.columns):
+                raise SetupError(
+                    f"The adapter's update of {path} is of {one[0]} experts of the shape {list(one[1:])}; "
+                    f"{self.source.name} has {found.stack.experts} of {[found.stack.rows, found.stack.columns]} there.",
+                    "Use the adapter with the model it was trained on.",
+                )
+            if found.is_separate:
+                del stacks[path]
+                for expert in range(found.stack.experts):
+                    for part in found.parts:
+                        updates[found.tensor(expert, part)] = update.of_expert(expert, found.rows(part))
+        return replace(adapter, updates=updates, stacks=stacks)
+
+    @staticmethod
+    def _place(stack: StoredStack) -> str:
+        """Name of the feed-forward around a stack's experts in the files."""
+        return next(iter(stack.stored.tensors)).partition(".experts.")[0]
+
     def _check_targets(self) -> None:
         if self.adapter is None:
             return
-        unknown = sorted(self.adapter.targets - self._files.keys())
+        unknown = sorted(self.adapter.targets - self._files.keys() - self.stacks.keys())
         if unknown:
             tied = self.source.config.get("tie_word_embeddings") and "lm_head.weight" in unknown
             raise SetupError(
@@ -180,6 +314,13 @@ class MergedWeights:
                 f"{list(self.shape(name))} there.",
                 "Use the adapter with the model it was trained on.",
             )
+
+
+def _moved(name: str, places: dict[str, str]) -> str:
+    """Return a name whose feed-forward is called as in the files."""
+    parts = name.split(".")
+    place = ".".join(parts[:4])
+    return ".".join([places.get(place, place), *parts[4:]])
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:

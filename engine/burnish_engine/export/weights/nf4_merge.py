@@ -37,12 +37,21 @@ class OtherMerge:
     mean_kl: float
 
 
-def rounded_names(source: ModelSource) -> frozenset[str]:
-    """Names of base tensors that a 4-bit run keeps in NF4: every linear layer but the head."""
+def rounded_names(source: ModelSource, *, experts: bool = False) -> frozenset[str]:
+    """Names of base tensors that a 4-bit run keeps in NF4: every linear layer but the head.
+
+    Args:
+        source: base model.
+        experts: whether stacks of experts count too, as on the fast engine; not those that are published in MXFP4.
+    """
     known = family(str(source.config.get("model_type"))) if source.spec is not None else None
     if known is None or source.spec is None:  # trained by transformers
         return frozenset(f"{name}.weight" for name in quantized_modules(meta_model(source.config)))
-    return frozenset(f"{module.path}.weight" for module in known.modules(source.spec))
+    stacks: list[str] = []
+    if experts and source.spec.experts is not None and source.spec.experts.storage != "mxfp4":
+        layers = range(source.spec.num_layers)
+        stacks = [stack.path for layer in layers for stack in known.expert_stacks(source.spec, layer)]
+    return frozenset([*(f"{module.path}.weight" for module in known.modules(source.spec)), *stacks])
 
 
 def round_trip(weight: torch.Tensor) -> torch.Tensor:
@@ -58,9 +67,15 @@ def round_model(model: Any, names: Collection[str]) -> None:
         names: names of base tensors.
     """
     with torch.no_grad():
-        for name, value in model.named_parameters():
-            if name.removeprefix("base_model.model.").replace(".base_layer.", ".") in names:
+        for path, value in model.named_parameters():
+            if path.removeprefix("base_model.model.").replace(".base_layer", "") not in names:
+                continue
+            if value.ndim == 2:
                 value.copy_(round_trip(value))
+                continue
+            transposed = model.get_submodule(path.rpartition(".")[0]).is_transposed
+            for matrix in value:  # of one expert
+                matrix.copy_(round_trip(matrix.T).T if transposed else round_trip(matrix))
 
 
 def compare_merge(

@@ -5,7 +5,6 @@ Loads no torch: plans and `burnish recipe check` read it too.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.files import read_limited
+from burnish_engine.contract.files import is_file, read_limited
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
+from burnish_engine.models.checkpoint.saved_adapter import (
+    ADAPTER_FILES,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    read_config,
+    refuse_other_ranks,
+)
 from burnish_engine.models.checkpoint.source import ModelSource
 
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
-"""Files of an adapter in PEFT's format."""
-_LARGEST_CONFIG_BYTES = 10_000_000
 _LARGEST_CARD_BYTES = 50_000_000
 
 
@@ -55,8 +58,8 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
     if not section.start:
         return None
     given = Path(section.start)
-    folder = given if (given / ADAPTER_FILES[0]).is_file() else given / "adapter"
-    missing = [name for name in ADAPTER_FILES if not (folder / name).is_file()]
+    folder = given if is_file(given / CONFIG_FILE) else given / "adapter"
+    missing = [name for name in ADAPTER_FILES if not is_file(folder / name)]
     if missing:
         raise UsageError(
             f"adapter.start names {given}, which holds no adapter ({' and '.join(missing)} "
@@ -64,7 +67,8 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
             "Give the folder of a run that has ended, or of an adapter in PEFT's format.",
         )
     config = _config(folder)
-    stored_tensors(folder / ADAPTER_FILES[1])
+    shapes = {name: stored.shape for name, stored in stored_tensors(folder / WEIGHTS_FILE).items()}
+    refuse_other_ranks(folder, config, shapes)
     run = RunPaths(folder.parent)
     card = _card(run) if folder == run.adapter else None
     weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
@@ -111,13 +115,7 @@ def _listed(sizes: dict[str, int]) -> str:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    file = folder / ADAPTER_FILES[0]
-    try:
-        config = json.loads(read_limited(file, _LARGEST_CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SetupError(f"{file} cannot be read: {error}.", "Copy the adapter again.") from error
-    if not isinstance(config, dict):
-        raise SetupError(f"{file} holds no object.", "Copy the adapter again.")
+    config = read_config(folder)
     kind = str(config.get("peft_type", "LORA")).upper()
     if kind != "LORA":
         raise SetupError(f"The adapter in {folder} is of the type {kind}, not LoRA.", "Start from a LoRA adapter.")
@@ -159,5 +157,5 @@ def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> Ada
         key = ".".join(map(str, problem["loc"]))
         raise SetupError(
             f"The adapter in {folder} has {key} = {problem['input']!r}: {problem['msg']}.",
-            "Correct its adapter_config.json.",
+            f"Correct its {CONFIG_FILE}.",
         ) from error

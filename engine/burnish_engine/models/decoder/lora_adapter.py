@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,17 @@ from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
+from burnish_engine.models.checkpoint.saved_adapter import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    is_promised,
+    read_config,
+    refuse_missing,
+    refuse_not_finite,
+    refuse_other_ranks,
+    refuse_strange,
+    setting_of,
+)
 from burnish_engine.models.decoder.experts.adapted_experts import (
     PREFIX,
     AdaptedExperts,
@@ -32,8 +42,6 @@ from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack
 
-CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
 _MAGNITUDE = "lora_magnitude_vector"
 _PARAMETER_PARTS = 3  # last parts of a parameter's name that PEFT's config gives: such as mlp.experts.down_proj
 _PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
@@ -177,7 +185,7 @@ def plan_adapter(
 
 
 def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertStack] = ()) -> AdapterPlan:
-    """Read the plan of a saved adapter: ranks from its tensors, scales from its config (alpha and rank patterns too).
+    """Read the plan of a saved adapter: ranks and scales of its modules and experts.
 
     Args:
         folder: folder of the adapter.
@@ -185,7 +193,8 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
         stacks: stacks of experts of the model.
 
     Raises:
-        SetupError: The folder holds no LoRA adapter for these modules, or one of a kind that only the plain path has.
+        SetupError: The folder holds no LoRA adapter for these modules, its two files do not belong together, or
+            only the plain path has its kind.
     """
     config = _config(folder)
     reason = why_not_fast(config)
@@ -198,38 +207,36 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
+    if not shapes:
+        raise SetupError(f"The adapter in {folder} has no tensors.", "Copy it again.")
     experts = read_adapted_experts(
         folder, config.get("target_parameters") or [], shapes, list(stacks),
         lambda path, rank: _scale(folder, config, path, rank),
     )  # fmt: skip
-    of_experts = {name for adapted in experts for name in adapted.shapes}
-    strange = sorted(name for name in shapes if name not in of_experts and _path(name) not in by_path)
-    if strange or not shapes:
-        raise SetupError(
-            f"The adapter in {folder} has {strange[0] if strange else 'no tensors'}; this model has no place for that.",
-            "Use it with its own base.",
-        )
     dora = bool(config.get("use_dora"))
+    parts = ("lora_A.weight", "lora_B.weight", *([_MAGNITUDE] if dora else []))
+    known = {f"{PREFIX}{path}.{part}" for path in by_path for part in parts}
+    refuse_strange(folder, shapes.keys() - known - {name for adapted in experts for name in adapted.shapes})
+    missing: list[str] = []
     for path, module in by_path.items():
-        a, b = (shapes.get(f"{PREFIX}{path}.lora_{letter}.weight") for letter in "AB")
-        lengths = shapes.get(f"{PREFIX}{path}.{_MAGNITUDE}")
-        if a is None and b is None and lengths is None:
+        names = [f"{PREFIX}{path}.{part}" for part in parts]
+        absent = [name for name in names if name not in shapes]
+        if absent:
+            missing += absent if len(absent) < len(names) or is_promised(config, path) else []
             continue
-        if a is None or b is None or a[1:] != (module.columns,) or b != (module.rows, a[0]):
+        a, b, *lengths = (shapes[name] for name in names)
+        if a[1:] != (module.columns,) or b != (module.rows, a[0]) or lengths not in ([], [(module.rows,)]):
+            magnitudes = f", magnitudes {lengths[0]}" if lengths else ""
             raise SetupError(
-                f"The adapter in {folder} has A {a} and B {b} for {path}, whose weight is "
+                f"The adapter in {folder} has A {a}, B {b}{magnitudes} for {path}, whose weight is "
                 f"{(module.rows, module.columns)}.",
                 "Use it with its own base.",
-            )
-        if lengths != ((module.rows,) if dora else None):
-            raise SetupError(
-                f"The adapter in {folder} has magnitudes of the shape {lengths} for {path}, and its config says "
-                f"use_dora = {json.dumps(dora)}.",
-                "Copy it again, with both of its files.",
             )
         if not a[0]:
             raise SetupError(f"The adapter in {folder} has the rank 0 for {path}.", "Copy it again.")
         chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0]), dora))
+    refuse_missing(folder, missing)
+    refuse_other_ranks(folder, config, shapes)
     dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
     if not 0.0 <= dropout < 1.0:
         raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
@@ -309,11 +316,18 @@ class LoraAdapter:
                 b.zero_()
 
     def load(self, folder: Path) -> None:
-        """Read the matrices from a folder that has the same plan."""
+        """Read the matrices from a folder that has the same plan.
+
+        Raises:
+            SetupError: Some of their values are infinite or no numbers.
+        """
+        broken = []
         with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
             for name, matrix in self.named().items():
                 stored = file.get_tensor(name)
+                broken += [] if bool(torch.isfinite(stored).all()) else [name]
                 matrix.copy_(self._experts[name].from_file(name, stored) if name in self._experts else stored)
+        refuse_not_finite(folder, broken)
 
     def save(self, folder: Path, base: str) -> None:
         """Write PEFT's two files into an existing folder, without importing PEFT, which takes seconds.
@@ -348,32 +362,12 @@ def _drawn(columns: int, rank: int, rows: int) -> torch.Tensor:
 def _config(folder: Path) -> dict[str, Any]:
     if not (folder / WEIGHTS_FILE).is_file():
         raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
-    try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SetupError(f"{folder / CONFIG_FILE} cannot be read: {error}.", "Copy the adapter again.") from error
-    if not isinstance(config, dict):
-        raise SetupError(f"{folder / CONFIG_FILE} holds no object.", "Copy the adapter again.")
-    return config
+    return read_config(folder)
 
 
 def _scale(folder: Path, config: dict[str, Any], path: str, rank: int) -> float:
-    """Return alpha over rank (rsLoRA: over its root); PEFT's `get_pattern_key` defines how patterns match."""
-    alpha = config.get("lora_alpha")
-    patterns = config.get("alpha_pattern") or {}
-    if not isinstance(patterns, dict):
-        raise SetupError(f"The adapter in {folder} has an alpha_pattern that is no object.", "Copy it again.")
-    for pattern, value in patterns.items():
-        try:
-            matches = re.match(rf"(.*\.)?({pattern})$", path)
-        except re.error as error:
-            raise SetupError(
-                f"The adapter in {folder} has the alpha_pattern {pattern!r}, which is no regular expression: {error}.",
-                "Correct its adapter_config.json.",
-            ) from error
-        if matches:
-            alpha = value
-            break
+    """Return alpha over rank (rsLoRA: over its root)."""
+    alpha = setting_of(folder, config, "alpha_pattern", path, config.get("lora_alpha"))
     root = math.sqrt(rank) if config.get("use_rslora") else rank
     return _number(folder, "alpha", _PEFT_ALPHA if alpha is None else alpha) / root
 
@@ -391,13 +385,6 @@ def _turn(module: Module) -> tuple[int, int]:
     if module.stack not in ("mixer_in", "mixer_out"):
         return module.layer, 2
     return module.layer, 1 if _last(module.path) == "qkv_proj" else 0
-
-
-def _path(name: str) -> str:
-    for ending in (".lora_A.weight", ".lora_B.weight", f".{_MAGNITUDE}"):
-        if name.startswith(PREFIX) and name.endswith(ending):
-            return name[len(PREFIX) : -len(ending)]
-    return name
 
 
 def _last(path: str) -> str:

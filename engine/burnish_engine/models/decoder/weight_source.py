@@ -1,4 +1,4 @@
-"""Where a decoder's frozen weights come from."""
+"""The protocol of what a decoder reads its frozen weights from."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ USUAL_NAMES = ExpertNames()
 
 @dataclass(frozen=True)
 class StoredExperts:
-    """How a checkpoint holds a stack.
+    """The tensors that a checkpoint holds a stack in.
 
     Attributes:
         form: "each": a tensor for each expert and matrix; "stack": one `[E, N, K]`; "transposed": one `[E, K, N]`;
@@ -106,7 +106,7 @@ def stored_experts(stack: ExpertStack, spec: DecoderSpec, names: ExpertNames, st
         stored: names of the checkpoint's tensors; where none is of the stack, the family's published form is returned.
     """
     count, rows, columns = stack.experts, stack.rows, stack.columns
-    whole = _in_files(stack.path, names)
+    whole = path_in_files(stack.path, names)
     is_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
     if f"{whole}{BLOCKS}" in stored or (is_mxfp4 and whole not in stored):
         blocks = (count, rows, columns // MXFP4_BLOCK)
@@ -134,7 +134,7 @@ def router_and_biases(spec: DecoderSpec, layer: int, names: ExpertNames) -> dict
     if experts is None or not spec.layers[layer].is_mixture:
         return {}
     (router,) = (matrix.name for matrix in layer_matrices(spec, spec.layers[layer]) if matrix.kind == ROUTER)
-    path = _in_files(f"model.layers.{layer}.{router}", names)
+    path = path_in_files(f"model.layers.{layer}.{router}", names)
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "router_weight": (f"{path}.weight", (experts.count, spec.hidden_size))
     }
@@ -144,11 +144,11 @@ def router_and_biases(spec: DecoderSpec, layer: int, names: ExpertNames) -> dict
         found["selection_bias"] = (f"model.layers.{layer}.{names.place}.{names.selection_bias}", (experts.count,))
     if experts.bias:
         for stack in expert_stacks(spec, layer):
-            found[f"{stack.role}_bias"] = (f"{_in_files(stack.path, names)}_bias", (experts.count, stack.rows))
+            found[f"{stack.role}_bias"] = (f"{path_in_files(stack.path, names)}_bias", (experts.count, stack.rows))
     return found
 
 
-def _in_files(path: str, names: ExpertNames) -> str:
+def path_in_files(path: str, names: ExpertNames) -> str:
     """Return the name in the files of something in a layer's feed-forward: `model.layers.3.PLACE.rest`."""
     parts = path.split(".")
     return ".".join((*parts[:3], names.place, *parts[4:]))

@@ -12,8 +12,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
-from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, NO_ADAPTER, LoraAdapter, read_plan
-from burnish_engine.models.decoder.lora_adapter import why_not_fast as why_not_fast_adapter
+from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan, why_not_saved
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
@@ -49,10 +48,10 @@ def load_for_generation(
         return None, f"{reason}, so transformers runs the model."
     plan = NO_ADAPTER
     if adapter is not None:
-        reason = why_not_fast_adapter(_config(adapter))
-        if reason:
-            return None, f"The adapter {reason}, so transformers runs it."
         try:
+            reason = why_not_saved(adapter)
+            if reason:
+                return None, f"The adapter {reason}, so transformers runs it."
             plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
@@ -104,12 +103,3 @@ def _load_compute_copies(loaded: LoadedDecoder, adapter: Path) -> None:
     tensors.load(adapter)
     write_compute_copies(layout, flat, loaded.compute_buffer)
     connect_magnitudes(loaded, LoraAdapter(loaded.plan, [tensor.clone() for tensor in tensors.tensors]))
-
-
-def _config(adapter: Path) -> dict[str, object]:
-    """Return the adapter's config; empty where it cannot be read, which `read_plan` then reports."""
-    try:
-        config = json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}

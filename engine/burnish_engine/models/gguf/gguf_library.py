@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 
 _MAGIC = b"GGUF"
+_MXFP4 = 39  # GGML_TYPE_MXFP4, ggml.h
 _WARNING, _ERROR, _CONTINUED = 3, 4, 5  # ggml_log_level, ggml.h
 
 
@@ -79,6 +81,7 @@ def quantize_file(
     threads: int,
     on_line: Callable[[str], None],
     importance: Mapping[str, Any] | None = None,
+    kept: Collection[str] = (),
 ) -> str:
     """Quantize an unquantized GGUF. Blocks, cannot be cancelled, and may abort the process: run it in a worker.
 
@@ -88,7 +91,9 @@ def quantize_file(
         ftype: number of `llama_ftype` in llama.h.
         threads: number of CPU threads; 0 is one per core.
         on_line: function called with each piece of llama.cpp's log.
-        importance: array per weight name with the mean square of each of its input columns, fp32.
+        importance: array per weight name with the mean square of each of its input columns, fp32; of a stack, expert
+            by expert.
+        kept: names of tensors in MXFP4, which stay so.
 
     Returns:
         An empty string, or the reason of a failure.
@@ -103,6 +108,11 @@ def quantize_file(
             entry.name, entry.size = name.encode("utf-8"), array.size
             entry.data = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         params.imatrix = table
+    if kept:
+        overrides = (lib.llama_model_tensor_override * (len(kept) + 1))()  # an entry without a pattern ends the list
+        for override, name in zip(overrides, kept, strict=False):
+            override.pattern, override.type = f"^{re.escape(name)}$".encode(), _MXFP4
+        params.tt_overrides = overrides
     take_warnings()
     _log.listener = on_line
     try:

@@ -18,6 +18,14 @@ from safetensors.torch import load_file
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
+from burnish_engine.models.checkpoint.saved_adapter import (
+    WEIGHTS_FILE,
+    read_config,
+    refuse_missing,
+    refuse_not_finite,
+    refuse_other_ranks,
+    refuse_strange,
+)
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
@@ -141,7 +149,7 @@ def _has_names_of(model: Any, folder: Path) -> bool:
 
 
 def _stored_names(folder: Path) -> set[str]:
-    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
+    with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
         return set(file.keys())
 
 
@@ -176,26 +184,31 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     """Load a saved PEFT adapter onto the base model.
 
     Raises:
-        SetupError: The folder does not hold a PEFT adapter for this model, or not all of its tensors.
+        SetupError: The folder does not hold a PEFT adapter for this model, not all of its tensors or others, or some of
+            its values are infinite or no numbers.
     """
     peft = import_peft()
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise SetupError(f"{folder} holds no adapter (adapter_model.safetensors).", "Check the run or folder given.")
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
     try:
+        stored = load_file(folder / WEIGHTS_FILE)
+        refuse_other_ranks(folder, read_config(folder), {name: tuple(tensor.shape) for name, tensor in stored.items()})
         same_names = _has_names_of(model, folder)
         with _names_as_they_are() if same_names else nullcontext():
             tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
             wanted = set(peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)) if same_names else set()
+            # Once more, because from_pretrained does not tell which tensors it had no place for.
+            by_prompt = tuned.peft_config["default"].is_prompt_learning
+            strange = [] if by_prompt else peft.set_peft_model_state_dict(tuned, stored).unexpected_keys
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
         raise SetupError(
             f"The adapter in {folder} does not fit this model: {first_line(error)}.", "Use it with its own base."
         ) from error
-    if missing := sorted(wanted - _stored_names(folder)):  # PEFT only warns, and leaves them as they are when new
-        raise SetupError(
-            f"The adapter in {folder} lacks {len(missing)} of the tensors that its adapter_config.json promises, first "
-            f"{missing[0]}.",
-            "Copy the adapter again.",
-        )
+    plain_names = (name.replace(".default", "") for name in strange)  # PEFT adds .weight to a magnitude's
+    refuse_strange(folder, {name if name in stored else name.removesuffix(".weight") for name in plain_names})
+    refuse_missing(folder, wanted - stored.keys())  # PEFT only warns, and leaves them as they are when new
+    broken = [name for name, value in stored.items() if value.is_floating_point() and not value.isfinite().all()]
+    refuse_not_finite(folder, broken)
     return _adapter_in_fp32(tuned)
 
 
@@ -203,7 +216,7 @@ def read_adapter(model: Any, folder: Path) -> None:
     """Read the weights of a saved adapter of the same form into a model that has one."""
     peft = import_peft()
     with _names_as_they_are() if _has_names_of(model.get_base_model(), folder) else nullcontext():
-        peft.set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
+        peft.set_peft_model_state_dict(model, load_file(folder / WEIGHTS_FILE))
 
 
 def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:

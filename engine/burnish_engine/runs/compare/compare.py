@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.comparison import ComparedRun
-from burnish_engine.contract.run.fold import RunState
 from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_recipe, summarize
@@ -81,22 +79,14 @@ def compared_run(paths: RunPaths) -> ComparedRun:
         held_out_step=held_out_step,
         held_out_tokens=evaluations.tokens.last,
         objective=read_recipe(paths).preference.objective,
-        accuracy=_at(run, evaluations.accuracy.values()),
-        margin=_at(run, evaluations.margin.values()),
+        accuracy=run.of_result(evaluations.accuracy),
+        margin=run.of_result(evaluations.margin),
         forgetting=run.forgetting,
         task=run.task,
         tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
         memory_bytes=run.highest_bytes or None,
         training_s=sum(steps.step_s.values()) if len(steps) else None,
     )
-
-
-def _at(run: RunState, values: Sequence[float]) -> float | None:
-    """Return the value of the evaluation that measured the run's result; None where there is none."""
-    if run.result is None or run.result[0] not in run.evaluations.step.values():
-        return None
-    value = values[list(run.evaluations.step.values()).index(run.result[0])]
-    return value if math.isfinite(value) else None
 
 
 def _differences(first: Recipe, second: Recipe) -> Iterator[RecipeDifference]:

@@ -46,7 +46,7 @@ class Validator:
     def held_out_loss(self, engine: Engine, step: int) -> float | None:
         """Compute the mean loss of the held-out rows, per supervised token (nats) or preference; None without rows.
 
-        After the last step of a run that learns from pairs, the measures that all such runs share are recorded too.
+        Where this may be the result of a run that learns from pairs, what all such runs measure is recorded too.
         """
         if not self._inputs.held_out:
             return None
@@ -56,7 +56,8 @@ class Validator:
         shared: HeldOutPairsDone | None = None
         if self._recipe.preference.is_active:
             loss, found, log_probs = self._preference_loss(engine)
-            if self._recipe.preference.learns_pairs and step == self._inputs.budget.steps:
+            may_be_result = step == self._inputs.budget.steps or (step > 0 and self._recipe.evaluation.patience > 0)
+            if self._recipe.preference.learns_pairs and may_be_result:
                 accuracy, chosen_loss = shared_measures(log_probs, rows)
                 shared = HeldOutPairsDone(step=step, pairs=len(rows), accuracy=accuracy, chosen_loss=chosen_loss)
             count, figures = sum(one.supervised_tokens for one in rows), asdict(found)

@@ -188,12 +188,19 @@ def end_token_lost(count: int) -> GuardFinding:
     )
 
 
-def not_finite(loss: float, precision: str) -> GuardFinding:
-    """Report that the loss before any training is not finite."""
+def not_finite(loss: float, precision: str, *, fresh: bool) -> GuardFinding:
+    """Report that the loss before any training is not finite.
+
+    Args:
+        loss: the loss.
+        precision: compute precision.
+        fresh: whether the base model alone gives this loss, without anything that was trained before.
+    """
+    what = "base model overflows" if fresh else "base model, or what was trained of it before, overflows"
     return GuardFinding(
         "not_finite",
         f"Before any training the loss of a few rows is {loss}.",
-        f"The base model overflows in {precision}, or its weights are damaged.",
+        f"The {what} in {precision}, or its weights are damaged.",
         'Set train.precision = "bf16" or "fp32", or download the model again.',
     )
 

@@ -106,7 +106,7 @@ def check_loss(audit: Audit, alone: RowsAlone, rows: Sequence[Document], at: Pro
     losses = alone.losses
     right, tolerance = losses[1], at.loss_tolerance
     if not math.isfinite(right):
-        return [findings.not_finite(right, at.precision)]
+        return [findings.not_finite(right, at.precision, fresh=at.fresh)]
     if audit.loss == 0.0 and right > tolerance:
         return [findings.zero_loss(f"in a pass over rows whose next tokens have {right:.4f} nats")]
     if math.isclose(audit.loss, right, rel_tol=tolerance, abs_tol=tolerance):

@@ -20,6 +20,9 @@ QWEN3 = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
 MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+NORMALIZED = {**MOE, "norm_topk_prob": True}
+OTHER_MOE = {**MOE, "model_type": "qwen2_moe", "shared_expert_intermediate_size": 32}
+"""Of a family that has no table of its experts."""
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
@@ -31,13 +34,22 @@ def works(config, **adapter):
 def test_a_known_family_goes_everywhere():
     assert works(QWEN3) == {"gguf", "ollama", "lmstudio", "safetensors", "adapter", "lora-gguf"}
     assert works(QWEN3, method="full") == {"gguf", "ollama", "lmstudio", "safetensors"}
+    assert works(NORMALIZED) == works(QWEN3)
+
+
+def test_gpt_oss_goes_everywhere_from_its_own_four_bits():
+    config = {
+        **QWEN3, "model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 64,
+        "quantization_config": {"quant_method": "mxfp4"},
+    }  # fmt: skip
+    assert works(config) == works(QWEN3)
 
 
 @pytest.mark.parametrize(
     ("config", "adapter", "left", "word"),
     [
-        (MOE, {"targets": ATTENTION}, {"safetensors", "adapter"}, "qwen3_moe"),
-        (MOE, {"targets": [*ATTENTION, "gate_up_proj"]}, {"adapter"}, "experts"),
+        (MOE, {"targets": ATTENTION}, {"safetensors", "adapter"}, "experts"),
+        (MOE, {"targets": [*ATTENTION, "gate_up_proj"]}, {"safetensors", "adapter"}, "experts"),
         ({**QWEN3, "quantization_config": {"quant_method": "bitsandbytes"}}, {}, {"adapter"}, "bitsandbytes"),
         ({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}, {}, {"adapter"}, "transposed"),
         ({**QWEN3, "hidden_act": "gelu"}, {}, {"safetensors", "adapter"}, "activation"),
@@ -65,7 +77,7 @@ def test_a_reason_without_the_models_name_is_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("config", "experts"), [({**QWEN3, "quantization_config": {"quant_method": "gptq"}}, False), (MOE, True),
+    ("config", "experts"), [({**QWEN3, "quantization_config": {"quant_method": "gptq"}}, False), (OTHER_MOE, True),
                             (QWEN3, True)],
 )  # fmt: skip
 def test_an_adapter_for_llama_cpp_is_not_refused_for_merging(tmp_path, config, experts):
@@ -79,20 +91,19 @@ def test_an_adapter_for_llama_cpp_is_not_refused_for_merging(tmp_path, config, e
 
 
 def test_a_finished_adapter_says_itself_whether_experts_were_trained(tmp_path):
-    def refused(targets):
+    def refused(config, targets):
         (tmp_path / "adapter_config.json").write_text(json.dumps({"target_parameters": targets}))
-        return finished_refusal("safetensors", MOE, decoder_spec(MOE), tmp_path, "a model")
+        return finished_refusal("safetensors", config, decoder_spec(config), tmp_path, "a model")
 
-    assert refused(["mlp.experts.gate_up_proj"])
-    assert refused(None) is None
+    assert refused(OTHER_MOE, ["mlp.experts.gate_up_proj"])
+    assert refused(OTHER_MOE, None) is None
+    assert refused(MOE, ["mlp.experts.gate_up_proj"]) is None
 
 
 def test_experts_of_a_family_without_a_table_are_known_from_the_built_model():
-    config = {**QWEN3, "model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 2}
-    del config["head_dim"]
-    spec = measured_spec(config)
+    spec = measured_spec(OTHER_MOE)
     for targets, left in ((["auto"], {"adapter"}), (ATTENTION, {"adapter", "safetensors"})):
-        found = planned_exports(config, spec, AdapterSection(targets=targets))
+        found = planned_exports(OTHER_MOE, spec, AdapterSection(targets=targets))
         assert {one.kind for one in found if one.works} == left
 
 

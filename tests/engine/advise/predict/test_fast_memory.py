@@ -5,6 +5,7 @@ import json
 import random
 from dataclasses import fields
 from functools import cache
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +151,8 @@ def test_frozen_weights_are_counted_to_the_byte(name, section):
     loaded = build(spec, section)
     found = frozen_weights(spec, section, "fp32", nf4=False)
     assert found.experts == experts_of(loaded)
+    trained = [shape for adapted in loaded.plan.parts for shape in adapted.shapes.values()]
+    assert adapter_parameters(spec, section) == sum(map(prod, trained))
     assert found.stored == outside(loaded) + loaded.compute_buffer.nbytes + found.experts
 
 
@@ -274,6 +277,20 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
     found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.002)
+
+
+@pytest.mark.parametrize("level", ["products", "attention"])
+@pytest.mark.parametrize(("name", "rows"), [("olmoe-1b-7b", 4096), ("olmoe-1b-7b", 1024), ("qwen3-30b-a3b", 16384)])
+def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
+    """Unpacked in groups, and at 128 rows an expert decoded in the product."""
+    pytest.importorskip("triton")
+    spec, section = shape(name, 4), AdapterSection(rank=16)
+    levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
+    real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, quantize=True)
+    plan = MemoryPlan(layers=levels, head_rows=chunk)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan, nf4=True)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.003)
 
 
 @pytest.mark.parametrize(("name", "targets", "layers"), [

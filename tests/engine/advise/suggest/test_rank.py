@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from burnish_engine.advise.facts.catalog import EMBEDDED, catalog
+from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.suggest import rank as ranking
 
 from support.advice import (
@@ -140,8 +140,17 @@ def test_verdicts_name_what_is_in_the_way():
     assert "GiB" in phone["Qwen/Qwen3-8B"].reason
 
 
+def test_a_mixture_is_worth_what_a_dense_model_between_its_two_sizes_is():
+    names = [f"Qwen/Qwen3-{size}" for size in ("14B", "30B-A3B", "8B")]
+    models = [find_model(name).model_copy(update={"exports": True}) for name in reversed(names)]
+    assert [one.model.name for one in ranking.rank(H100, models, DESKTOP)] == names
+
+
 def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
-    ranked = rank("h200", "desktop")
+    models = [
+        model.model_copy(update={"exports": model.exports and number % 3 > 0}) for number, model in enumerate(catalog())
+    ]
+    ranked = ranking.rank(H200, models, DESKTOP)
     fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
     kinds = [one.model.exports for one in fitting]
     assert kinds == sorted(kinds, reverse=True)

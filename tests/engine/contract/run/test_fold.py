@@ -13,6 +13,7 @@ from burnish_engine.contract.run.events import (
     CheckpointSaved,
     CommandDone,
     EvaluationDone,
+    HeldOutPairsDone,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -262,3 +263,36 @@ def test_scores_of_steps_that_were_undone_are_gone():
     again = fold_all(state, numbered(step(2), scored(2, False), scored(2, True), start=6))
     assert [one.step for one in again.task_scores] == [0, 2]
     assert again.task.after.right == 1
+
+
+def pairs_at(number, accuracy):
+    return HeldOutPairsDone(step=number, pairs=9, accuracy=accuracy, chosen_loss=1.0)
+
+
+def test_figures_of_the_result_are_those_of_the_step_that_was_kept():
+    told = [started()]
+    for number, loss in ((2, 0.5), (4, 0.4), (6, 0.6)):
+        figures = {"margin": loss * 10, "accuracy": None if number == 2 else 0.5 + number / 100}
+        told += [step(number), evaluation(number, loss).model_copy(update=figures), pairs_at(number, number / 10)]
+    last, kept = run(*told), run(*told, BestKept(step=4, loss=0.4, at_step=6, stopped_early=True))
+    assert [state.of_result(state.evaluations.accuracy) for state in (last, kept)] == [0.56, 0.54]
+    assert kept.of_result(kept.evaluations.margin) == 4.0
+    assert [state.held_out_pairs.step for state in (last, kept)] == [6, 4]
+    first = run(*told, BestKept(step=2, loss=0.5, at_step=6, stopped_early=True))
+    assert first.of_result(first.evaluations.accuracy) is None
+    unknown = run(*told, BestKept(step=3, loss=0.5, at_step=6, stopped_early=True))
+    assert (unknown.of_result(unknown.evaluations.margin), unknown.held_out_pairs) == (None, None)
+    assert run(started()).of_result(run(started()).evaluations.margin) is None
+
+
+def test_measured_pairs_that_were_undone_do_not_count():
+    state = run(started(), step(2), pairs_at(2, 0.5), started(resumed=1, pid=2), step(2))
+    assert state.held_out_pairs is None
+    again = run(started(), step(2), pairs_at(2, 0.5), pairs_at(2, 0.75))
+    assert again.held_out_pairs.accuracy == 0.75
+
+
+@pytest.mark.parametrize(("whole", "known"), [(30.0, 30.0), (0.0, 20.0)])
+def test_the_predicted_time_of_a_run_is_that_of_its_steps_where_no_more_is_known(whole, known):
+    plan = PlanMade(memory_bytes=1, memory_free_bytes=2, tokens_per_s=1, seconds=20, total_seconds=whole, fits=True)
+    assert plan.run_s == known

@@ -1,7 +1,5 @@
 """An adapter alone as a GGUF: llama.cpp adds it to the base's file and computes what transformers and PEFT compute."""
 
-import ctypes
-
 import numpy as np
 import pytest
 from peft import LoraConfig
@@ -9,27 +7,23 @@ from peft import LoraConfig
 from burnish_engine.contract.errors import NoSpaceError, SetupError, UsageError
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.models.gguf.gguf_library import library
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import kl_divergence, make_adapter, rows, torch_log_probs, tuned_model, write_16_bit
+from support.export import (
+    kl_divergence,
+    make_adapter,
+    rows,
+    torch_log_probs,
+    tuned_model,
+    with_adapter_kl,
+    write_16_bit,
+)
 from support.small_families import make_small
 
 PATTERNS = LoraConfig(
     r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True, rank_pattern={"q_proj": 8, "down_proj": 2},
     alpha_pattern={"v_proj": 3, r"layers\.1\.mlp\.up_proj": 20}, task_type="CAUSAL_LM",
 )  # fmt: skip
-
-
-def with_adapter_kl(base, adapter, model, ids):
-    """Mean KL(torch || llama.cpp with base and adapter) over one row."""
-    lib = library()
-    with GgufModel(base, exact=True, threads=1, context=256) as opened:
-        loaded = lib.llama_adapter_lora_init(opened._model, str(adapter).encode())
-        assert loaded, "llama.cpp cannot load the adapter"
-        adapters = (lib.llama_adapter_lora_p_ctypes * 1)(loaded)
-        assert lib.llama_set_adapters_lora(opened._context, adapters, 1, (ctypes.c_float * 1)(1.0)) == 0
-        return float(np.mean(kl_divergence(torch_log_probs(model, ids), opened.logits(ids))))
 
 
 @pytest.mark.parametrize("name", [

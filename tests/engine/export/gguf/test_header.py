@@ -71,6 +71,14 @@ def test_damaged_headers_are_refused_quickly(tmp_path, damage):
         read_header(path)
 
 
+def test_a_value_of_an_unknown_type_is_named_as_such(tmp_path):
+    path = tmp_path / "x.gguf"
+    for pairs in (text("k") + struct.pack("<I", 99), text("k") + struct.pack("<IIQ", 9, 99, 3)):
+        path.write_bytes(gguf(pairs, 1))
+        with pytest.raises(SetupError, match="type 99"):
+            read_header(path)
+
+
 def test_every_cut_is_noticed(tmp_path, wide_f16):
     whole = wide_f16.read_bytes()
     path = tmp_path / "x.gguf"

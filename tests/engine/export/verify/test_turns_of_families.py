@@ -21,9 +21,20 @@ from burnish_engine.models.transformers_path.plain import load_base
 from support.chat_templates import CHATML, SPECIAL, TEMPLATES
 from support.export import CPU, byte_level
 from support.small_families import PUBLISHED, make_small
+from support.small_mixtures import PUBLISHED as MIXTURES
+from support.small_mixtures import make_mixture
 from support.tiny import conversations
 
 LFM2 = "{{- bos_token -}}" + CHATML
+HARMONY = (
+    "{%- for m in messages %}"
+    "{%- if m.role == 'assistant' %}"
+    "{{- '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') }}"
+    "{%- else %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{%- endif %}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|start|>assistant<|channel|>final<|message|>' }}{%- endif %}"
+)
+"""gpt-oss's turns, without its rules for channels and tools."""
+HARMONY_TOKENS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>")
 LLAMA3 = TEMPLATES["llama3"][0]
 TURNS = {
     # name: published configuration, template, BOS, EOS, whether the tokenizer adds BOS, token that ends a turn
@@ -44,6 +55,11 @@ TURNS = {
     "Granite 4": ("ibm-granite/granite-4.0-micro", *TEMPLATES["granite4"], False, "<|end_of_text|>"),
     "Ministral 3": ("mistralai/Ministral-3-3B, text", *TEMPLATES["ministral3"], True, "</s>"),
     "OLMo 2": ("allenai/OLMo-2-0425-1B-Instruct", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
+    "Qwen3-MoE": ("Qwen/Qwen3-30B-A3B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
+    "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
+    "Mixtral": ("mistralai/Mixtral-8x7B-v0.1", *TEMPLATES["mistral"], True, "</s>"),
+    "LFM2-MoE": ("LiquidAI/LFM2-8B-A1B", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),
+    "gpt-oss": ("openai/gpt-oss-20b", HARMONY, "<|startoftext|>", "<|return|>", False, "<|return|>"),
     "DeepSeek distilled": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["deepseek"], True, "<｜end▁of▁sentence｜>"),
 }  # fmt: skip
 CHAT = [{"role": "user", "content": "My lamp is broken?"}]
@@ -54,7 +70,8 @@ def tokenizer_of(template, bos, eos, adds_bos):
     """Makes a byte-BPE tokenizer that knows the special tokens a template writes."""
 
     def make(folder):
-        written = [token for token in (*SPECIAL, "<|eom_id|>") if token in template or token in (bos, eos)]
+        known = (*SPECIAL, "<|eom_id|>", *HARMONY_TOKENS)
+        written = [token for token in known if token in template or token in (bos, eos)]
         specials = dict.fromkeys([*written, *filter(None, (bos, eos))])
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level("digits"), decoders.ByteLevel()
@@ -90,13 +107,14 @@ def learn(source, ids):
 
 def test_all_exported_families_of_the_catalog_are_here():
     families = {entry.spec.family for entry in catalog()} & set(FAMILIES)
-    assert families <= {PUBLISHED[case[0]]["model_type"] for case in TURNS.values()}
+    assert families <= {(PUBLISHED | MIXTURES)[case[0]]["model_type"] for case in TURNS.values()}
 
 
 @pytest.mark.parametrize("name", TURNS)
 def test_bos_stands_once_and_replies_end(name, tmp_path):
     published, template, bos, eos, adds_bos, turn_end = TURNS[name]
-    source = make_small(published, tmp_path / "base", tokenizer=tokenizer_of(template, bos, eos, adds_bos))
+    make = make_mixture if published in MIXTURES else make_small
+    source = make(published, tmp_path / "base", tokenizer=tokenizer_of(template, bos, eos, adds_bos))
     tokenizer = load_tokenizer(source)
     prompt = chat_ids(tokenizer, CHAT)
     if "bos_token" in template:

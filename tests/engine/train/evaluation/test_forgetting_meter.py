@@ -128,7 +128,7 @@ def test_only_a_large_rise_is_marked(after, marked):
     assert forgetting.Forgetting(before=3.0, after=after, tokens=9).is_marked is marked
 
 
-def test_passages_are_whole_and_few(tmp_path, monkeypatch):
+def test_passages_are_whole_and_few(embedded_model, monkeypatch):
     tokenizer = load_tokenizer(open_model("embedded"))
     documents = forgetting_meter.general_documents(tokenizer, longest=1024)
     total = sum(map(len, documents))
@@ -139,7 +139,7 @@ def test_passages_are_whole_and_few(tmp_path, monkeypatch):
     assert len(forgetting_meter.general_documents(tokenizer, longest=1024)) == len(documents) - 1
 
 
-def test_a_passage_longer_than_a_pass_is_cut(tmp_path):
+def test_a_passage_longer_than_a_pass_is_cut(embedded_model):
     tokenizer = load_tokenizer(open_model("embedded"))
     assert max(map(len, forgetting_meter.general_documents(tokenizer, longest=32))) == 32
 

@@ -8,7 +8,9 @@ from burnish_engine.contract.run.events import EvaluationDone, HeldOutPairsDone
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec
-from burnish_engine.runs.store import create_run
+from burnish_engine.runs.compare.compare import compared_run
+from burnish_engine.runs.events_file import read_run
+from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.run import run_training
 
@@ -29,10 +31,11 @@ def test_the_likelier_reply_is_preferred_and_the_loss_is_of_the_chosen_ones():
     assert loss == pytest.approx(1.0)
 
 
-def made(tmp_path, objective):
+def made(tmp_path, objective, watched="", **train):
     pairs = [{"prompt": f"Lamp {n}?", "chosen": "Gladly. " * (n % 3 + 1), "rejected": "No."} for n in range(12)]
-    measured = "[evaluation]\ngeneral_text = true\n"
-    recipe = tiny_recipe(tmp_path, extra=f'{measured}[preference]\nobjective = "{objective}"\n', max_steps=2)
+    measured = f"[evaluation]\ngeneral_text = true\n{watched}"
+    extra = f'{measured}[preference]\nobjective = "{objective}"\n'
+    recipe = tiny_recipe(tmp_path, extra=extra, **{"max_steps": 2} | train)
     data = {"files": [str(write_jsonl(tmp_path / "pairs.jsonl", pairs))], "shape": "preference"}
     data["validation_files"] = [str(write_jsonl(tmp_path / "held.pairs.jsonl", pairs[:4]))]
     paths = create_run(
@@ -52,6 +55,22 @@ def test_a_run_on_pairs_ends_with_them_and_a_duel_reads_them(tmp_path, objective
     assert outcome.chosen_loss == found.chosen_loss
     assert outcome.score == 1 - found.accuracy
     assert outcome.forgetting is not None
+
+
+def test_with_early_stopping_every_figure_is_of_the_weights_that_are_kept(tmp_path):
+    patient = "every = 1\npatience = 2\nmin_improvement = 50.0\n"
+    paths = made(tmp_path, "dpo", patient, max_steps=4, epochs=9.0, learning_rate=0.05)
+    run, state = read_run(paths.events), read_state(paths)
+    kept = run.best.step
+    assert kept < run.step
+    evaluations = {event.step: event for event in of_kind(paths, EvaluationDone)}
+    assert evaluations[kept].margin != evaluations[run.step].margin
+    assert run.held_out_pairs.step == kept
+    assert {event.step for event in of_kind(paths, HeldOutPairsDone)} == set(evaluations) - {0}
+    outcome = compared_run(paths)
+    for figures in (state, outcome):
+        assert (figures.accuracy, figures.margin) == (evaluations[kept].accuracy, evaluations[kept].margin)
+    assert (state.evaluation_loss, outcome.held_out_loss) == (evaluations[kept].loss,) * 2
 
 
 def test_the_loss_of_chosen_replies_is_that_of_the_log_probabilities_reported(tmp_path):

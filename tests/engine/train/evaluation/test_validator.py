@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.data.tokens.tokenize import Document
@@ -64,7 +65,8 @@ def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_token
     assert len(asked) == 1
 
 
-def test_held_out_pairs_are_read_once_for_all_that_is_told_of_them_and_the_last_step_tells_more():
+@pytest.mark.parametrize(("patience", "tells_more"), [(0, [7]), (3, [6, 7])])
+def test_held_out_pairs_are_read_once_and_each_step_that_may_be_the_result_tells_more(patience, tells_more):
     asked, told = [], []
 
     def log_probs(documents, budget, *, progress):
@@ -80,9 +82,11 @@ def test_held_out_pairs_are_read_once_for_all_that_is_told_of_them_and_the_last_
         held_out=pairs, held_out_mismatched=None, stream=SimpleNamespace(references=None),
         budget=SimpleNamespace(steps=7),
     )  # fmt: skip
-    validator = Validator(parse_recipe('[preference]\nobjective = "orpo"\n'), inputs, recorder)
-    for step in (6, 7):
+    early = f"[evaluation]\nevery = 1\npatience = {patience}\n"
+    validator = Validator(parse_recipe(f'[preference]\nobjective = "orpo"\n{early}'), inputs, recorder)
+    for step in (0, 6, 7):
         validator.held_out_loss(engine, step)
-    assert asked == [2, 2]
-    assert [(event.type, event.step) for event in told] == [("evaluation", 6), ("evaluation", 7), ("held_out_pairs", 7)]
+    assert asked == [2, 2, 2]
+    assert [event.step for event in told if event.type == "evaluation"] == [0, 6, 7]
+    assert [event.step for event in told if event.type == "held_out_pairs"] == tells_more
     assert (told[-1].pairs, told[-1].accuracy, told[-1].chosen_loss) == (2, 0.5, 2.0)

@@ -3,12 +3,17 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.run.events import GuardReported, RunStarted, StepDone
-from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE
+from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
+from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
+from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.run import run_training
 
 from support import tiny_models
@@ -82,6 +87,16 @@ def test_a_run_goes_on_from_an_adapter_of_experts(make):
     assert configs[0]["rank_pattern"] == configs[1]["rank_pattern"] != {}
 
 
+def test_the_adapter_of_a_run_is_exported_with_the_experts_apart(make, tmp_path):
+    paths = make("mixtral", "run", max_steps=2, adapter={"targets": ["experts.down_proj"], "expert_rank": 2})
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert main(["export", str(paths.root), "--to", "adapter", "--each-expert", "--out", str(tmp_path / "out")]) == 0
+    names = load_file(tmp_path / "out" / "adapter" / WEIGHTS_FILE).keys()
+    assert {name.split(".experts.")[1] for name in names} == {
+        f"{expert}.w2.lora_{letter}.weight" for expert in range(4) for letter in "AB"
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "engine"),
     [
@@ -97,3 +112,37 @@ def test_which_engine_trains_what(make, changes, engine):
     paths = make("mixtral", "run", max_steps=2, **changes)
     assert run_training(paths).exit_code == ExitCode.DONE
     assert engine_of(paths) == engine
+
+
+def _nudged(decoder):
+    experts = decoder.layers[2].weights.experts
+    experts.gate_up.weight.view(torch.int32)[5, 3, 7] += 1
+
+
+def _nudged_router(decoder):
+    decoder.layers[0].weights.experts.router_EH.view(torch.int32)[1, 2] += 1
+
+
+@pytest.mark.parametrize("spoil", [_nudged, _nudged_router])
+def test_the_guard_notices_a_changed_bit_of_a_frozen_expert(make, monkeypatch, spoil):
+    real, taken = FastTrainer.step, []
+
+    def step(trainer, prefetcher):
+        taken.append(1)
+        if len(taken) == 5:
+            spoil(trainer.model.loaded.decoder)
+        return real(trainer, prefetcher)
+
+    monkeypatch.setattr(FastTrainer, "step", step)
+    paths = make("qwen3-moe", "run", max_steps=8)
+    assert run_training(paths).exit_code == ExitCode.DIVERGED
+    assert of_kind(paths, GuardReported)[-1].check == "base_changed"
+
+
+def test_the_guard_notices_experts_without_gradients(make, monkeypatch):
+    monkeypatch.setattr(ExpertLinear, "accumulate_b", lambda *_given, **_named: None)
+    paths = make("qwen3-moe", "run")
+    assert run_training(paths).exit_code == ExitCode.DIVERGED
+    report = of_kind(paths, GuardReported)[-1]
+    assert report.check in {"detached", "zero_gradient"}
+    assert "experts" in f"{report.sentence} {report.cause}"

@@ -18,6 +18,7 @@ from burnish_engine.train.lifecycle.checkpoint import find_checkpoint
 from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
 
+from support import tiny_models
 from support.ranks import RankForks
 from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 
@@ -172,3 +173,17 @@ def test_the_benchmark_of_shared_steps_prints_a_row_for_each_number(tmp_path):
     assert two["times_one_gpu"] == pytest.approx(two["tok_s"] / one["tok_s"])
     assert two["exchange_ms"] > 0
     assert two["loss"][0] > 0
+
+
+def test_experts_on_two_ranks_are_those_of_one(tmp_path, forks):
+    tiny_models.make("qwen3-moe", tmp_path / "base", tokenizer=True)
+    recipe = recipe_of(tmp_path, max_steps=4)
+    section = recipe.adapter.model_copy(update={"dropout": 0.0, "rank": 6})
+    recipe = recipe.model_copy(update={"adapter": section})
+    alone, shared = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert run_training(alone, gpus=[0]).exit_code is ExitCode.DONE
+    assert not forks
+    assert run_training(shared).exit_code is ExitCode.DONE
+    assert len(forks) == 1
+    assert losses(shared) == losses(alone)
+    assert trained(shared) == trained(alone)

@@ -4,12 +4,13 @@ from burnish_engine.advise.facts.gguf_rules import unknown_family
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.families.gemma3 import GEMMA3
+from burnish_engine.export.gguf.families.gpt_oss import GPT_OSS
 from burnish_engine.export.gguf.families.granite import GRANITE, GRANITE4
-from burnish_engine.export.gguf.families.lfm2 import LFM2
-from burnish_engine.export.gguf.families.llama import LLAMA, MINISTRAL3, MISTRAL, SMOLLM3
-from burnish_engine.export.gguf.families.olmo2 import OLMO2
+from burnish_engine.export.gguf.families.lfm2 import LFM2, LFM2_MOE
+from burnish_engine.export.gguf.families.llama import LLAMA, MINISTRAL3, MISTRAL, MIXTRAL, SMOLLM3
+from burnish_engine.export.gguf.families.olmo2 import OLMO2, OLMOE
 from burnish_engine.export.gguf.families.phi3 import PHI3
-from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3
+from burnish_engine.export.gguf.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 
 FAMILIES: dict[str, GgufFamily] = {
     "llama": LLAMA,
@@ -24,6 +25,11 @@ FAMILIES: dict[str, GgufFamily] = {
     "granite": GRANITE,
     "granitemoehybrid": GRANITE4,
     "olmo2": OLMO2,
+    "qwen3_moe": QWEN3_MOE,
+    "olmoe": OLMOE,
+    "mixtral": MIXTRAL,
+    "lfm2_moe": LFM2_MOE,
+    "gpt_oss": GPT_OSS,
 }
 """model_type of config.json to the family's entry."""
 

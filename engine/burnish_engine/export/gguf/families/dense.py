@@ -15,6 +15,7 @@ from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, Plann
 from burnish_engine.export.weights.merge import MergedWeights
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
+_PRECISE = "ffn_gate_inp.weight"  # llama.cpp's converter leaves routers in F32 too
 _PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "attn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_norm")
 
 
@@ -62,10 +63,12 @@ def dense_tensors(
     weights: MergedWeights,
     parts: Callable[[LayerSpec], Sequence[str]] = lambda _layer: _PARTS,
     final_norm: str = "output_norm",
+    *,
+    others: Sequence[PlannedTensor] = (),
 ) -> list[PlannedTensor]:
     """List every tensor under its GGUF name, in the order of the checkpoint.
 
-    A tied head is left out: the loader uses the embedding again. One-dimensional tensors stay F32.
+    A tied head is left out: the loader uses the embedding again. One-dimensional tensors and routers stay F32.
 
     Args:
         family: family whose architecture names the tensors.
@@ -73,6 +76,7 @@ def dense_tensors(
         weights: weights of the model.
         parts: tensors that each layer must have.
         final_norm: GGUF name of the norm before the head.
+        others: tensors of experts, which are planned elsewhere.
 
     Raises:
         UsageError: The checkpoint has a tensor that this architecture does not name.
@@ -80,7 +84,10 @@ def dense_tensors(
     """
     places = family.places(spec.num_layers)
     planned: list[PlannedTensor] = []
+    elsewhere = weights.expert_names
     for base in weights.names:
+        if base in elsewhere:
+            continue
         if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
             continue
         parts_of = places(base)
@@ -95,7 +102,9 @@ def dense_tensors(
         for part, name in enumerate(parts_of):
             first = part * shape[0]
             make = partial(_make, family, spec, weights, base, slice(first, first + shape[0]))
-            planned.append(PlannedTensor(name, shape, make, full_precision=len(shape) < 2))
+            precise = len(shape) < 2 or name.endswith(_PRECISE)
+            planned.append(PlannedTensor(name, shape, make, full_precision=precise))
+    planned += others
     _check_complete({tensor.name for tensor in planned}, spec, parts, final_norm)
     if spec.rope.scaling == "llama3":
         planned.append(constant("rope_freqs.weight", llama3_factors(spec.rope, spec.head_dim)))

@@ -1,4 +1,4 @@
-"""Export rules for Llama, Mistral, SmolLM2 (architecture `llama`), Ministral 3 and SmolLM3: permuted Q and K rows."""
+"""Export rules for Llama, Mistral, Mixtral (architecture `llama`), Ministral 3 and SmolLM3: permuted Q and K rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.families.base import GgufFamily, Metadata
 from burnish_engine.export.gguf.families.dense import dense_metadata, dense_tensors
+from burnish_engine.export.gguf.families.experts import ATTENTION, MIXTURE, mixture_metadata, mixture_tensors
 
 
 def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -35,7 +36,7 @@ def interleaved(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Ten
 
 
 def _mistral_metadata(spec: DecoderSpec, config: dict[str, Any]) -> Metadata:
-    keys = dense_metadata(spec, config)
+    keys = mixture_metadata(spec, config) if spec.experts else dense_metadata(spec, config)
     if spec.sliding_window:
         # llama.cpp's llama graph attends to all tokens, so the file equals the trained model only within the window.
         keys["context_length"] = min(spec.max_context, spec.sliding_window)
@@ -68,6 +69,15 @@ MISTRAL: GgufFamily = GgufFamily(
     pre_tokenizers=("tekken", "llama-bpe", "gpt-2"),
     metadata=_mistral_metadata,
     tensors=lambda spec, weights: dense_tensors(MISTRAL, spec, weights),
+    change=interleaved,
+)
+MIXTRAL: GgufFamily = GgufFamily(
+    architecture="llama",
+    pre_tokenizers=MISTRAL.pre_tokenizers,
+    metadata=_mistral_metadata,
+    tensors=lambda spec, weights: mixture_tensors(
+        MIXTRAL, spec, weights, lambda _layer: (*ATTENTION, "ffn_norm", *MIXTURE)
+    ),
     change=interleaved,
 )
 MINISTRAL3: GgufFamily = GgufFamily(

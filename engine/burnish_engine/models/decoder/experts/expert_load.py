@@ -111,7 +111,7 @@ class ExpertBuilder:
     def _make_scratch(self, frozen: Mapping[ExpertRole, ExpertWeight]) -> None:
         """Allocate the memory that packed experts are unpacked into, once for all layers; nothing on the CPU."""
         packed = [weight.shape for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
-        if self._scratch is None and packed and self._compute_buffer.is_cuda:
+        if self._scratch is None and packed and self._compute_buffer.device.type != "cpu":
             numbers = scratch_elements(packed, self._compute_buffer.element_size())
             self._scratch = self._compute_buffer.new_empty(numbers)
 

@@ -1,0 +1,113 @@
+"""Write an adapter with the matrices of every expert apart, for programs that do not know PEFT's fused experts.
+
+Each expert's gate and up then have the A that they share in the fused form, and their rows of B: the same numbers. The
+names are those of checkpoints with a tensor for each expert, which llama.cpp and vLLM read, and PEFT converts.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.base.staging import publish, require_folder, require_space, staging_folder
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.decoder.experts.adapted_experts import PREFIX, AdaptedExperts
+from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, read_plan
+from burnish_engine.models.families import family
+from burnish_engine.models.families.experts import ExpertNames, path_in_files
+
+
+def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> Path:
+    """Write the adapter in PEFT's format, each expert's matrices apart.
+
+    Args:
+        source: base model.
+        adapter: folder of the PEFT adapter.
+        out: folder to make; must not exist or be empty.
+
+    Returns:
+        Path `out`.
+
+    Raises:
+        UsageError: `out` is not empty, the adapter reaches no experts or has several ranks for them, or the family's
+            files never have them apart.
+        SetupError: The folder holds no adapter for this model.
+        NoSpaceError: The adapter does not fit the disk.
+    """
+    if out.exists() and (out.is_file() or any(out.iterdir())):
+        raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
+    spec, known = source.spec, family(source.spec.family) if source.spec else None
+    plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec)) if spec and known else None
+    if known is None or plan is None or not plan.experts:
+        raise UsageError("This adapter reaches no experts.", "Leave out --each-expert.")
+    if len({adapted.rank for adapted in plan.experts}) > 1:
+        raise UsageError(
+            "This adapter's experts have several ranks, and PEFT fuses only equal ones.", "Leave out --each-expert."
+        )
+    if known.expert_names.transposed:
+        raise UsageError(
+            f"Files of {known.model_type} never have the experts apart, so no program reads them so.",
+            "Leave out --each-expert.",
+        )
+    tensors = load_file(adapter / WEIGHTS_FILE)
+    size = 2 * sum(tensor.nbytes for tensor in tensors.values())
+    require_folder(out.parent)
+    require_space(out.parent, size, "The adapter")
+    for adapted in plan.experts:
+        a, b = (adapted.from_file(name, tensors.pop(name)) for name in adapted.shapes)
+        tensors |= _by_expert(adapted, a, b, known.expert_names)
+    config = _config(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")), plan.experts, known.expert_names)
+    with staging_folder(out.parent) as staging:
+        folder = staging / "adapter"
+        folder.mkdir()
+        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+        stored = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(stored, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        if out.is_dir():
+            out.rmdir()
+        publish(folder, out)
+    return out
+
+
+def _by_expert(
+    adapted: AdaptedExperts, first: torch.Tensor, second: torch.Tensor, names: ExpertNames
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of each expert of a stack, by their names in PEFT's file.
+
+    Args:
+        adapted: stack with adapters.
+        first: A of all experts `[E, R, K]`.
+        second: B of all experts `[E, N, R]`.
+        names: names in the family's files.
+    """
+    place = path_in_files(adapted.path, names).rpartition(".")[0]
+    parts, found = _parts(adapted, names), dict[str, torch.Tensor]()
+    for expert, (a, b) in enumerate(zip(first, second, strict=True)):
+        for part, rows in zip(parts, b.chunk(len(parts)), strict=True):
+            found[f"{PREFIX}{place}.{expert}.{part}.lora_A.weight"] = a.clone()
+            found[f"{PREFIX}{place}.{expert}.{part}.lora_B.weight"] = rows.clone()
+    return found
+
+
+def _parts(adapted: AdaptedExperts, names: ExpertNames) -> list[str]:
+    """Return the names of the matrices that a stack holds of each expert."""
+    return [names.gate, names.up] if adapted.stack.role == "gate_up" else [names.down]
+
+
+def _config(config: dict[str, Any], experts: tuple[AdaptedExperts, ...], names: ExpertNames) -> dict[str, Any]:
+    """Return adapter_config.json for the matrices apart, as target modules.
+
+    The general rank is the experts', because PEFT looks at no pattern when it fuses them; other modules get patterns.
+    """
+    old, modules = {str(name) for name in config.pop("target_parameters")}, list(config.get("target_modules") or [])
+    parts = dict.fromkeys(part for adapted in experts for part in _parts(adapted, names))
+    rank, general = experts[0].rank, config.get("r", 8)
+    patterns = {name: value for name, value in (config.get("rank_pattern") or {}).items() if name not in old}
+    if rank != general:
+        patterns |= {name: general for name in modules if name not in patterns}
+    return config | {"r": rank, "rank_pattern": patterns, "target_modules": sorted({*modules, *parts})}

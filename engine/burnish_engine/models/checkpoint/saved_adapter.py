@@ -1,0 +1,175 @@
+"""Checks a saved adapter for all that read one, so that both engines, chat and export judge it alike. No torch.
+
+A file may hold other tensors than its config says. PEFT makes the matrices from the config and takes the tensors that
+fit by name, others it leaves out; the fast engine makes them from the tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_limited
+from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+ADAPTER_FILES = (CONFIG_FILE, WEIGHTS_FILE)
+"""Files of an adapter in PEFT's format."""
+_LARGEST_CONFIG_BYTES = 10_000_000
+_PREFIX = "base_model.model."
+_LORA_A = ".lora_A.weight"
+_CHOOSING = ("layers_to_transform", "layers_pattern", "exclude_modules")
+_PEFT_RANK = 8  # LoraConfig's where the file does not say
+_COPY = "Copy the adapter again, with both of its files."
+_CORRECT = f"Correct its {CONFIG_FILE}."
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the adapter_config.json of an adapter.
+
+    Raises:
+        SetupError: The file cannot be read, or holds no object.
+    """
+    file = folder / CONFIG_FILE
+    try:
+        config = json.loads(read_limited(file, _LARGEST_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SetupError(f"{file} cannot be read: {error}.", "Copy the adapter again.") from error
+    if not isinstance(config, dict):
+        raise SetupError(f"{file} holds no object.", "Copy the adapter again.")
+    targets = config.get("target_modules")
+    if not (targets is None or isinstance(targets, str | list)):
+        raise SetupError(f"{file} has target_modules = {targets!r}, which names no modules.", _CORRECT)
+    return config
+
+
+def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: str, usual: Any) -> Any:
+    """Return a module's rank or alpha: its own where a pattern names it, by the rule of PEFT's `get_pattern_key`.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        config: content of adapter_config.json.
+        patterns: key of the patterns, "rank_pattern" or "alpha_pattern".
+        module: path of the module.
+        usual: value of modules that no pattern names.
+
+    Raises:
+        SetupError: The patterns are no object of regular expressions.
+    """
+    own = config.get(patterns) or {}
+    if not isinstance(own, dict):
+        raise SetupError(f"The adapter in {folder} has {patterns} = {own!r}, which is no object.", _CORRECT)
+    for pattern, value in own.items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", module):
+                return value
+        except re.error as error:
+            raise SetupError(
+                f"The adapter in {folder} has the {patterns} {pattern!r}, which is no regular expression: {error}.",
+                _CORRECT,
+            ) from error
+    return usual
+
+
+def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse an adapter whose matrices have another rank than its config says.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        config: content of adapter_config.json.
+        shapes: shape of every tensor by its name in the file.
+
+    Raises:
+        SetupError: A rank differs.
+    """
+    stacked = {str(name).rpartition(".")[0] for name in config.get("target_parameters") or ()}  # a rank an expert
+    for name in sorted(shapes):
+        module = name.removeprefix(_PREFIX).removesuffix(_LORA_A)
+        if not name.endswith(_LORA_A) or any(_ends_with(module.replace(".base_layer", ""), path) for path in stacked):
+            continue
+        usual = config.get("r")
+        said = setting_of(folder, config, "rank_pattern", module, _PEFT_RANK if usual is None else usual)
+        if shapes[name][:1] != (said,):
+            raise SetupError(
+                f"The adapter in {folder} has the rank {shapes[name][0] if shapes[name] else 0} for {module}, and its "
+                f"{CONFIG_FILE} says {said!r}.",
+                _COPY,
+            )
+
+
+def refuse_missing(folder: Path, missing: Collection[str]) -> None:
+    """Refuse an adapter whose file lacks tensors of modules that its config names.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        missing: names of those tensors.
+
+    Raises:
+        SetupError: There are some.
+    """
+    if missing:
+        raise SetupError(
+            f"The adapter in {folder} lacks {len(missing)} of the tensors that its {CONFIG_FILE} promises, first "
+            f"{min(missing)}.",
+            _COPY,
+        )
+
+
+def refuse_strange(folder: Path, strange: Collection[str]) -> None:
+    """Refuse an adapter that has tensors for which the model has no place.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        strange: names of those tensors.
+
+    Raises:
+        SetupError: There are some.
+    """
+    if strange:
+        raise SetupError(
+            f"The adapter in {folder} has {min(strange)}; this model has no place for that.",
+            "Use it with its own base.",
+        )
+
+
+def refuse_not_finite(folder: Path, names: Collection[str]) -> None:
+    """Refuse an adapter some of whose values are infinite or no numbers.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        names: names of the tensors with such values.
+
+    Raises:
+        SetupError: There are some.
+    """
+    if names:
+        raise SetupError(
+            f"The adapter in {folder} is damaged: {len(names)} of its tensors have values that are infinite or no "
+            f"numbers, first {min(names)}.",
+            "Use another checkpoint of the run that made it, or copy it again.",
+        )
+
+
+def is_promised(config: Mapping[str, Any], module: str) -> bool:
+    """Return whether a config says that a linear module has an adapter, by the rules of PEFT's `target_modules`.
+
+    Configs that choose among layers or leave out modules say so in several ways; of those nothing is promised.
+    """
+    if any(config.get(key) not in (None, [], "") for key in _CHOOSING):
+        return False
+    targets = config.get("target_modules")
+    if not isinstance(targets, str):
+        return isinstance(targets, list) and any(_ends_with(module, str(target)) for target in targets)
+    try:
+        return targets == ALL_LINEAR or re.fullmatch(targets, module) is not None
+    except re.error:
+        return False
+
+
+def _ends_with(module: str, path: str) -> bool:
+    return module == path or module.endswith(f".{path}")

@@ -1,0 +1,43 @@
+"""Adapters with every expert's matrices apart: PEFT reads them as experts, and gets the same logits."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.export.weights.each_expert import export_adapter_by_expert
+
+from support import parity, tiny_models
+
+BATCH = parity.micro_batch()
+
+
+@pytest.mark.parametrize("shape", ["qwen3-moe", "mixtral"])
+@pytest.mark.parametrize("experts", [2, 5])
+def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, experts):
+    """With dense layers of the same names, PEFT would take those for experts too; so all layers are mixtures."""
+    from peft import PeftModel
+
+    base = tiny_models.make(shape, tmp_path / "base", **({"mlp_only_layers": []} if shape == "qwen3-moe" else {}))
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=experts, targets=["q_proj", "o_proj"])
+    out = export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out" / "adapter")
+    names = load_file(out / "adapter_model.safetensors").keys()
+    assert not any(".base_layer" in name or name.endswith(".experts.lora_A.weight") for name in names)
+    assert any(".experts.3." in name for name in names)
+    theirs = PeftModel.from_pretrained(tiny_models.load(base), str(out)).eval()
+    assert parity.same_logits(parity.peft_logits(theirs, BATCH), parity.fast(base, adapter).logits(BATCH), 1e-5)
+    assert parity.distance(parity.peft_logits(theirs, BATCH), parity.fast(base).logits(BATCH)) > 0.01
+
+
+def test_what_has_no_such_form_is_refused(bases, tmp_path):
+    dense, oss = bases("qwen3"), bases("gpt-oss")
+    cases = ((dense, tiny_models.lora(dense, tmp_path / "a")), (oss, tiny_models.lora(oss, tmp_path / "b", experts=2)))
+    for base, adapter in cases:
+        with pytest.raises(UsageError, match=r"reaches no experts|never have the experts apart"):
+            export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out")
+    mixture = bases("mixtral")
+    adapter = tiny_models.lora(mixture, tmp_path / "c", experts=2)
+    with pytest.raises(UsageError, match="not empty"):
+        export_adapter_by_expert(parity.model_source(mixture), adapter, adapter)
+    assert json.loads((adapter / "adapter_config.json").read_text())["target_parameters"]

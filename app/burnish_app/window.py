@@ -379,6 +379,7 @@ class Window(QMainWindow):
         self.help = GuideHelp(self, lambda: self._shown)
         for number, entry in enumerate(PAGES[:NUMBERED]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
+        QShortcut(QKeySequence("Ctrl+,"), self, lambda: self.visit("settings"))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)

@@ -256,7 +256,7 @@ def dataset_report(**changes):
 
     pairs = {"conversation": "messages", "system": "system_prompt"}
     example = {
-        "conversation": "[{'role': 'user', 'content': 'My parcel has not moved for six days. What can I do?'}, ...",
+        "conversation": "user: My parcel has not moved for six days. What can I do? | assistant: Cause: It ...",
         "system": "You answer for a parcel service.",
     }
     findings = [

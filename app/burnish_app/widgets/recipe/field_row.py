@@ -176,11 +176,12 @@ class FieldRow(QWidget):
         self.edited.emit()
 
     def _show_state(self) -> None:
-        differs = self._has_suggestion and not self._idle and self.value() != self._suggested
+        suggested = self.field.as_text(self._suggested).replace("\n", ", ") if self._has_suggestion else ""
+        differs = bool(suggested) and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
-            suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
-            shown = self.field.choice_text(suggested)
+            off = self.field.kind == "whole" and self._suggested == 0
+            shown = tr("none") if off else self.field.choice_text(suggested)
             self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
             self._reset.setAccessibleName(
                 tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)

@@ -37,7 +37,6 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 
-_Measured = TypeVar("_Measured", GeneralTextDone, TaskScored, HeldOutPairsDone)
 _NEWEST = {
     "data_ready": "data",
     "progress": "progress",
@@ -45,8 +44,9 @@ _NEWEST = {
     "best_kept": "best",
 }
 """Fields that hold the newest event of a type."""
-_MEASURED = {"general_text": "general_text", "task_score": "task_scores", "held_out_pairs": "pair_measures"}
-"""Fields that hold all events of a type whose steps count."""
+_MEASURES = {"general_text": "general_text", "held_out_pairs": "pair_measures", "task_score": "task_scores"}
+"""Fields that hold all events of a type by step."""
+_Measured = TypeVar("_Measured", GeneralTextDone, HeldOutPairsDone, TaskScored)
 _MAX_BAD = 500  # steps that are remembered as bad
 
 
@@ -131,8 +131,8 @@ class RunState:
         steps: figures of each optimizer step.
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
-        task_scores: scores of replies to held-out rows; their steps rise.
         pair_measures: measurements of the held-out pairs; their steps rise.
+        task_scores: scores of replies to held-out rows; their steps rise.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -159,8 +159,8 @@ class RunState:
     steps: StepHistory = field(default_factory=StepHistory)
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
-    task_scores: tuple[TaskScored, ...] = ()
     pair_measures: tuple[HeldOutPairsDone, ...] = ()
+    task_scores: tuple[TaskScored, ...] = ()
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -226,15 +226,15 @@ class RunState:
         return Forgetting(before=found[0].loss, after=found[at].loss, tokens=found[at].tokens)
 
     @property
-    def task(self) -> TaskChange | None:
-        """The score of the task before training and of the result; None where one of them was not measured."""
-        at, found = self._at, {one.step: one.score for one in self.task_scores}
-        return TaskChange(before=found[0], after=found[at]) if at and 0 in found and at in found else None
-
-    @property
     def _at(self) -> int:
         """The step whose weights are the run's result so far: the one kept by early stopping, or the last one."""
         return self.best.step if self.best is not None else self.step
+
+    @property
+    def task(self) -> TaskChange | None:
+        """The score of the task before training and of the result; None where one of them was not measured."""
+        found, at = {one.step: one.score for one in self.task_scores}, self._at
+        return TaskChange(before=found[0], after=found[at]) if at and 0 in found and at in found else None
 
     @property
     def highest_bytes(self) -> int:
@@ -304,8 +304,8 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
         case DataReady() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
-        case GeneralTextDone() | TaskScored() | HeldOutPairsDone():
-            name = _MEASURED[event.type]
+        case GeneralTextDone() | HeldOutPairsDone() | TaskScored():
+            name = _MEASURES[event.type]
             return {name: (*_up_to(getattr(state, name), event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
@@ -360,9 +360,7 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
-        "general_text": _up_to(state.general_text, safe),
-        "task_scores": _up_to(state.task_scores, safe),
-        "pair_measures": _up_to(state.pair_measures, safe),
+        **{name: _up_to(getattr(state, name), safe) for name in _MEASURES.values()},
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,

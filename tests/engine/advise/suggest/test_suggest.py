@@ -30,6 +30,7 @@ from support.advice import (
     dataset,
     machine,
     recorded,
+    remembered_fits,
 )
 
 MACHINES = {
@@ -37,6 +38,12 @@ MACHINES = {
 } | {"desktop_4060": DESKTOP_4060, "h100": H100, "h200": H200, "cpu_16": CPU_16, "cpu_24": CPU_24}
 TARGETS = {"phone": PHONE, "laptop": LAPTOP, "desktop": DESKTOP}
 DATASETS = {"none": None, "tiny": TINY, "chats": CHATS, "documents": DOCUMENTS}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fits():
+    with remembered_fits():
+        yield
 
 
 ANSWERS = {}

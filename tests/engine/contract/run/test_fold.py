@@ -248,23 +248,6 @@ def test_figures_of_preferences_are_columns_and_missing_ones_are_no_numbers():
     assert list(state.evaluations.kl_to_base.values()) == [0.125]
 
 
-def test_the_score_of_the_task_is_that_before_training_and_of_the_result():
-    begun = run(started(), scored(0, False, False), step(1), scored(1, True, False))
-    assert (begun.task.before.right, begun.task.after.right) == (0, 1)
-    on = fold_all(begun, numbered(step(2), start=5))
-    assert on.task is None  # the result so far is not scored
-    kept = fold_all(on, numbered(BestKept(step=1, loss=1.0, at_step=2, stopped_early=True), start=6))
-    assert kept.task.after.right == 1
-
-
-def test_scores_of_steps_that_were_undone_are_gone():
-    state = run(started(), scored(0, False), step(1), step(2), scored(2, True), started(resumed=1))
-    assert [one.step for one in state.task_scores] == [0]
-    again = fold_all(state, numbered(step(2), scored(2, False), scored(2, True), start=6))
-    assert [one.step for one in again.task_scores] == [0, 2]
-    assert again.task.after.right == 1
-
-
 def pairs_at(number, accuracy):
     return HeldOutPairsDone(step=number, pairs=9, accuracy=accuracy, chosen_loss=1.0)
 
@@ -296,3 +279,20 @@ def test_measured_pairs_that_were_undone_do_not_count():
 def test_the_predicted_time_of_a_run_is_that_of_its_steps_where_no_more_is_known(whole, known):
     plan = PlanMade(memory_bytes=1, memory_free_bytes=2, tokens_per_s=1, seconds=20, total_seconds=whole, fits=True)
     assert plan.run_s == known
+
+
+def test_the_score_of_the_task_is_that_before_training_and_of_the_result():
+    begun = run(started(), scored(0, False, False), step(1), scored(1, True, False))
+    assert (begun.task.before.right, begun.task.after.right) == (0, 1)
+    on = fold_all(begun, numbered(step(2), start=5))
+    assert on.task is None  # the result so far is not scored
+    kept = fold_all(on, numbered(BestKept(step=1, loss=1.0, at_step=2, stopped_early=True), start=6))
+    assert kept.task.after.right == 1
+
+
+def test_scores_of_steps_that_were_undone_are_gone():
+    state = run(started(), scored(0, False), step(1), step(2), scored(2, True), started(resumed=1))
+    assert [one.step for one in state.task_scores] == [0]
+    again = fold_all(state, numbered(step(2), scored(2, False), scored(2, True), start=6))
+    assert [one.step for one in again.task_scores] == [0, 2]
+    assert again.task.after.right == 1

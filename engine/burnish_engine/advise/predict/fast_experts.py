@@ -18,6 +18,8 @@ from burnish_engine.models.families.matrices import layer_matrices, stack_of
 
 TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
+UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
+"""Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
 _NF4_BLOCK, _NESTED_BLOCK, _LEVELS = 64, 256, 256
 
 

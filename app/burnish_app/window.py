@@ -21,6 +21,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
 
 from burnish_app.focus_order import focus_after
+from burnish_app.guide_help import GuideHelp
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
@@ -85,6 +86,7 @@ class Window(QMainWindow):
     client: EngineClient
     bench: Workbench
     hardware: HardwareWatch
+    help: GuideHelp
     notifier: Notifier
     _runs_poller: RunsPoller
 
@@ -195,6 +197,7 @@ class Window(QMainWindow):
             page.status_changed.connect(self.sidebar.button(key).set_status)
             page.go_to.connect(self.visit)
             page.refresh_runs.connect(self._runs_poller.poll)
+            page.help_asked.connect(self.help.open)
             page.take_preferences(self.preferences, self.theme)
             if key == "duel":
                 page.duels_changed.connect(self._duels_updated)  # type: ignore[attr-defined]
@@ -373,8 +376,10 @@ class Window(QMainWindow):
             self.grown.emit()
 
     def _make_shortcuts(self) -> None:
+        self.help = GuideHelp(self, lambda: self._shown)
         for number, entry in enumerate(PAGES[:NUMBERED]):
             QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
+        QShortcut(QKeySequence("Ctrl+,"), self, lambda: self.visit("settings"))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)

@@ -4,6 +4,7 @@ import re
 
 from burnish_engine.contract.facts.advice import (
     CatalogModel,
+    LocalModel,
     MemoryPart,
     ModelFacts,
     RankedModel,
@@ -30,6 +31,7 @@ from burnish_engine.contract.facts.facts import (
     LengthStats,
     QuantFidelity,
 )
+from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.serve.replies import ExportJob
@@ -164,6 +166,24 @@ def catalog():
 DATA_FILE = "/home/ada/data/support.jsonl"
 
 
+def local_models():
+    return [
+        LocalModel(
+            name="Qwen/Qwen3-0.6B", place="hub_cache", folder="/home/ada/hub/models--Qwen--Qwen3-0.6B",
+            bytes=1_503_000_000, verdict="good", tokens_per_s=18_400, train_bytes=4_300_000_000,
+            reason="LoRA takes 4.0 GiB of 21.9 GiB free, at about 18,400 tokens/s.",
+        ),
+        LocalModel(
+            name="Qwen/Qwen3-32B", place="hub_cache", folder="/home/ada/hub/models--Qwen--Qwen3-32B",
+            bytes=65_500_000_000, verdict="too_big", reason="Not even its smallest pass fits into what is free here.",
+        ),
+        LocalModel(
+            name="gemma3:4b", place="ollama", folder="/home/ada/.ollama/models", bytes=3_300_000_000,
+            verdict="unusable", reason="Its weights are GGUF, rounded for running: training needs safetensors.",
+        ),
+    ]  # fmt: skip
+
+
 def places(*rows, file=DATA_FILE):
     return [RowPlace(file=file, row=row) for row in rows]
 
@@ -236,7 +256,7 @@ def dataset_report(**changes):
 
     pairs = {"conversation": "messages", "system": "system_prompt"}
     example = {
-        "conversation": "[{'role': 'user', 'content': 'My parcel has not moved for six days. What can I do?'}, ...",
+        "conversation": "user: My parcel has not moved for six days. What can I do? | assistant: Cause: It ...",
         "system": "You answer for a parcel service.",
     }
     findings = [
@@ -353,6 +373,7 @@ def suggestion(recipe=None, **changes):
             "train": {"epochs": 3.0, "learning_rate": 1e-4, "micro_batch_tokens": 4096},
             "adapter": {"rank": 32, "alpha": 64.0},
             "data": {"max_length": 768},
+            "task": {"metric": "json"},
         }
     )
     fields = {
@@ -367,6 +388,11 @@ def suggestion(recipe=None, **changes):
                 key="train.learning_rate", value="0.0001", reason="Usual for a LoRA of rank 32 on a model below 1 B."
             ),
             SettingChoice(key="adapter.rank", value="32", reason="143 k learned tokens give enough to fill rank 32."),
+            SettingChoice(
+                key="task.metric",
+                value="json",
+                reason="The rows' replies are JSON. So replies to 50 held-out rows can be scored.",
+            ),
             SettingChoice(key="data.max_length", value="768", reason="99 % of the rows are shorter."),
             SettingChoice(key="train.micro_batch_tokens", value="4096", reason="Fills the GPU and leaves memory free."),
             SettingChoice(
@@ -397,10 +423,10 @@ def quant(name="Q8_0", *, passed=True, **changes):
 
 def report(*, refused=False):
     files = [
-        quant(gain_kept=0.998, held_out_loss=1.189),
+        quant(gain_kept=0.998, held_out_loss=1.189, task=TaskScore(metric="json", passed=[True] * 47 + [False] * 3)),
         quant(
             "Q4_K_M", bytes=397_000_000, mean_kl=0.041, p99_kl=0.52, top1_agreement=0.921, gain_kept=0.963,
-            held_out_loss=1.239, importance=True,
+            held_out_loss=1.239, importance=True, task=TaskScore(metric="json", passed=[True] * 41 + [False] * 9),
         ),
     ]  # fmt: skip
     if refused:
@@ -426,6 +452,10 @@ def report(*, refused=False):
         conversion_kl=3e-6,
         base_loss=2.61,
         tuned_loss=1.186,
+        task=TaskChange(
+            before=TaskScore(metric="json", passed=[False] * 50),
+            after=TaskScore(metric="json", passed=[True] * 47 + [False] * 3),
+        ),
         importance_tokens=16_384,
     )
 

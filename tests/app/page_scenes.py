@@ -139,6 +139,7 @@ def model_done(window):
     window.bench.set_model(facts.model_facts())
     page._busy.hide()
     _catalog(page)
+    page.local.show_models(facts.local_models())
 
 
 @scene("model-failed")

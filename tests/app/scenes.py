@@ -5,6 +5,7 @@ import random
 import time
 from functools import cache
 
+from burnish_engine.contract.facts.task_score import TaskReply, TaskScore
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 from burnish_engine.contract.run.events import (
@@ -21,6 +22,7 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     SampleDone,
     StepDone,
+    TaskScored,
     Warned,
 )
 from burnish_engine.contract.run.notes import RunNotes
@@ -214,6 +216,21 @@ def _preferred(step, chance, *, noise):
     }  # fmt: skip
 
 
+def scored(lines):
+    """Return the events of a run with a score of its task before the first step and, where it ended, of its result."""
+    wrong = TaskReply(
+        row=3, asked="Does the parcel count as lost?", wanted='{"kind": "parcel", "lost": true}',
+        reply="It depends on how long you have been waiting for it.", why="it is no valid JSON",
+    )  # fmt: skip
+    before = TaskScore(metric="json", passed=[n % 17 == 0 for n in range(50)], cut=31, failures=[wrong])
+    after = TaskScore(metric="json", passed=[n % 17 != 1 for n in range(50)], failures=[wrong])
+    first = next(n for n, event in enumerate(lines) if isinstance(event, EvaluationDone)) + 1
+    made = [*lines[:first], TaskScored(step=0, score=before, seconds=8), *lines[first:]]
+    if isinstance(made[-1], RunEnded):
+        made.insert(-1, TaskScored(step=made[-1].step, score=after, seconds=3))
+    return numbered(made)
+
+
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -230,7 +247,7 @@ TRAIN_SCENES = {
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), events(240)),
     "stopped": (summary("stopped"), events(240)),
-    "finished": (summary("finished", TOTAL), events(TOTAL, ended=FINISHED)),
+    "finished": (summary("finished", TOTAL), scored(events(TOTAL, ended=FINISHED))),
     "failed": (summary("failed", 131, message=FAILED.message), events(131, ended=FAILED)),
     "interrupted": (summary("interrupted"), events(240)),
     "not_responding": (summary("not responding"), events(240)),

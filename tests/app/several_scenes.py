@@ -209,17 +209,17 @@ def duel_empty(window):
 @scene("duel-planned")
 def duel_planned(window):
     page = _duel(window)
-    page._ask_plan()
-    page._planned(page._plan_request, Result(id="x", duels=[a_duel("planned")]))
-    page._timer.stop()
+    page.planning.ask()
+    page.planning._planned(page.planning._plan_request, Result(id="x", duels=[a_duel("planned")]))
+    page.planning._timer.stop()
 
 
 @scene("duel-unfair")
 def duel_unfair(window):
     page = _duel(window)
-    page._timer.stop()
+    page.planning._timer.stop()
     what = "draft and rank 32 cannot be compared fairly: train.epochs is 2 / 3 (another token budget)."
-    page.plan.show_failure(what, "Give all recipes the same values there, or add --anyway.")
+    page.planning.card.show_failure(what, "Give all recipes the same values there, or add --anyway.")
 
 
 def _current(made, side, seed):

@@ -252,7 +252,7 @@ def fill_duel(qtbot, answers, window):
     answers.result("plan_duel", duels=[a_duel("planned", problems=[LONG])])
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("duel")
-    qtbot.waitUntil(window.page("duel").plan.about.isVisible)
+    qtbot.waitUntil(window.page("duel").planning.card.about.isVisible)
 
 
 def test_the_verdict_of_a_duel_finds_room(show):

@@ -1,11 +1,47 @@
-"""Every screenshot scene draws something, in a narrow window without scrolling sideways."""
+"""Every screenshot scene draws something, in a narrow window without scrolling sideways; none is mostly empty."""
 
+import numpy as np
 import pytest
 from app import screenshots
 from PySide6.QtGui import QImage
 
 screenshots.load_scenes()
 pytestmark = pytest.mark.gui
+
+
+SPARSE = [name for name in screenshots.SCENES if name.endswith(("-empty", "-busy", "-wrong", "-first", "-one"))]
+FOOT_PX, SIDEBAR_PX, TILE_PX, FAINT = 57, 208, 20, 6
+
+
+def empty_share(image):
+    """Return the share of a page, beside its sidebar and foot, that is more than two tiles away from anything."""
+    image = image.convertToFormat(QImage.Format.Format_Grayscale8)
+    pixels = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.bytesPerLine())
+    page = pixels[:-FOOT_PX, SIDEBAR_PX : image.width()]
+    rows, columns = page.shape[0] // TILE_PX, page.shape[1] // TILE_PX
+    tiles = page[: rows * TILE_PX, : columns * TILE_PX].reshape(rows, TILE_PX, columns, TILE_PX).astype(int)
+    drawn = tiles.max(axis=(1, 3)) - tiles.min(axis=(1, 3)) > FAINT
+    near = np.pad(drawn, 2)
+    windows = np.lib.stride_tricks.sliding_window_view(near, (5, 5))
+    return 1 - windows.any(axis=(2, 3)).mean()
+
+
+def test_what_is_empty_is_measured():
+    blank = QImage(1280, 800, QImage.Format.Format_RGB32)
+    blank.fill(0xFFF7F5F1)
+    assert empty_share(blank) == 1
+    for y in range(0, 380, 30):
+        for x in range(SIDEBAR_PX, 1280, 30):
+            blank.setPixel(x, y, 0xFF000000)
+    assert 0.3 < empty_share(blank) < 0.6
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_page_with_little_to_show_is_not_more_than_half_empty(name, qtbot, theme, tmp_path, monkeypatch):
+    file = tmp_path / "scene.png"
+    monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
+    screenshots.draw(name, (1280, 800), theme, file)
+    assert empty_share(QImage(str(file))) < 0.5
 
 
 @pytest.mark.parametrize("name", screenshots.SCENES)

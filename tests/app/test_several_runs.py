@@ -103,12 +103,12 @@ def test_a_duel_is_planned_stopped_resumed_and_judged_in_the_window(studio, tiny
     window = studio.open()
     window.bench.set_recipe(draft(tiny))
     page = studio.visit(window, "duel")
-    row = page.second.settings.rows[0]
+    row = page.planning.second.settings.rows[0]
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     studio.type_into(row.values, "8")
-    studio.press(page.rates.button("own"))
-    studio.wait(lambda: page._plan is not None and page._plan.runs == (6, 6))
-    assert [one.key for one in page._plan.differences if one.kind == "compared"] == ["adapter.rank"]
+    studio.press(page.planning.rates.button("own"))
+    studio.wait(lambda: page.planning.plan is not None and page.planning.plan.runs == (6, 6))
+    assert [one.key for one in page.planning.plan.differences if one.kind == "compared"] == ["adapter.rank"]
     studio.press(page.primary)
     studio.wait(lambda: page.duel is not None and len(page.duel.made) >= 1)
     studio.press(page.stop)

@@ -113,6 +113,9 @@ def take_the_recipe(studio, window):
     studio.wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
     suggested = window.bench.plan.steps
     assert suggested > STEPS
+    page.form.row("task.metric")._editor.setCurrentText("exact match")
+    for key, text in (("task.max_rows", "4"), ("task.max_tokens", "8")):
+        studio.type_into(page.form.row(key)._editor, text)
     row = page.form.row("train.max_steps")
     studio.type_into(row._editor, str(STEPS))
     studio.wait(lambda: window.bench.plan is not None and window.bench.plan.steps == STEPS)
@@ -133,6 +136,8 @@ def train(studio, window):
     studio.wait(lambda: points(page.charts.loss, "loss") == STEPS)
     assert points(page.charts.loss, "held_out") >= 2, "before and after training"
     assert page.events.plan is not None
+    assert page.events.task.after.rows == 4
+    studio.wait(page.task.isVisible)
     return window.bench.run
 
 
@@ -184,6 +189,7 @@ def export(studio, window, folder):
     studio.wait(ended)
     assert page._job.status == "finished", page._job.message
     assert page._job.report.passed
+    assert page._job.report.files[0].task.rows == 4
     assert len(seen) > 1, "the bar moved"
     studio.wait(page.fidelity.isVisible)
     assert [path.name for path in RunPaths(Path(folder)).export.glob("*.gguf")]

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 SAMPLES = ROOT / "assets" / "samples"
 LONG_S = 1800.0
+LONGEST = 60
+"""Tokens of a reply: the base model would go on and on."""
 QUESTION = "My kettle trips the breaker as soon as I switch it on."
 
 
@@ -77,49 +79,121 @@ class Tour:
         while time.monotonic() < until:
             self.app.processEvents()
             time.sleep(0.02)
-        self.window.grab().save(str(self.out / f"{name}.png"))
+        save_small(self.window.grab().toImage(), self.out / f"{name}.png")
         print(f"{name}.png", flush=True)
 
     def go(self, steps):
-        """Go from the machine to a proven file, with a run of `steps` steps."""
-        studio, window, wait = self.studio, self.window, self.studio.wait
-        studio.visit(window, "hardware")
-        wait(lambda: window.page("hardware").status in {"done", "attention"})
+        """Follow the README word by word, from the machine to a proven file, with a run of `steps` steps."""
+        self.hardware_and_model()
+        self.data()
+        self.recipe(steps)
+        self.train(steps)
+        self.try_it()
+        self.export()
+
+    def press_primary(self, page, key):
+        """Press a page's main button, which leads to another page; return that."""
+        self.studio.press(page.primary)
+        self.studio.wait(lambda: self.window.shown_key == key)
+        return self.window.page(key)
+
+    def hardware_and_model(self):
+        """Steps 1 and 2: the check-up, and the embedded model."""
+        self.picture("start")
+        page = self.studio.visit(self.window, "hardware")
+        self.studio.wait(lambda: page.status in {"done", "attention"})
         self.picture("hardware")
-        studio.visit(window, "model")
-        wait(lambda: window.bench.model is not None)
+        page = self.press_primary(page, "model")
+        self.studio.wait(lambda: self.window.bench.model is not None)
         self.picture("model")
-        studio.drop(window, SAMPLES / "bench-notes.train.jsonl")
-        wait(lambda: window.shown_key == "data" and window.bench.dataset is not None)
-        window.bench.set_validation_files([str(SAMPLES / "bench-notes.heldout.jsonl")])
+        self.press_primary(page, "data")
+
+    def data(self):
+        """Step 3: drop the sample, and choose the held-out file."""
+        from PySide6.QtWidgets import QFileDialog
+
+        window, wait = self.window, self.studio.wait
+        self.studio.drop(window, SAMPLES / "bench-notes.train.jsonl")
+        wait(lambda: window.bench.dataset is not None)
+        page = window.page("data")
+        self.studio.press(button(page, "Use a file of its own ..."))
+        dialog = page.findChild(QFileDialog)
+        dialog.setDirectory(str(SAMPLES))
+        dialog.selectFile("bench-notes.heldout.jsonl")
+        dialog.accept()
         wait(lambda: window.bench.dataset is not None and window.bench.dataset.validation_rows == 40)
         self.picture("data")
-        page = studio.visit(window, "recipe")
+        self.press_primary(page, "recipe")
+
+    def recipe(self, steps):
+        """Step 4: a name, the number of steps, start."""
+        window, wait = self.window, self.studio.wait
+        page = window.page("recipe")
         wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
-        studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
+        self.studio.type_into(page.form.row("name")._editor, "bench-notes")
+        self.studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
         wait(lambda: window.bench.plan is not None and window.bench.plan.steps == steps)
         wait(lambda: window.bench.dataset is not None)
         self.picture("recipe")
-        studio.press(page.primary)
-        wait(lambda: window.shown_key == "train")
-        page = window.page("train")
+        self.press_primary(page, "train")
+
+    def train(self, steps):
+        """Step 5: watch, pause and resume, close the window, and find the run in the next one."""
+        page, wait = self.window.page("train"), self.studio.wait
+        wait(lambda: page.events.step >= steps // 3)
+        self.studio.press(button(page, "Pause"))
+        wait(lambda: page.summary.standing == "paused")
+        self.studio.press(button(page, "Resume"))
+        wait(lambda: page.summary.standing == "running")
+        self.window.close()
+        self.studio.press(self.window._question.leaving)
+        wait(lambda: not self.window.isVisible())
+        self.window = self.studio.open()
+        self.window.resize(1280, 800)
+        page = self.studio.visit(self.window, "train")
         wait(lambda: page.events.step >= steps * 2 // 3)
         self.picture("train")
-        wait(lambda: page.figures.headline.text() == "Finished")
-        studio.press(page.primary)
-        page = window.page("try_out")
-        wait(lambda: window.shown_key == "try_out")
-        page.longest.setValue(60)
-        studio.type_into(page.prompt, QUESTION)
-        studio.press(page.primary)
-        wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))
+        wait(lambda: page.summary.standing == "finished")
+        self.picture("train-finished")
+
+    def try_it(self):
+        """Step 6: ask base and tuned model."""
+        page = self.press_primary(self.window.page("train"), "try_out")
+        page.longest.setValue(LONGEST)
+        self.studio.type_into(page.prompt, QUESTION)
+        self.studio.press(page.primary)
+        self.studio.wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))
         self.picture("try-it")
-        page = studio.visit(window, "export")
-        page.choices.types.choose(["Q8_0", "IQ4_NL"])
-        studio.press(page.primary)
-        wait(lambda: page._job is not None and page._job.status not in {"running"})
+
+    def export(self):
+        """Step 7: the files that the recipe asks for, and their proof."""
+        page = self.studio.visit(self.window, "export")
+        self.studio.press(page.primary)
+        self.studio.wait(lambda: page._job is not None and page._job.status not in {"running"})
         self.picture("export", settle_s=2.0)
         print(f"export {page._job.status}: {page._job.message}")
+
+
+def save_small(image, path):
+    """Save a picture with 256 of its colors, the most frequent that differ: a third of the bytes, and all hues."""
+    import numpy as np
+    from PySide6.QtGui import QImage
+
+    image = image.convertToFormat(QImage.Format.Format_RGB32)
+    colors, counts = np.unique(np.frombuffer(image.constBits(), np.uint32), return_counts=True)
+    colors = colors[np.argsort(counts)[::-1]]
+    _, firsts = np.unique(colors & 0xF0F0F0, return_index=True)
+    near = np.unique(colors & 0xF8F8F8, return_index=True)[1]
+    chosen = list(dict.fromkeys([*colors[np.sort(firsts)][:160], *colors[np.sort(near)]]))
+    table = [int(color) for color in chosen[:256]]
+    image.convertToFormat(QImage.Format.Format_Indexed8, table).save(str(path))
+
+
+def button(page, text):
+    """Find a button of a page by its text."""
+    from PySide6.QtWidgets import QPushButton
+
+    return next(one for one in page.findChildren(QPushButton) if one.text() == text)
 
 
 def main():
@@ -132,10 +206,13 @@ def main():
     options = parser.parse_args()
     home = options.home or Path(tempfile.mkdtemp(prefix="burnish-tour-"))
     os.environ["BURNISH_HOME"] = str(home)
+    from PySide6.QtCore import Qt
+
     from burnish_app.instrument import MeasuredApplication
     from burnish_app.look.theme import Theme
 
     app = MeasuredApplication([])
+    app.setAttribute(Qt.ApplicationAttribute.AA_DontUseNativeDialogs)
     theme = Theme(app)
     theme.set_mode("dark" if options.dark else "light")
     began = time.monotonic()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 from typing_extensions import override
 
+from burnish_app.engine.free_memory import return_free_memory
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
@@ -22,6 +24,8 @@ from burnish_engine.contract.run.hardware_log import HardwareReader
 from burnish_engine.contract.run.state import RunStateFile
 
 POLL_S = 0.2
+_MANY_PIECES = 8  # pieces of a megabyte; reading so many leaves much free memory behind
+_DRAWN_S = 1.0  # time in which the window has drawn what was read
 
 
 class EventsReader(FoldedFile[RunState]):
@@ -86,10 +90,10 @@ class RunFollower(QObject):
                 if not paths.root.is_dir():
                     self.gone.emit(folder)
                     return
-                advanced = False
-                while reader.read() and not stop.is_set():
-                    advanced = True
-                if advanced:
+                pieces = _read_all(reader, stop)
+                if pieces:
+                    if pieces >= _MANY_PIECES:
+                        return_free_memory()
                     self.advanced.emit(folder, reader.state)
                 if _read_all(samples, stop):
                     self.hardware.emit(folder, samples.state)
@@ -97,17 +101,19 @@ class RunFollower(QObject):
                 if summary is not None and summary != last_summary:
                     last_summary = summary
                     self.state_file.emit(folder, summary)
-                stop.wait(POLL_S)
+                stop.wait(_DRAWN_S if pieces >= _MANY_PIECES else POLL_S)
+                if pieces >= _MANY_PIECES:
+                    return_free_memory()
         except RuntimeError:
             return  # the window is gone
 
 
-def _read_all(samples: HardwareReader, stop: threading.Event) -> bool:
-    """Read everything new in a recording; return whether there was anything."""
-    found = False
-    while samples.read() and not stop.is_set():
-        found = True
-    return found
+def _read_all(reader: FoldedFile[Any], stop: threading.Event) -> int:
+    """Read everything new in a file and return the number of pieces that it took."""
+    pieces = 0
+    while reader.read() and not stop.is_set():
+        pieces += 1
+    return pieces
 
 
 def _read_summary(path: Path) -> RunStateFile | None:

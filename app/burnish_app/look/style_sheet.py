@@ -153,6 +153,7 @@ QTableView, QListView, QTreeView {{ background: {c.surface}; border: {RING_PX}px
 QTableView:focus, QListView:focus, QTreeView:focus {{ border-color: {c.focus}; }}
 QTableView::item {{ padding: 6px 5px; border: none; }}
 QListView::item {{ padding: 6px 8px; border: none; }}
+QListView[look="places"]::item:selected {{ background: {c.accent_soft}; color: {c.text}; }}
 QHeaderView {{ background: transparent; border: none; }}
 QHeaderView::section {{ background: {c.surface}; color: {c.muted}; border: none; border-bottom: 1px solid {c.line};
   padding: 8px; }}

@@ -8,9 +8,11 @@ from burnish_app.comparison.titles import distinct_titles
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import EmptyState
+from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.compare.comparison_view import ComparisonView
+from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.wording.comparison_text import best_place, best_sentence
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.comparison import RunsComparison
@@ -28,15 +30,15 @@ class ComparePage(Page):
         self._runs: list[RunSummary] = []
         self._found: RunsComparison | None = None
         self._titles: list[str] = []
-        self.nothing = Card()
-        self.nothing.body.addWidget(
+        self.nothing = NothingYet(
             EmptyState(
                 "compare",
                 tr("Choose two runs or more."),
                 tr("Go to the runs"),
                 lambda: self.go_to.emit("runs"),
                 detail=tr("Select them in the table, then press Compare."),
-            )
+            ),
+            ChartsToCome(tr("Their curves appear over each other")),
         )
         self.view = ComparisonView(client)
         self.view.compared.connect(self._compared)
@@ -81,8 +83,9 @@ class ComparePage(Page):
         self._titles = distinct_titles(runs)
         several = len(runs) > 1
         self.nothing.setVisible(not several)
+        self.set_filling(fills=not several)
         self.view.setVisible(several)
-        self.view.show_runs([run.folder for run in runs] if several else [], self._titles if several else [])
+        self.view.show_runs(runs if several else [], self._titles if several else [])
         if self._found is not None and tuple(self._found.folders) != self.view.folders:
             self._found = None
         self.set_status("ready" if several else "empty")

@@ -7,33 +7,31 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QVBoxLayout
+from PySide6.QtWidgets import QFileDialog
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BannerAction
-from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_PREFIX, classify_drop, typed_path
-from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.columns_card import ColumnsCard
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
 from burnish_app.widgets.data.files_card import FilesCard
 from burnish_app.widgets.data.findings_card import FindingsCard
+from burnish_app.widgets.data.held_out_card import HeldOutCard
 from burnish_app.widgets.data.objective_card import ObjectiveCard
 from burnish_app.widgets.data.row_browser import RowBrowser
 from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
-from burnish_app.wording.numbers import percent, plural
+from burnish_app.wording.numbers import plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
@@ -55,7 +53,9 @@ class DataPage(Page):
         self._columns_request = ""
         self._before: tuple[list[str], DatasetFacts | None] = ([], None)
         self.files = self._make_files()
-        self._held_out = self._make_held_out()
+        self.held_out = HeldOutCard()
+        self.held_out.files_wanted.connect(lambda: self._ask_files(tr("Held-out data"), self._use_validation))
+        self.held_out.share_wanted.connect(lambda: self._use_validation([]))
         self.columns, self.template = ColumnsCard(), TemplateCard()
         self.objective = ObjectiveCard()
         self.objective.chosen.connect(self._choose_objective)
@@ -84,7 +84,7 @@ class DataPage(Page):
         )
         self._to_come = CardsToCome(tr("What is in it appears when the rows are read"))
         self.column.addWidget(self._empty_card)
-        pairs = ((self.files, self._held_out), (self.columns, self.template), (self.facts, self.lengths))
+        pairs = ((self.files, self.held_out), (self.columns, self.template), (self.facts, self.lengths))
         for pair in pairs:
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
             if pair[0] is self.files:
@@ -138,24 +138,6 @@ class DataPage(Page):
         card.removed.connect(lambda path: self._use([known for known in self.bench.data_files if known != path]))
         card.weighed.connect(lambda weights: self._change(weights=weights))
         card.busy.cancel.connect(self._inspection.cancel)
-        return card
-
-    def _make_held_out(self) -> Card:
-        card = Card(
-            tr("Held out"), tr("Rows it never learns from, to see whether it really gets better."), icon_name="scale"
-        )
-        self._held_out_text = body("")
-        self._held_out_text.setToolTip(tr("The recipe can change the share."))
-        self._held_out_files = QVBoxLayout()
-        self._held_out_files.setSpacing(UNIT // 2)
-        card.body.addWidget(self._held_out_text)
-        card.body.addLayout(self._held_out_files)
-        own_file = secondary(
-            tr("Use a file of its own ..."), lambda: self._ask_files(tr("Held-out data"), self._use_validation)
-        )
-        self._share = quiet(tr("Take a share of the rows instead"), lambda: self._use_validation([]))
-        card.body.addWidget(row(own_file, self._share, None))
-        card.body.addStretch(1)
         return card
 
     def _use(self, files: list[str]) -> None:
@@ -310,9 +292,9 @@ class DataPage(Page):
         has_files, busy = bool(self.bench.data_files), self._inspection.busy
         self.files.show_files(data.files, data.weights)
         self.files.busy.setVisible(busy)
-        self._show_held_out()
+        self.held_out.show_held_out(self.bench.validation_files, data.validation_share)
         self._empty_card.setVisible(not has_files)
-        self._held_out.setVisible(has_files)
+        self.held_out.setVisible(has_files)
         awaits = busy and dataset is None
         self._to_come.setVisible(awaits)
         self.set_filling(fills=awaits)
@@ -400,13 +382,3 @@ class DataPage(Page):
             self.set_status("done" if dataset.train_rows else "attention")
         else:
             self.set_status("ready" if has_files else "empty")
-
-    def _show_held_out(self) -> None:
-        files = self.bench.validation_files
-        self._share.setVisible(bool(files))
-        share = percent(self.bench.recipe.data.validation_share)
-        self._held_out_text.setText(tr("{share} of the rows, chosen at random.").format(share=share))
-        self._held_out_text.setVisible(not files)
-        clear(self._held_out_files)
-        for path in files:
-            self._held_out_files.addWidget(ElidedLabel(path))

@@ -5,48 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from PySide6.QtCore import QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
-from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.pill import PillTone, Segmented
-from burnish_app.widgets.basic.text import body, pad_spin
-from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
+from burnish_app.widgets.basic.pill import PillTone
+from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.compare.followed_charts import FollowedCharts
 from burnish_app.widgets.duel.duel_curves import overlaid
-from burnish_app.widgets.duel.plan_card import DuelPlanCard
+from burnish_app.widgets.duel.planning import DuelPlanning
 from burnish_app.widgets.duel.progress_card import DuelProgressCard
-from burnish_app.widgets.duel.side_card import SideCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.wording.causes import duel_failure
 from burnish_app.wording.duel_text import in_window
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.duels import DuelFacts
-from burnish_engine.contract.serve.duel_requests import (
-    DuelSideRequest,
-    DuelsRequest,
-    PlanDuelRequest,
-    ResumeDuelRequest,
-    StartDuelRequest,
-    StopDuelRequest,
-)
+from burnish_engine.contract.serve.duel_requests import DuelsRequest, ResumeDuelRequest, StopDuelRequest
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.replies import RunSummary
 
-_PLAN_AFTER_MS, _LOOK_MS = 600, 1500
+_LOOK_MS = 1500
 _NEW = ""
-_GRID = [0.3, 1.0, 3.0]
 _PILLS: dict[str, tuple[str, PillTone]] = {
     "running": (tr("Running"), "live"),
     "stopped": (tr("Stopped"), "warning"),
@@ -70,12 +58,7 @@ class DuelPage(Page):
         super().__init__(client, bench)
         self._duels: list[DuelFacts] = []
         self._knows_duels = False
-        self._plan: DuelFacts | None = None
-        self._anyway = False
-        self._duelists: tuple[str, ...] = ()
-        self._plan_request = self._start_request = self._look_request = ""
-        self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
-        self._timer.timeout.connect(self._ask_plan)
+        self._look_request = ""
         self._look = QTimer(self, singleShot=True, interval=_LOOK_MS)
         self._look.timeout.connect(self._ask_duels)
         self.former = QComboBox()
@@ -84,20 +67,13 @@ class DuelPage(Page):
         self.former.addItem(tr("A new duel"), _NEW)
         self.former.activated.connect(lambda _place: self._show())
         self._former_row = row(body(tr("Show")), self.former, None, spacing_px=GAP_PX)
-        self.first = SideCard("A", bench.recipe, "draft")
-        self.second = SideCard("B", bench.recipe, "changed")
-        self.plan = DuelPlanCard()
-        self.plan.anyway.connect(self._plan_anyway)
+        self.planning = DuelPlanning(client, bench)
+        self.planning.changed.connect(self._offer)
+        self.planning.started.connect(self._ask_duels)
+        self.planning.failed.connect(self.failed)
         self.progress, self.verdict, self.curves = DuelProgressCard(), DuelVerdictCard(), FollowedCharts()
         self.curves.failed.connect(lambda text: self.banner("error", text))
-        self._options = self._make_options()
-        self._sides = columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True)
-        for side in (self.first, self.second):
-            side.setMinimumWidth(360)
-            side.changed.connect(self._sides_changed)
-        self.column.addWidget(self._former_row)
-        self.column.addLayout(self._sides)
-        for widget in (self._options, self.plan, self.verdict, self.progress, self.curves):
+        for widget in (self._former_row, self.planning, self.verdict, self.progress, self.curves):
             self.column.addWidget(widget)
         self.reveal = self.add_secondary(tr("Show folder"), lambda: self._open_path(self._chosen_folder()), "folder")
         self.report = self.add_secondary(tr("Report"), self._open_report, "text")
@@ -132,8 +108,7 @@ class DuelPage(Page):
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Offer the runs as sides; look after a duel that goes on while the page is not shown."""
-        for side in (self.first, self.second):
-            side.show_runs(runs)
+        self.planning.show_runs(runs)
         going = not self._knows_duels or any(one.status == "running" for one in self._duels)
         if not self.isVisible() and going:
             self._ask_duels()
@@ -143,128 +118,19 @@ class DuelPage(Page):
         self.former.setCurrentIndex(max(self.former.findData(folder), 0))
         self._show()
 
-    # Planning
-
-    def _make_options(self) -> QWidget:
-        self.rates = Segmented(
-            tr("Learning rates"), [("grid", tr("0.3, 1 and 3 times its own")), ("own", tr("its own alone"))]
-        )
-        self.rates.choose("grid")
-        self.rates.chosen.connect(lambda _value: self._sides_changed())
-        self.seeds = QSpinBox()
-        self.seeds.setRange(3, 100)
-        self.seeds.setAccessibleName(tr("Seeds"))
-        self.seeds.valueChanged.connect(lambda _value: self._sides_changed())
-        pad_spin(self.seeds)
-        card = Card(tr("How thoroughly"), icon_name="recipe")
-        line = FlowLayout(GAP_PX, UNIT)
-        names = body(tr("Learning rates of each side")), body(tr("Seeds compared"))
-        for name, editor in zip(names, (self.rates, self.seeds), strict=True):
-            name.setWordWrap(False)
-            name.setMinimumHeight(self.rates.sizeHint().height())
-            line.addWidget(name)
-            line.addWidget(editor)
-        card.body.addLayout(line)
-        return card
-
-    def _factors(self) -> list[float]:
-        return _GRID if self.rates.value == "grid" else [1.0]
-
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
-            for side in (self.first, self.second):
-                side.show_draft(self.bench.recipe)
+            self.planning.show_draft()
         elif name == "duelists" and self.isVisible():
             self._take_duelists()
 
     def _take_duelists(self) -> None:
-        """Choose the runs that were sent here from another page."""
-        if self.bench.duelists != self._duelists:
-            self._duelists = self.bench.duelists
-            for side, folder in zip((self.first, self.second), self._duelists, strict=False):
-                side.choose_run(folder)
+        if self.planning.take_duelists():
             self._begin_anew()
-
-    def _sides_changed(self) -> None:
-        self._anyway = False
-        self._plan = None
-        self.client.cancel(self._plan_request)
-        self._plan_request = ""
-        self._plan_soon()
-
-    def _plan_soon(self) -> None:
-        if self._chosen_folder() or not self.isVisible() or self._plan is not None:
-            return
-        if None in (self.first.side(), self.second.side()):
-            self._timer.stop()
-            self.plan.show_wanting(tr("Mend the value in red."))
-        elif not self.client.is_open(self._plan_request):
-            self.plan.show_wanting("")
-            self._timer.start()
-        self._offer()
-
-    def _plan_anyway(self) -> None:
-        self._anyway = True
-        self._ask_plan()
-
-    def _fields(self) -> dict[str, Any] | None:
-        sides = [self.first.side(), self.second.side()]
-        chosen = [DuelSideRequest(name=side.name, recipe=side.recipe) for side in sides if side is not None]
-        if len(chosen) < 2:
-            return None
-        return {"sides": chosen, "seeds": self.seeds.value(), "factors": self._factors(), "anyway": self._anyway}
-
-    def _ask_plan(self) -> None:
-        fields = self._fields()
-        if fields is None or self._chosen_folder():
-            return
-        self.plan.show_wanting("")
-        self._plan_request = name = self.client.send(
-            PlanDuelRequest,
-            on_result=lambda result: self._planned(name, result),
-            on_failure=lambda failure: self._plan_failed(name, failure),
-            on_progress=lambda progress: self.plan.busy.set_progress(progress.what, progress.done, progress.total),
-            owner=self,
-            **fields,
-        )
-        self._offer()
-
-    def _planned(self, name: str, result: Result) -> None:
-        if name == self._plan_request and result.duels:
-            self._plan = result.duels[0]
-            self.plan.show_plan(self._plan)
-            self._offer()
-
-    def _plan_failed(self, name: str, failure: Failure) -> None:
-        if name == self._plan_request:
-            self._plan_request = ""
-            self.plan.show_failure(failure.what, failure.remedy)
-            self._offer()
-
-    def start(self) -> None:
-        """Start the duel that was planned."""
-        fields = self._fields()
-        if fields is None or self._plan is None or self.client.is_open(self._start_request):
-            return
-        self.clear_banner()
-        self._start_request = self.client.send(
-            StartDuelRequest, on_result=self._started, on_failure=self._failed, owner=self, **fields
-        )
-        self._offer()
-
-    def _started(self, result: Result) -> None:
-        self._plan = None
-        self._ask_duels(choose=result.run or "")
 
     def failed(self, failure: Failure) -> None:
         """Show that a request failed, in words of the window."""
         self.banner("error", in_window(failure.what), in_window(failure.remedy))
-
-    def _failed(self, failure: Failure) -> None:
-        self.failed(failure)
-        self._offer()
-
-    # What is shown
 
     def _ask_duels(self, choose: str = "") -> None:
         if self.client.is_open(self._look_request):
@@ -286,7 +152,7 @@ class DuelPage(Page):
         self.duels_changed.emit(duels)
         if [one.folder for one in duels] != folders or choose:
             chosen = choose or self._chosen_folder()
-            if first and not chosen and not self._duelists:
+            if first and not chosen and not self.bench.duelists:
                 chosen = next((one.folder for one in duels if one.status == "running"), "")
             before = self.former.blockSignals(True)
             self.former.clear()
@@ -302,15 +168,14 @@ class DuelPage(Page):
 
     def _show(self) -> None:
         duel = self.duel
-        for widget in (self.first, self.second, self._options, self.plan):
-            widget.setVisible(duel is None)
+        self.planning.setVisible(duel is None)
         self._former_row.setVisible(bool(self._duels))
         self.verdict.setVisible(duel is not None and duel.status == "finished")
         self.progress.setVisible(duel is not None)
         if duel is None:
             self.curves.stop()
             self.curves.hide()
-            self._plan_soon()
+            self.planning.plan_soon()
         else:
             self.progress.show_duel(duel)
             if duel.status == "finished":
@@ -339,21 +204,20 @@ class DuelPage(Page):
         self.draft.setVisible(self._winner() is not None)
         self.copy.setVisible(status == "stopped" and duel is not None and bool(duel.message))
         if self.primary is not None:
-            starting = self.client.is_open(self._start_request)
+            starting = self.planning.is_starting
             self.primary.setVisible(duel is None or status == "stopped")
             self.primary.setText(
                 tr("Go on") if status == "stopped" else tr("Starting ...") if starting else tr("Start the duel")
             )
-            self.primary.setEnabled(status == "stopped" or (self._plan is not None and not starting))
+            self.primary.setEnabled(status == "stopped" or (self.planning.plan is not None and not starting))
         going = any(one.status == "running" for one in self._duels)
-        self.set_status("busy" if going else "done" if self._duels else "ready")
+        self.set_status("busy" if going else "done" if self._duels else "ready" if self.planning.plan else "empty")
         self.fit_foot()
-
-    # Actions
 
     def _press_primary(self) -> None:
         if self.duel is None:
-            self.start()
+            self.clear_banner()
+            self.planning.start()
         else:
             self._send(ResumeDuelRequest)
 

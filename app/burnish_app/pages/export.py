@@ -15,7 +15,8 @@ from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import EmptyState
+from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.basic.to_come import CardsToCome
@@ -51,15 +52,15 @@ class ExportPage(Page):
         self._model_path = ""
         self._job: ExportJob | None = None
         self._start_request = ""
-        self._empty = Card()
-        self._empty.body.addWidget(
+        self._empty = NothingYet(
             EmptyState(
                 "export",
                 tr("There is nothing trained to export yet."),
                 tr("Go to training"),
                 lambda: self.go_to.emit("train"),
                 detail=tr("Files can be made from any run with a checkpoint. Runs lists them all."),
-            )
+            ),
+            CardsToCome(tr("The files and their proof appear here"), (1, 2)),
         )
         self.progress = ExportProgress()
         self.progress.cancel.connect(self._cancel)
@@ -270,7 +271,7 @@ class ExportPage(Page):
         self.choices.setVisible(ready and not running)
         self.progress.setVisible(running)
         self._to_come.setVisible(running)
-        self.set_filling(fills=running)
+        self.set_filling(fills=running or not ready)
         self.fidelity.setVisible(bool(report and report.files) and not running)
         self.files.setVisible(self._has_files() and not running)
         if report is not None:

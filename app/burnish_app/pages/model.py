@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, FlowLayout, columns_layout
 from burnish_app.widgets.model.catalog_view import CatalogView
+from burnish_app.widgets.model.local_models_card import LocalModelsCard
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts
@@ -58,6 +59,8 @@ class ModelPage(Page):
         self.catalog = CatalogView(client)
         self.catalog.chosen.connect(self.choose)
         self.catalog.failed.connect(self.failed)
+        self.local = LocalModelsCard(client)
+        self.local.chosen.connect(self.choose)
         self.folder = QComboBox()
         self.column.addLayout(self._make_ways(), 1)
         self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
@@ -68,6 +71,7 @@ class ModelPage(Page):
         """Rank the catalog for the memory that is free now, and inspect the chosen model if its facts are unknown."""
         self.target.show_target(self.bench.target)
         self.catalog.show_for(self.bench.target)
+        self.local.show_for(self.bench.target)
         self._inspect_model()
 
     def take_drop(self, paths: list[str]) -> None:
@@ -122,6 +126,7 @@ class ModelPage(Page):
         ways = QVBoxLayout()
         ways.setSpacing(GAP_PX)
         ways.addLayout(columns_layout((embedded, folder), GAP_PX, even=True, fill=True))
+        ways.addWidget(self.local)
         ways.addWidget(catalog, 1)
         return ways
 

@@ -73,7 +73,6 @@ class RecipePage(Page):
         self._toml = QPlainTextEdit()
         self._toml.setReadOnly(True)
         self._toml.setFont(font(SMALL_PX, mono=True))
-        self._toml.setMinimumHeight(420)
         self._toml.setAccessibleName(tr("The recipe as TOML"))
         self._toml.hide()
         for widget in (self._busy, self._toml, self.form):
@@ -105,7 +104,7 @@ class RecipePage(Page):
         elif self._inputs != self._wanted_inputs():
             self._suggest()
         self._inspect_timer.start()
-        self._estimate()
+        QTimer.singleShot(0, self, self._estimate)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
@@ -191,9 +190,13 @@ class RecipePage(Page):
             self._write(with_suggestion(self.bench.recipe, before, suggested))
         self.bench.set_suggestion(result.suggestion)
         self._inputs = self._wanted_inputs()
+        QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
+
+    def _show_suggested(self) -> None:
         self._refresh_form()
-        for warning in result.suggestion.warnings[:1]:
-            self.banner("warning", warning, " ".join(result.suggestion.warnings[1:]))
+        warnings = self.bench.suggestion.warnings if self.bench.suggestion is not None else []
+        for warning in warnings[:1]:
+            self.banner("warning", warning, " ".join(warnings[1:]))
 
     def _suggest_failed(self, name: str, failure: Failure) -> None:
         if name != self._suggest_request:
@@ -352,6 +355,7 @@ class RecipePage(Page):
         if show:
             self._toml.setPlainText(self.bench.recipe_toml)
         self._toml.setVisible(show)
+        self.set_filling(fills=show)
         self.form.setVisible(not show)
         self._toml_button.setText(tr("View as form") if show else tr("View as TOML"))
 

@@ -18,9 +18,11 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
 from burnish_app.widgets.runs.deleted_runs import DeletedRuns
@@ -70,15 +72,15 @@ class RunsPage(Page):
         self._count = caption("")
         self._count.setWordWrap(False)
         self.table = self._make_table()
-        self.nothing = Card()
-        self.nothing.body.addWidget(
+        self.nothing = NothingYet(
             EmptyState(
                 "runs",
                 tr("No run yet."),
                 tr("Go to the recipe"),
                 lambda: self.go_to.emit("recipe"),
                 detail=tr("Every run started here or on the command line is listed."),
-            )
+            ),
+            CardsToCome(tr("Runs appear here with the curves of their loss"), (1,)),
         )
         self._card = Card()
         finding = FlowLayout(UNIT, UNIT // 2)
@@ -94,7 +96,7 @@ class RunsPage(Page):
         self._beside.addWidget(self._card, 1)
         self._beside.addWidget(self.details)
         self._card.hide()
-        self.column.addWidget(self.nothing)
+        self.column.addWidget(self.nothing, 1)
         self.column.addLayout(self._beside, 1)
         self.delete = self.add_secondary(tr("Delete"), self._delete, "trash")
         self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")
@@ -144,6 +146,7 @@ class RunsPage(Page):
         if not self.selection and runs:
             self._select(chosen)
         self.nothing.setVisible(not runs)
+        self.column.setStretchFactor(self._beside, 1 if runs else 0)
         self._card.setVisible(bool(runs))
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)

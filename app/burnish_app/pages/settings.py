@@ -30,11 +30,14 @@ _MODE_TEXT: dict[ThemeMode, str] = {"system": tr("As the system"), "light": tr("
 _MOTION_TEXT: dict[MotionMode, str] = {"system": tr("As the system"), "full": tr("Full"), "reduced": tr("Reduced")}
 _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
 _KEYS = (
-    (tr("Ctrl+0 to Ctrl+8"), tr("Go to a page")),
+    (tr("Ctrl+0 to Ctrl+9"), tr("Go to a page")),
+    ("Ctrl+,", tr("Go to these settings")),
     ("Ctrl+Return", tr("Press the main button of the page")),
     ("Ctrl+O", tr("Add data files")),
+    (tr("Ctrl+F, Delete"), tr("On Runs: filter the runs; delete the selected ones")),
     (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
     (tr("Arrow keys"), tr("Move among steps, rows and choices")),
+    ("F1, ?", tr("Open the guide at this page")),
     (tr("Page Up, Page Down"), tr("Scroll the page")),
 )
 

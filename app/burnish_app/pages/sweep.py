@@ -16,9 +16,11 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import EmptyState
+from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
@@ -62,15 +64,15 @@ class SweepPage(Page):
         self._outlines = LossOutlines(self)
         self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
         self._timer.timeout.connect(self._ask_plan)
-        self.nothing = Card()
-        self.nothing.body.addWidget(
+        self.nothing = NothingYet(
             EmptyState(
                 "sweep",
                 tr("There is no data to learn from yet."),
                 tr("Add data"),
                 lambda: self.go_to.emit("data"),
                 detail=tr("A sweep tries the draft of the page Recipe with other settings."),
-            )
+            ),
+            CardsToCome(tr("The runs of a sweep appear here, the best first")),
         )
         self.settings = SettingsCard(
             bench.recipe,
@@ -81,6 +83,7 @@ class SweepPage(Page):
         self.plan = SweepPlanCard()
         self.planned = PlannedRuns()
         self.planned.hide()
+        self._to_come = CardsToCome(tr("The runs appear here, in their order"), (1,))
         self.former = QComboBox()
         self.former.setAccessibleName(tr("Sweep that is shown"))
         self.former.setMinimumWidth(220)
@@ -97,6 +100,7 @@ class SweepPage(Page):
         self.column.addWidget(self.nothing)
         self.column.addLayout(self._planning)
         self.column.addWidget(self.planned)
+        self.column.addWidget(self._to_come)
         self.column.addWidget(self._former_row)
         self.column.addWidget(self.view)
         self.stop = self.add_secondary(tr("Stop the rest"), self._stop_rest, "stop")
@@ -282,7 +286,7 @@ class SweepPage(Page):
         self.view.setVisible(bool(found))
         titles = [row_title(self.results.sweep, row) for row in found] if self.results is not None else []
         if self.isVisible():
-            self.view.show_runs([row.run.folder for row in found], titles)
+            self.view.show_runs([row.run for row in found], titles)
 
     def _redraw_curves(self) -> None:
         if self.results is not None:
@@ -324,6 +328,10 @@ class SweepPage(Page):
         self.go_to.emit("recipe")
 
     def _offer(self) -> None:
+        has_data = bool(self.bench.data_files)
+        awaits = has_data and self._plan is None and self.results is None and self.planned.isHidden()
+        self._to_come.setVisible(awaits)
+        self.set_filling(fills=awaits or not has_data)
         rows = self.results.rows if self.results is not None else []
         left = unfinished(rows)
         self.stop.setVisible(bool(left))

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QPushButton
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
 from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
-from burnish_app.look.tokens import GAP_PX
 from burnish_app.recipe.smaller import smaller_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.card import EmptyState
+from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.hardware.run_hardware import RunHardware
+from burnish_app.widgets.runs.run_beginning import RunBeginning
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
 from burnish_app.widgets.runs.run_log import RunLog
-from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
+from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.widgets.runs.run_verdict import RunVerdict
+from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
-from burnish_app.wording.run_stages import run_facts, run_stages
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
+from burnish_app.wording.run_text import RUN_ACTION_BUTTONS, RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
@@ -46,31 +46,6 @@ from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CommandRequest, ResumeRequest
 
 _DRAW_MS = 200
-_ACTION_TEXTS: dict[RunAction, str] = {
-    "pause": tr("Pause"),
-    "resume": tr("Resume"),
-    "checkpoint": tr("Checkpoint now"),
-    "suspend": tr("Suspend"),
-    "stop": tr("Stop and save"),
-    "stop_now": tr("End the process"),
-}
-_ACTION_HINTS: dict[RunAction, str] = {
-    "pause": tr("Save and hold after this step, keeping memory: Resume goes on at once."),
-    "resume": tr("Go on where it was."),
-    "checkpoint": tr("Save after this step and go on."),
-    "suspend": tr("Save after this step, end the process and free all memory: Resume starts it again."),
-    "stop": tr("Save after this step and end."),
-    "stop_now": tr("End without saving. What was saved before stays."),
-}
-_ACTION_ICONS: dict[RunAction, str] = {
-    "pause": "pause",
-    "resume": "play",
-    "checkpoint": "save",
-    "suspend": "suspend",
-    "stop": "stop",
-    "stop_now": "close",
-}
-_BESIDE_PX = 760  # a page of this width has room for the stages and the charts to come side by side
 _ON_ONES_OWN: tuple[str, CureAction] = (tr("Train on my data"), "data")
 """Button and page after the example, which has nothing trained to talk to or to export."""
 _CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
@@ -92,37 +67,30 @@ class TrainPage(Page):
         self._preferences: Preferences | None = None
         self._dirty = False
         self._asked_at: str | None = None
-        self.nothing = Card()
-        self.nothing.body.addWidget(
+        self.nothing = NothingYet(
             EmptyState(
                 "train",
                 tr("Nothing is being trained."),
                 tr("Go to the recipe"),
                 lambda: self.go_to.emit("recipe"),
                 detail=tr("Start a run from the recipe, or open an earlier one in Runs."),
-            )
+            ),
+            ChartsToCome(),
         )
         self.figures, self.charts, self.log = RunFigures(), RunCharts(), RunLog()
         self.figures.next_page.connect(self.go_to)
         self.charts.failed.connect(lambda problem: self.banner("error", problem))
         self.verdict = RunVerdict()
         self.figures.body.addWidget(self.verdict)
-        self.stages, self._to_come = RunStages(), ChartsToCome()
-        self._beginning = QWidget()
-        self._beginning.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
-        self._beginning_line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._beginning)
-        self._beginning_line.setContentsMargins(0, 0, 0, 0)
-        self._beginning_line.setSpacing(GAP_PX)
-        self._beginning_line.addWidget(self.stages, 2, Qt.AlignmentFlag.AlignTop)
-        self._beginning_line.addWidget(self._to_come, 3)
+        self.beginning = RunBeginning()
         self._stopping = EarlyStoppingSettings()
-        self.hardware = RunHardware()
-        for widget in (self.nothing, self.figures, self._beginning, self.charts, self.hardware, self.log):
+        self.hardware, self.task = RunHardware(), TaskCard()
+        for widget in (self.nothing, self.figures, self.beginning, self.charts, self.task, self.hardware, self.log):
             self.column.addWidget(widget)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
         self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train")
-        self._buttons = {action: self._action_button(action) for action in _ACTION_TEXTS}
+        self._buttons = {action: self._action_button(action) for action in RUN_ACTION_BUTTONS}
         self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -149,9 +117,6 @@ class TrainPage(Page):
         """Fit the charts to the new height."""
         super().resizeEvent(event)
         self.charts.fit_height(self.height())
-        wide = self.width() >= _BESIDE_PX
-        directions = QBoxLayout.Direction
-        self._beginning_line.setDirection(directions.LeftToRight if wide else directions.TopToBottom)
 
     def shown(self) -> None:
         """Start drawing."""
@@ -195,6 +160,7 @@ class TrainPage(Page):
         self._stopping = read_early_stopping(self.bench.run) if self.bench.run else EarlyStoppingSettings()
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show_status()
@@ -278,8 +244,8 @@ class TrainPage(Page):
         has_steps = summary is not None and len(self._events.steps) > 0
         self.charts.setVisible(has_steps)
         begins = not has_steps and summary is not None and summary.standing in _BEGINNING
-        self._beginning.setVisible(begins)
-        self.set_filling(fills=begins)
+        self.beginning.setVisible(begins)
+        self.set_filling(fills=begins or summary is None)
         if summary is None:
             self.set_status("empty")
             self.set_name("")
@@ -376,8 +342,9 @@ class TrainPage(Page):
             self.set_foot_note(tr("Copied."))
 
     def _action_button(self, action: RunAction) -> QPushButton:
-        button = self.add_secondary(_ACTION_TEXTS[action], lambda: self._act(action), _ACTION_ICONS[action])
-        button.setToolTip(_ACTION_HINTS[action])
+        text, icon_name, hint = RUN_ACTION_BUTTONS[action]
+        button = self.add_secondary(text, lambda: self._act(action), icon_name)
+        button.setToolTip(hint)
         return button
 
     def _press_primary(self) -> None:
@@ -418,10 +385,17 @@ class TrainPage(Page):
         self._show_status()
         self.failed(failure)
 
+    def _draw_task(self) -> None:
+        """Show the score of the task: below the charts while the run goes on, above them once it is the result's."""
+        is_above = self.column.indexOf(self.task) < self.column.indexOf(self.charts)
+        if is_above != (self._events.task is not None):
+            self.column.removeWidget(self.task)
+            self.column.insertWidget(self.column.indexOf(self.charts) + is_above, self.task)
+        self.task.draw(self._events)
+
     def _draw(self) -> None:
-        if self._summary is not None and self._beginning.isVisible():
-            self.stages.show_stages(run_stages(self._events, time.time()))
-            self.stages.show_facts(run_facts(self._events))
+        if self._summary is not None and self.beginning.isVisible():
+            self.beginning.draw(self._events)
         if not self._dirty or self._summary is None:
             return
         self._dirty = False
@@ -429,9 +403,16 @@ class TrainPage(Page):
         has_steps = len(self._events.steps) > 0
         self.charts.setVisible(has_steps)
         if has_steps:
-            self._beginning.hide()
+            self.beginning.hide()
             self.set_filling(fills=False)
+        self._draw_task()
         self.charts.draw(self._events, self._samples)
+        QTimer.singleShot(0, self, self._draw_rest)  # in an event of its own, so that none takes long
+
+    def _draw_rest(self) -> None:
+        """Draw what stands around the charts."""
+        if self._summary is None:
+            return
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(

@@ -34,6 +34,7 @@ BASIC = (
     "train.accumulation",
     "export.quants",
     "evaluation.prompts",
+    "task.metric",
 )
 """Keys of the fields that people change most; the form shows them first, in this order."""
 
@@ -51,7 +52,12 @@ _OPTIMIZER = (
     "train.optimizer", "train.momentum", "train.beta1", "train.beta2", "train.epsilon", "train.weight_decay",
     "train.max_grad_norm", "train.lora_plus_ratio",
 )  # fmt: skip
-_KINDS: dict[str, EditorKind] = {"evaluation.prompts": "lines", "data.system_prompt": "prose"}
+_KINDS: dict[str, EditorKind] = {
+    "evaluation.prompts": "lines",
+    "data.system_prompt": "prose",
+    "task.choices": "lines",
+    "task.json_schema": "prose",
+}
 """Editors of the fields whose schema type alone does not decide the editor."""
 
 

@@ -11,10 +11,12 @@ from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
+from burnish_engine.contract.recipe.recipe_task import TASK_USES
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
 
 _ADAPTER_FIELDS = {"adapter.rank", "adapter.expert_rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 _OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
+_TASK_FIELDS = {"max_rows", "max_tokens"}
 _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
 _DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
 _DEFAULTS: dict[str, Any] = Recipe().model_dump()
@@ -87,6 +89,9 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
             relevant = name in PREFERENCE_USES.get(values["preference"]["objective"], ())
         case "evaluation" if name == "min_improvement":
             relevant = bool(values["evaluation"]["patience"])
+        case "task" if name != "metric":
+            metric = values["task"]["metric"]
+            relevant = metric != "none" and (name in _TASK_FIELDS or name in TASK_USES.get(metric, ()))
         case "guard" if name != "action":
             relevant = values["guard"]["action"] != "off"
         case "export" if name == "importance_tokens":

@@ -35,6 +35,8 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
         _set(kept, key, _get(values, key))
     kept["preference"] = values["preference"]  # the page Data chose it with the rows
     make_room_for_pairs(kept)
+    if kept["preference"]["objective"] == "kto":  # its rows have good and bad replies: there is nothing to be like
+        kept["task"] = values["task"]
     plain = Recipe.model_validate(kept)
     if take_all:
         return plain

@@ -59,6 +59,8 @@ def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
     data = recipe.data.model_copy(update={"shape": shape if objective == "sft" else "auto"})
     values = recipe.model_copy(update={"preference": section, "data": data}).model_dump()
     make_room_for_pairs(values)
+    if objective == "kto" and recipe.task.compares:
+        values["task"]["metric"] = "none"  # half the rows' own replies are bad ones
     return Recipe.model_validate(values)
 
 

@@ -151,6 +151,15 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
             tuple(outcome.forgetting.figures if outcome.forgetting else "–" for outcome in outcomes),
             hint=tr("Before training and after: what the model forgets."),
         )
+    if any(outcome.task for outcome in outcomes):
+        scored = {(one.task.after.metric, one.task.after.rows) for one in outcomes if one.task}
+        yield _numbers(
+            tr("Score of the task"),
+            [outcome.task.after.share if outcome.task else None for outcome in outcomes],
+            percent,
+            best=max if len(scored) == 1 else None,
+            hint="\n".join(f"{one.run}: {one.task.figures}" for one in outcomes if one.task),
+        )
     yield _numbers(tr("Training loss"), [outcome.loss for outcome in outcomes], lambda loss: f"{loss:.4f}")
     yield ComparedRow(tr("Steps"), tuple(f"{one.step:,} / {one.total_steps:,}" for one in outcomes))
     yield _numbers(

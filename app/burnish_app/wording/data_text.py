@@ -156,7 +156,7 @@ def meanings_of(shape: str, needs: Sequence[str]) -> list[str]:
 
 def confidence_text(confidence: float) -> str:
     """Return how sure a reading of the columns is, from its confidence of 0 to 1."""
-    return "sure" if confidence >= SURE else tr("fairly sure") if confidence >= FAIRLY_SURE else tr("a guess")
+    return tr("sure") if confidence >= SURE else tr("fairly sure") if confidence >= FAIRLY_SURE else tr("a guess")
 
 
 def rows_text(places: Sequence[RowPlace], count: int, facts: DatasetFacts) -> str:

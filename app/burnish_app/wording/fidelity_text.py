@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import percent, plural, sentence_list
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 from burnish_engine.contract.units import file_size
 
@@ -98,6 +99,11 @@ def suggestion_text(suggested: str, why: str) -> str:
     return f"{first}{name}".strip()
 
 
+def score_text(score: TaskScore) -> str:
+    """Return a score as "47 of 50, 94 %"."""
+    return tr("{right:,} of {rows:,}, {share}").format(right=score.right, rows=score.rows, share=percent(score.share))
+
+
 def training_text(report: FidelityReport) -> str:
     """Return the gain on held-out rows and the importance matrix's size; empty if neither is known."""
     text = []
@@ -110,6 +116,12 @@ def training_text(report: FidelityReport) -> str:
             )
         else:
             text.append(tr("Training gained nothing on held-out rows, so there is no gain to keep."))
+    if report.task is not None:
+        text.append(
+            tr("Score of the task in training: {before}, then {after}.").format(
+                before=score_text(report.task.before), after=score_text(report.task.after)
+            )
+        )
     if report.importance_tokens:
         text.append(
             tr("Rounded with an importance matrix of {importance_tokens:,} tokens of your rows.").format(
@@ -127,8 +139,13 @@ def file_text(file: QuantFidelity) -> str:
         )
     agreement = percent(file.top1_agreement, 1)
     where = tr("{agreement} of {positions:,} positions").format(agreement=agreement, positions=file.positions)
-    return tr("{quant} is {mean_kl}: same most likely token in {where}.").format(
+    text = tr("{quant} is {mean_kl}: same most likely token in {where}.").format(
         quant=file.quant, mean_kl=closeness(file.mean_kl), where=where
+    )
+    return (
+        text
+        if file.task is None
+        else tr("{text} Score of the task: {score}.").format(text=text, score=score_text(file.task))
     )
 
 

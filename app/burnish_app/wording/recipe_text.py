@@ -21,6 +21,7 @@ SECTION_TITLES = {
     "memory": tr("Memory"),
     "masking": tr("Experimental: masked updates"),
     "evaluation": tr("Evaluation and early stopping"),
+    "task": tr("Score of the task"),
     "guard": tr("Is it really training?"),
     "export": tr("Export"),
     "target": tr("On the target"),
@@ -106,6 +107,15 @@ LABELS = {
     "evaluation.sample_tokens": tr("Longest reply"),
     "evaluation.patience": tr("Patience (stop early after)"),
     "evaluation.min_improvement": tr("Minimum improvement"),
+    "task.metric": tr("Score of the task (metric)"),
+    "task.pattern": tr("Pattern (regular expression)"),
+    "task.json_schema": tr("JSON Schema"),
+    "task.choices": tr("Choices (labels)"),
+    "task.ignore_case": tr("Ignore upper and lower case"),
+    "task.tolerance": tr("Tolerance"),
+    "task.relative_tolerance": tr("Tolerance (share of the number)"),
+    "task.max_rows": tr("Scored rows (at most)"),
+    "task.max_tokens": tr("Longest scored reply"),
     "guard.action": tr("If it is not"),
     "guard.probes": tr("Probes (measure on a few rows)"),
     "guard.troubles": tr("Bad steps that are trouble"),
@@ -171,6 +181,14 @@ CHOICES: dict[str, dict[str, str]] = {
     "preference.loss_type": {"ipo": tr("IPO"), "kto": tr("KTO"), "apo_zero_unpaired": tr("APO-zero")},
     "masking.kind": {"off": tr("off"), "magma": tr("Magma"), "skip_update": tr("SkipUpdate")},
     "masking.blocks": {"layers": tr("attention and feed-forward"), "all": tr("everything")},
+    "task.metric": {
+        "none": tr("not scored"),
+        "exact_match": tr("exact match"),
+        "regex": tr("regular expression"),
+        "json": tr("valid JSON"),
+        "choice": tr("one of several choices"),
+        "number": tr("number within a tolerance"),
+    },
     "export.merge_onto": {"base": tr("the 16-bit base"), "dequantized": tr("the 4-bit weights it trained on")},
 }
 """Texts of choices: field key to value to text. A choice that is not listed is called by its value."""
@@ -193,6 +211,9 @@ NOTES: dict[tuple[str, Any], str] = {
         "Experimental. It helped in our two small duels; only one of your own shows it here."
     ),
     ("masking.kind", "skip_update"): tr("Experimental: published for pretraining. A duel shows whether it helps here."),
+    ("task.metric", "none"): tr(
+        "Right replies are not counted. Choose a metric to see what training does for the task."
+    ),
     ("guard.action", "warn"): tr("A run that does not train will use the machine to its end."),
     ("guard.action", "off"): tr("Nothing will tell a run that trains from one that does not."),
 }

@@ -20,6 +20,7 @@ _STAGES: dict[Phase, str] = {
     "checking": tr("Check on a few rows that it will learn"),
     "dry_run": tr("Try the longest pass"),
     "evaluating": tr("Read the held-out rows"),
+    "scoring": tr("Score replies to held-out rows"),
     "sampling": tr("Ask the fixed prompts"),
     "training": tr("Make the first step"),
 }
@@ -28,7 +29,7 @@ _COUNTS: dict[ProgressUnit, str] = {
     "pairs": tr("{done:,} of {total:,} pairs"),
     "layers": tr("{done:,} of {total:,} layers"),
 }
-_NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "sampling")
+_NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "scoring", "sampling")
 
 
 @dataclass(frozen=True)

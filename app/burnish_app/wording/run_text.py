@@ -31,6 +31,7 @@ _PHASE_TEXT = {
     "training": tr("Training"),
     "evaluating": tr("Reading held-out rows"),
     "sampling": tr("Asking the fixed prompts"),
+    "scoring": tr("Scoring replies to held-out rows"),
     "saving": tr("Saving"),
     "paused": tr("Paused"),
 }
@@ -70,6 +71,19 @@ _STEP_STATUS: dict[ObservedStatus, StepStatus] = {
     "interrupted": "attention",
     "not responding": "attention",
 }
+RUN_ACTION_BUTTONS: dict[RunAction, tuple[str, str, str]] = {
+    "pause": (tr("Pause"), "pause", tr("Save and hold after this step, keeping memory: Resume goes on at once.")),
+    "resume": (tr("Resume"), "play", tr("Go on where it was.")),
+    "checkpoint": (tr("Checkpoint now"), "save", tr("Save after this step and go on.")),
+    "suspend": (
+        tr("Suspend"),
+        "suspend",
+        tr("Save after this step, end the process and free all memory: Resume starts it again."),
+    ),
+    "stop": (tr("Stop and save"), "stop", tr("Save after this step and end.")),
+    "stop_now": (tr("End the process"), "close", tr("End without saving. What was saved before stays.")),
+}
+"""Text, icon and hint of each action's button."""
 RUN_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
     "queued": ("stop",),
     "running": ("pause", "checkpoint", "suspend", "stop"),

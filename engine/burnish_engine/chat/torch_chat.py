@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ from burnish_engine.chat.prompt import Messages, chat_ids, tokenizer_template
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.generation.generate import generate_stream
-from burnish_engine.models.generation.sampling import ReplyStream, Sampling
+from burnish_engine.models.generation.generate import generate_replies, generate_stream, reply_groups
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream, Sampling
 
 if TYPE_CHECKING:
     import torch
@@ -94,6 +95,35 @@ class TorchChat:
                 "Start a new conversation.",
             )
         return generate_stream(self._generator, self._tokenizer, ids, options)
+
+    def replies(
+        self, chats: Sequence[Messages], max_tokens: int, *, together: int, answered: Callable[[int], None]
+    ) -> list[GeneratedReply]:
+        """Answer many conversations greedily, several at a time.
+
+        A conversation that does not fit the model's context has an empty reply.
+
+        Args:
+            chats: conversations.
+            max_tokens: most tokens of a reply.
+            together: most tokens of conversations and replies that are held at once.
+            answered: callback given the number of conversations that are answered.
+        """
+        if self._generator is None:
+            raise UsageError(f"{self.name} was closed.", "Open it again.")
+        ids = [chat_ids(self._tokenizer, messages, self._template) for messages in chats]
+        found = {
+            row: GeneratedReply("", stopped=False, tokens=0)
+            for row, tokens in enumerate(ids)
+            if self._context is not None and len(tokens) >= self._context
+        }
+        left = [row for row in range(len(ids)) if row not in found]
+        for group in reply_groups([len(ids[row]) for row in left], max_tokens, together):
+            rows = [left[place] for place in group]
+            made = generate_replies(self._generator, self._tokenizer, [ids[row] for row in rows], max_tokens)
+            found.update(zip(rows, made, strict=True))
+            answered(len(found))
+        return [found[row] for row in range(len(ids))]
 
     def close(self) -> None:
         """Free the model, and the GPU's memory."""

@@ -44,6 +44,8 @@ def card_lines(card: RunCard) -> Iterator[str]:
             yield f"What is saved is of step {result.best_step}, the best held-out loss ({result.best_loss:.4f} nats)"
         if result.forgetting:
             yield f"Forgetting: {result.forgetting.text}, {result.forgetting.tokens:,} tokens"
+        if result.task:
+            yield f"Task: {result.task.text}"
 
 
 def _device(facts: RunEnvironment) -> str:

@@ -23,6 +23,7 @@ from burnish_engine.cli import (
     demo,
     doctor,
     duel,
+    evaluate,
     export,
     inspect,
     models,
@@ -60,7 +61,7 @@ _EXIT_CODES = (
 
 _ORDER = (
     "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "sweep", "duel",
-    "chat", "export", "verify", "bench", "serve",
+    "chat", "evaluate", "export", "verify", "bench", "serve",
 )  # fmt: skip
 
 
@@ -110,6 +111,7 @@ app.add_typer(runs.app, name="runs")
 app.command("sweep")(sweep.sweep)
 app.command("duel")(duel.duel)
 app.command("chat")(chat.chat)
+app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
 app.command("verify")(verify.verify)
 app.add_typer(bench.app, name="bench")

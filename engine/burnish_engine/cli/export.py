@@ -26,6 +26,7 @@ from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.runs.jobs.export_job import ExportReporter
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
+from burnish_engine.scoring.rows_file import scored_tokens
 
 
 def export(
@@ -180,7 +181,7 @@ def _show_plan(
         raise UsageError("--plan is for GGUF files.", "Give --to gguf, ollama or lmstudio.")
     source, adapter = trained_model(paths, recipe)
     tokens, called = recipe.export.importance_tokens if importance else 0, _name(name, recipe, source)
-    cost = forecast_gguf(source, adapter, called, quants, importance_tokens=tokens)
+    cost = forecast_gguf(source, adapter, called, quants, importance_tokens=tokens, scored_tokens=scored_tokens(paths))
     show_forecast(cost)
     require_space(folder, cost.disk_bytes, f"The export ({', '.join(quants)})")
     return ExitCode.DONE

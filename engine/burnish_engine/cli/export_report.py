@@ -9,6 +9,7 @@ from rich.table import Table
 
 from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.export.verify.verdict import verdict_text
 
@@ -43,7 +44,8 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     if report.conversion_kl is not None:
         out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e}.")
     table = Table(box=None, pad_edge=False)
-    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "reply", ""):
+    scored = [METRIC_NAMES[entry.task.metric] for entry in report.files if entry.task][:1]
+    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "reply", *scored, ""):
         table.add_column(title)
     for entry in report.files:
         table.add_row(
@@ -55,6 +57,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
             "ends" if entry.reply_stopped else "goes on",
+            *([entry.task.figures if entry.task else ""] if scored else []),
             styled("[green]verified[/]" if entry.passed else "[red]refused[/]"),
         )
     out.print(table)

@@ -27,6 +27,16 @@ _VERDICTS = {
 }
 
 
+_LOCAL_VERDICTS = {
+    "good": "[green]good[/]",
+    "tight": "[yellow]tight[/]",
+    "unknown": "not judged",
+    "too_big": "[dim]too big here[/]",
+    "unusable": "[dim]cannot be trained[/]",
+}
+_PLACES = {"hub_cache": "hub's cache", "lm_studio": "LM Studio", "ollama": "Ollama"}
+
+
 class _SearchByDefault(TyperGroup):
     """Make `burnish models qwen` mean `burnish models search qwen`."""
 
@@ -74,6 +84,36 @@ def search(
         if len(ranked) > _SHOWN and not everything:
             again = _search_all(query or [], target, ram_gib, context)
             out.print(styled("[dim]{} more:[/] {}", len(ranked) - _SHOWN, again))
+    return ExitCode.DONE
+
+
+@app.command()
+def local(
+    target: KindOption = "laptop",
+    ram_gib: RamOption = 0.0,
+    context: ContextOption = DEFAULT_CONTEXT,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """List the models that other programs keep on this machine, and whether they can be trained here.
+
+    Looked through are the hub's cache and the folders of LM Studio and Ollama. The headers of all weights are checked.
+    """
+    from burnish_engine.hardware.probe import probe
+    from burnish_engine.hub.judge_local import judge_local
+    from burnish_engine.hub.local_models import find_local_models
+
+    judged = judge_local(find_local_models(), probe(), target_section(target, ram_gib, context))
+    if json:
+        print_json("[" + ",\n".join(model.model_dump_json() for model in judged) + "]")
+        return ExitCode.DONE
+    if not judged:
+        out.print("Nothing is in the hub's cache or in the folders of LM Studio and Ollama.")
+    for model in judged:
+        marks = [styled(_LOCAL_VERDICTS[model.verdict]), Text(_PLACES[model.place]), Text(file_size(model.bytes))]
+        out.print(styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks))
+        out.print(styled("  [dim]{}[/]", model.reason))
+        if model.verdict != "unusable":
+            out.print(Text(f"  {model.folder}"))
     return ExitCode.DONE
 
 

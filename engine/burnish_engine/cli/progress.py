@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, err, out, styled
+from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.run.events import (
     BestKept,
     CheckpointSaved,
@@ -25,6 +26,7 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     SampleDone,
     StepDone,
+    TaskScored,
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
@@ -40,6 +42,7 @@ _PHASES = {
     "training": "training",
     "evaluating": "evaluating",
     "sampling": "answering the fixed prompts",
+    "scoring": "answering held-out rows for the score",
     "saving": "saving",
     "paused": "paused",
 }
@@ -222,6 +225,10 @@ def _guard_line(event: Event) -> str | Text:
             return styled(_NOTE, f"{event.reason} Going back to {where}, on at {event.factor:g} of the rate.")
         case GeneralTextDone():
             return f"loss on general text at step {event.step}: {event.loss:.2f}"
+        case TaskScored():
+            low, high = event.score.interval
+            name = METRIC_NAMES[event.score.metric]
+            return f"{name} at step {event.step}: {event.score.figures}, 95 % interval {low:.0%} to {high:.0%}"
         case BestKept():
             return f"the result is that of step {event.step}: held-out loss {event.loss:.4f}"
         case _:

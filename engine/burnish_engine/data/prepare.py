@@ -18,6 +18,7 @@ from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, TemplateSour
 from burnish_engine.data.pipeline.select import NOTHING_LEFT, Selection
 from burnish_engine.data.report.describe import dataset_hash, example_pieces, length_to_keep
 from burnish_engine.data.report.facts import PreparationRecord, dataset_facts
+from burnish_engine.data.report.task_hint import task_hint
 from burnish_engine.data.report.template_warnings import template_warnings
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
@@ -180,6 +181,7 @@ def _prepare(
             template, tokenizer, log, sources, missing=missing_tokens(data.template, parts.added), checked=checked
         ),
     )
+    conversations = _conversations(data, documents, sources, held_out)
     facts = dataset_facts(
         recipe,
         record,
@@ -187,11 +189,12 @@ def _prepare(
         validation,
         end_ids=end_ids,
         example=example_pieces(train_documents[0], tokenizer),
+        task=None if recipe.preference.is_active else task_hint(conversations, tokenizer),
     )
     return PreparedDataset(
         train=train_documents,
         validation=validation,
-        validation_conversations=_conversations(data, documents, sources, held_out),
+        validation_conversations=conversations,
         facts=facts,
         warnings=facts.warnings,
         dataset_hash="" if record.sampled else dataset_hash(train_documents, validation),

@@ -31,6 +31,7 @@ _REFINE_NS = 80.0
 """Nanoseconds per weight and core for GPTQ, in addition to its matrix products."""
 _CHECK_TOKENS = 2500  # compared positions and replies of one file
 _REPLY_TOKENS = 3 * 96
+_MEMORY_BYTES_S = 10e9  # rate at which a processor reads weights
 _RUNTIME_BYTES = 600 * 1024 * 1024  # Python with torch, transformers and llama.cpp
 
 
@@ -94,6 +95,7 @@ def make_forecast(
     *,
     importance_tokens: int,
     cores: int,
+    scored_tokens: int = 0,
 ) -> ExportCost:
     """Predict an export.
 
@@ -104,6 +106,7 @@ def make_forecast(
         scratch: folder for a small temporary file.
         importance_tokens: number of training tokens for the importance matrix; 0 where there is none.
         cores: number of CPU cores to compute on.
+        scored_tokens: most tokens of the replies with which the task of each file is scored.
     """
     sizes = predicted_sizes(plan, list(dict.fromkeys([base, *quants])), scratch, importance=importance_tokens > 0)
     weights = sum(prod(one.shape) for one in plan.tensors)
@@ -117,7 +120,7 @@ def make_forecast(
     refining = _refining(plan, importance_tokens, flops, cores) if importance_tokens else _Refining()
     importance_s = 2 * importance_tokens * token_s * max(refining.passes, 1) + refining.gather_s
     # Replies are generated one token at a time, and each token reads every weight from memory.
-    asked_s = _CHECK_TOKENS * token_s + importance_s + _REPLY_TOKENS * 4 * weights / 10e9
+    asked_s = _CHECK_TOKENS * token_s + importance_s + _REPLY_TOKENS * 4 * weights / _MEMORY_BYTES_S
     stages = [
         ExportStage(
             what=f"Writing {base}",
@@ -151,7 +154,7 @@ def make_forecast(
                 what=f"Checking {quant}",
                 disk_bytes=0,
                 memory_bytes=kept_bytes + sizes[quant],
-                seconds=_CHECK_TOKENS * token_s + sizes[quant] / 1e9,
+                seconds=_CHECK_TOKENS * token_s + sizes[quant] / 1e9 + scored_tokens * sizes[quant] / _MEMORY_BYTES_S,
             )
         )
     return ExportCost({quant: sizes[quant] for quant in quants}, stages)

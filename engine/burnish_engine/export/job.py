@@ -18,7 +18,7 @@ from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.preflight import base_type, check_kind, check_space, checked_types
 from burnish_engine.export.quantize.importance_file import write_importance
 from burnish_engine.export.quantize.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
-from burnish_engine.export.verify.fidelity import check_file, probe_texts
+from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import Reference, ReferenceOptions, compute_reference, render_probes
 from burnish_engine.export.verify.report import CheckedFiles, build_report, conclude
@@ -159,7 +159,7 @@ class _ExportRun:
 
     def check_all(self, base: Quantized, wanted: list[GgufType]) -> CheckedFiles:
         """Check the 16-bit file, then make and check each type."""
-        first, tokens = self._check(base)
+        first, tokens = self._check(base, scored=base.quant in wanted)
         mismatches = list(tokens.mismatches)
         if not first.passed:
             # A fault of the 16-bit file would be in every file made from it.
@@ -197,11 +197,12 @@ class _ExportRun:
             cancelled=self.cancelled,
         )
 
-    def _check(self, made: Quantized) -> tuple[QuantFidelity, Any]:
+    def _check(self, made: Quantized, *, scored: bool = True) -> tuple[QuantFidelity, Any]:
         stop_if(self.cancelled, "The verification")
-        self.stages.begin(_CHECK)(f"Checking {made.quant}", 0.0)
+        progress = self.stages.begin(_CHECK)
+        progress(f"Checking {made.quant}", 0.0)
         name, truth = self.file_name(made.quant), self.truth
-        return check_file(
+        found, tokens = check_file(
             made,
             truth.tokenizer,
             truth.expected,
@@ -211,6 +212,10 @@ class _ExportRun:
             name=name,
             cancelled=self.cancelled,
         )
+        rows = truth.reference.task_rows if scored else None
+        return add_score(
+            found, made.path, rows, progress=progress, threads=self.threads, cancelled=self.cancelled
+        ), tokens
 
     def _path(self, quant: GgufType) -> Path:
         return self.staging / f"{quant}.gguf"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
@@ -69,6 +70,7 @@ def _text(folder: Path, report: FidelityReport, run: str, data: Sequence[str]) -
         *_table(files),
         "",
         *(f"- {verdict_text(file)}" for file in files),
+        *(f"- {file.quant}: {METRIC_NAMES[file.task.metric]} {file.task.figures}." for file in files if file.task),
         *_losses(report),
         f"- Token ids of {report.token_strings} texts are the same as the model's own tokenizer gives.",
         *(f"- {note}" for note in report.notes),

@@ -73,7 +73,13 @@ def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path
 
 
 def forecast_gguf(
-    source: ModelSource, adapter: Path | None, name: str, quants: Sequence[GgufType], *, importance_tokens: int = 0
+    source: ModelSource,
+    adapter: Path | None,
+    name: str,
+    quants: Sequence[GgufType],
+    *,
+    importance_tokens: int = 0,
+    scored_tokens: int = 0,
 ) -> ExportCost:
     """Predict an export by `export_gguf`. Writes only small temporary files.
 
@@ -83,6 +89,7 @@ def forecast_gguf(
         name: name of the model, which stands in the files.
         quants: GGUF types.
         importance_tokens: number of training tokens for the importance matrix; 0 for none.
+        scored_tokens: most tokens of the replies with which the task of each file is scored.
 
     Raises:
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
@@ -97,7 +104,15 @@ def forecast_gguf(
         plan = plan_gguf(source, weights, tokenizer, name, expected=probe_texts(tokenizer), scratch=scratch)
         base = base_type(wanted)
         tokens = importance_tokens if set(wanted) & set(USE_IMPORTANCE) else 0
-        return make_forecast(plan, wanted, base, scratch, importance_tokens=tokens, cores=usable_cores())
+        return make_forecast(
+            plan,
+            wanted,
+            base,
+            scratch,
+            importance_tokens=tokens,
+            cores=usable_cores(),
+            scored_tokens=scored_tokens,
+        )
 
 
 def base_type(wanted: Sequence[GgufType]) -> GgufType:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import PreparedDataset, prepare
@@ -17,6 +18,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.held_out import Chat, load_held_out, reported_loss
+from burnish_engine.scoring.rows_file import load_task_rows
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ def reference_options(
         base: model before training, where all its weights were trained.
         importance: whether an importance matrix is computed from the training rows.
     """
+    run, task_rows = read_run(paths.events), None
+    with suppress(UsageError):  # a damaged file is no reason not to export
+        task_rows = load_task_rows(paths)
     return ReferenceOptions(
         supervised=rows.supervised,
         base=base,
@@ -90,7 +95,9 @@ def reference_options(
         in_4_bits=kept_in_4_bits(paths, recipe, source),
         onto_rounded=recipe.export.merge_onto == "dequantized",
         reported=None if recipe.preference.is_active else reported_loss(paths),  # else it is not a loss of tokens
-        forgetting=read_run(paths.events).forgetting,
+        forgetting=run.forgetting,
+        task=run.task,
+        task_rows=task_rows,
     )
 
 

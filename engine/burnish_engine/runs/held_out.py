@@ -38,18 +38,31 @@ def reported_loss(paths: RunPaths) -> tuple[float, int] | None:
     return None
 
 
+def load_conversations(paths: RunPaths) -> list[Chat]:
+    """Load the conversations of the held-out rows, with their replies.
+
+    Raises:
+        UsageError: The run has no held-out rows yet, or the file is damaged.
+    """
+    return _load(paths)[1]
+
+
 def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
     """Load token ids of the held-out rows, and their conversations up to the last user turn.
 
     Raises:
         UsageError: The run has no held-out rows yet, or the file is damaged.
     """
+    ids, chats = _load(paths)
+    return ids, [chat[:-1] for chat in chats if len(chat) > 1 and chat[-1]["role"] == "assistant"]
+
+
+def _load(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
     try:
         rows = json.loads(paths.held_out.read_text(encoding="utf-8"))
-        ids, chats = rows["ids"], rows["chats"]
+        return rows["ids"], rows["chats"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(
             f"The run {paths.root.name} has no readable held_out.json, which a file is checked against.",
             "Start the run, or copy the file back.",
         ) from None
-    return ids, [chat[:-1] for chat in chats if len(chat) > 1 and chat[-1]["role"] == "assistant"]

@@ -18,7 +18,15 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.serve.data_requests import InspectRequest
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.model_requests import ModelRequest, ModelsRequest, SuggestRequest, WhatFitsRequest
+from burnish_engine.contract.serve.model_requests import (
+    LocalModelsRequest,
+    ModelRequest,
+    ModelsRequest,
+    SuggestRequest,
+    WhatFitsRequest,
+)
+from burnish_engine.hub.judge_local import judge_local
+from burnish_engine.hub.local_models import find_local_models
 from burnish_engine.models.checkpoint.source import opens_without_torch, read_config
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService
@@ -46,6 +54,16 @@ class AdviceRequests:
         here = fetched_models(catalog()) | {EMBEDDED}
         found = rank(self._machine.facts(), search(request.query, catalog()), request.target, here=here)
         return Result(id=request.id, models=found)
+
+    def local_models(self, request: LocalModelsRequest, job: Job) -> Result:
+        """Return the models that other programs keep here, those that train best first."""
+
+        def progress(what: str, done: int, total: int) -> None:
+            job.check()
+            job.progress(what, done, total)
+
+        found = judge_local(find_local_models(), self._machine.facts(), request.target, progress=progress)
+        return Result(id=request.id, local_models=found)
 
     def capacity(self, request: WhatFitsRequest, job: Job) -> Result:
         """Return what fits on this machine for the usual models, or for one."""

@@ -13,13 +13,13 @@ from burnish_engine.data.files.discover import find_parts
 from burnish_engine.data.files.formats import parsed
 from burnish_engine.data.files.problems import BrokenRowError, shorten
 from burnish_engine.data.files.read import Table, no_rows
+from burnish_engine.data.report.describe import readable
 from burnish_engine.data.rows.column_readings import CandidateReading, columns_of, find_readings
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.shapes import MEANINGS, OPTIONAL_MEANINGS
 
 _ROWS = 1000  # the detection of a shape reads as many
 _LETTERS = 120
-_SPEAKER, _SAID = ("role", "from"), ("content", "value")
 _SHOWN_ROWS, _CELL_LETTERS = 20, 240  # rows and letters of a cell that a table shows
 
 
@@ -51,21 +51,8 @@ def file_columns(data: DataSection) -> FileColumns:
         question=question,
         needs={shape: _needs(shape, found) for shape in MEANINGS},
         may_have=list(OPTIONAL_MEANINGS),
-        rows=[{name: shorten(_cell(row[name]), _CELL_LETTERS) for name in row} for row in rows[:_SHOWN_ROWS]],
+        rows=[{name: shorten(readable(row[name]), _CELL_LETTERS) for name in row} for row in rows[:_SHOWN_ROWS]],
     )
-
-
-def _cell(value: Any) -> Any:
-    """Return a value as a table shows it: a conversation as its turns, anything else as it is."""
-    if not (isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)):
-        return value
-    turns = []
-    for turn in value:
-        said = next((turn[name] for name in _SAID if name in turn), None)
-        if not isinstance(said, str):
-            return value
-        turns.append(f"{next((turn[name] for name in _SPEAKER if name in turn), '')}: {said}")
-    return " | ".join(turns)
 
 
 def _needs(shape: str, found: list[CandidateReading]) -> list[str]:

@@ -11,6 +11,7 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.export_requests import ForecastRequest
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
+from burnish_engine.scoring.rows_file import scored_tokens
 
 
 def export_forecast(request: ForecastRequest) -> ExportForecast:
@@ -31,6 +32,7 @@ def export_forecast(request: ForecastRequest) -> ExportForecast:
         request.name or recipe.name or f"{source.name}-tuned",
         request.quants or recipe.export.quants,
         importance_tokens=recipe.export.importance_tokens if weighed else 0,
+        scored_tokens=scored_tokens(paths),
     )
     return ExportForecast(
         sizes=found.sizes,

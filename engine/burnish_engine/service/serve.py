@@ -67,6 +67,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "hardware": stream_hardware,
         "model": live.model,
         "models": advice.models,
+        "local_models": advice.local_models,
         "what_fits": advice.capacity,
         "suggest": advice.suggest,
         "fetch": live.fetch,

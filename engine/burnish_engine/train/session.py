@@ -22,6 +22,7 @@ from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.engine_loader import EngineLoader
 from burnish_engine.train.evaluation.forgetting_meter import ForgettingMeter
+from burnish_engine.train.evaluation.task_meter import TaskMeter
 from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.guard.guard import Guard, GuardInputs, Report
 from burnish_engine.train.guard.watch import Trouble
@@ -58,6 +59,7 @@ class Session:
         early: early stopping.
         validator: periodic evaluation.
         forgetting: measurement of what the model forgets.
+        task: score of the task.
         progress: recorder of finished steps.
         writer: writer of checkpoints.
         rollback: rollback of the run; None before there was one.
@@ -76,6 +78,7 @@ class Session:
     early: EarlyStopping
     validator: Validator
     forgetting: ForgettingMeter
+    task: TaskMeter
     progress: StepRecorder
     writer: CheckpointWriter
     rollback: CardRollback | None
@@ -137,6 +140,7 @@ class Session:
             early=early,
             validator=Validator(recipe, setup.inputs, recorder),
             forgetting=ForgettingMeter(recipe, setup.inputs, recorder),
+            task=TaskMeter(recipe, setup.inputs, recorder),
             progress=progress,
             writer=CheckpointWriter(setup, recorder, tally, guard, early),
             rollback=record.rollback,
@@ -269,6 +273,7 @@ class Session:
             self.guard.evaluated(step, loss)
             if self.early.is_on:
                 self.early.evaluated(self.engine, step, loss)
+        self.task.measure(self.engine, step, self.early)
         self._samples()
 
     def _samples(self) -> None:
@@ -303,11 +308,12 @@ class Session:
         setup = self.setup
         trained = setup.paths.adapter if self.engine.trains == "adapter" else None
         exports = export_choices(setup.inputs.source, setup.recipe, trained)
-        forgetting = read_run(setup.paths.events).forgetting
+        run = read_run(setup.paths.events)
+        forgetting = run.forgetting
         if forgetting and forgetting.is_marked:
             self.recorder.warn("forgetting", forgetting.warning)
         step, tokens = self.tally.step, self.tally.tokens
-        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting)
+        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting, run.task)
 
     # Results of steps
 

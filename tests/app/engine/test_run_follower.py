@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 
+from burnish_app.engine import run_follower
 from burnish_app.engine.run_follower import EventsReader, RunFollower
 from burnish_engine.contract.facts.hardware import hardware_line_json
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run import growing_file
 from burnish_engine.contract.run.events import RunEnded, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
@@ -82,6 +84,25 @@ def test_the_follower_tells_of_what_is_there_and_of_what_comes(qtbot, paths, fol
     qtbot.waitUntil(lambda: summaries == ["running", "finished"] and states[-1][1].ended is not None)
     assert states[-1][0] == str(paths.root)
     assert len(messages(states[0][1])) == 1, "what was told before stays as it was"
+
+
+def test_memory_that_a_long_read_leaves_free_goes_back_to_the_system(qtbot, paths, follower, monkeypatch):
+    states, returned = [], []
+    monkeypatch.setattr(run_follower, "return_free_memory", lambda: returned.append(True))
+    monkeypatch.setattr(run_follower, "_MANY_PIECES", 3)
+    monkeypatch.setattr(run_follower, "_DRAWN_S", 0.0)
+    monkeypatch.setattr(growing_file, "_PIECE_BYTES", 2 * len(line(0)))
+    follower.advanced.connect(lambda _folder, state: states.append(len(messages(state))))
+    paths.events.write_bytes(line(0))
+    follower.follow(str(paths.root))
+    qtbot.waitUntil(lambda: states == [1])
+    with paths.events.open("ab") as file:
+        file.write(line(1))
+    qtbot.waitUntil(lambda: states == [1, 2])
+    assert not returned, "not after a short read"
+    with paths.events.open("ab") as file:
+        file.write(b"".join(line(number) for number in range(2, 9)))
+    qtbot.waitUntil(lambda: states[-1] == 9 and bool(returned))
 
 
 def test_samples_of_the_hardware_come_too_those_that_are_there_and_those_that_follow(qtbot, paths, follower):

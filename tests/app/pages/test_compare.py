@@ -72,16 +72,16 @@ def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs
     charts().link.set_kind("tokens")
     qtbot.waitUntil(lambda: charts().curves.axis.unit == "tokens")
     assert charts().curves.held_out[0].steps[-1] == 600 * 2048
-    assert "tokens" in charts().held_out.values_text(600 * 2048)
+    assert "tokens" in charts().large.values_text(600 * 2048)
 
 
 def test_the_legend_of_the_large_chart_hides_a_run_in_all(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
     charts = page.view.curves.charts
-    charts.held_out.legend("run1").click()
-    assert not any(chart.content.shown("run1") for chart in (charts.held_out, *charts.small))
-    assert all(chart.content.shown("run0") for chart in (charts.held_out, *charts.small))
+    charts.large.legend("run1").click()
+    assert not any(chart.content.shown("run1") for chart in (charts.large, *charts.small))
+    assert all(chart.content.shown("run0") for chart in (charts.large, *charts.small))
 
 
 def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):

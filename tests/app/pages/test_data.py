@@ -172,10 +172,10 @@ def test_held_out_rows_come_from_a_share_or_a_file(qtbot, answers, window, page,
     assert "5 % of the rows" in words(page)
     page._use_validation([file])
     assert bench.validation_files == [file]
-    lines = page._held_out_files
+    lines = page.held_out.files
     assert [lines.itemAt(at).widget().text() for at in range(lines.count())] == [file]
     assert "5 % of the rows" not in words(page)
-    page._share.click()
+    page.held_out.share.click()
     assert bench.validation_files == []
     assert "5 % of the rows" in words(page)
 
@@ -388,6 +388,13 @@ def test_tokens_are_shown_on_demand(qtbot, answers, inspected):
     assert tints[0] == tints[2]
     assert tints[3] == tints[4]
     assert len({tints[0], tints[3], tints[5]}) == 3, "neighboring tokens differ"
+
+
+def test_how_much_of_a_row_is_learned_is_said_with_its_tokens(qtbot, answers, inspected):
+    pieces = [["Why", False], ["?", False], [" Be", False], ["cause", True]]
+    answers.result("preview", preview={"row": 1, "rows": 9, "tokens": 4, "pieces": pieces, "source": "a"})
+    inspected.rows.tokens.setChecked(True)
+    qtbot.waitUntil(lambda: "25 %" in inspected.rows._where.text())
 
 
 def grounds(view):

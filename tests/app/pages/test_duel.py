@@ -10,6 +10,7 @@ from burnish_app.widgets.duel.interval_plot import IntervalPlot
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.run.duels import DuelDifferenceFacts
 from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.runs.store import create_run
 
@@ -34,28 +35,28 @@ def test_the_draft_against_the_draft_with_another_setting_is_planned_first(qtbot
     assert ours == page.bench.recipe
     assert theirs.train.learning_rate != ours.train.learning_rate
     assert first != second
-    assert "12 to 28 runs" in page.plan.verdict.text()
+    assert "12 to 28 runs" in page.planning.card.verdict.text()
     answered()
     assert not answers.asked("start_duel")
 
 
 def test_a_side_says_what_it_is(page, window):
-    assert str(page.bench.recipe.train.learning_rate) in page.first.about.text()
-    assert not page.second.about.isVisible()  # the changed settings stand there
+    assert str(page.bench.recipe.train.learning_rate) in page.planning.first.about.text()
+    assert not page.planning.second.about.isVisible()  # the changed settings stand there
     window.bench.set_recipe(Recipe.model_validate({"train": {"learning_rate": 0.0123}}))
-    assert "0.0123" in page.first.about.text()
+    assert "0.0123" in page.planning.first.about.text()
 
 
 def test_another_choice_is_planned_again(qtbot, page, answers):
     qtbot.waitUntil(page.primary.isEnabled)
-    row = page.second.settings.rows[0]
+    row = page.planning.second.settings.rows[0]
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     row.values.setText("64")
     assert not page.primary.isEnabled()
     qtbot.waitUntil(page.primary.isEnabled)
     assert asked_sides(answers)[1][1].adapter.rank == 64
-    page.rates.button("own").click()
-    page.seeds.setValue(5)
+    page.planning.rates.button("own").click()
+    page.planning.seeds.setValue(5)
     qtbot.waitUntil(page.primary.isEnabled)
     assert (answers.asked("plan_duel")[-1]["factors"], answers.asked("plan_duel")[-1]["seeds"]) == ([1.0], 5)
 
@@ -72,12 +73,12 @@ def test_two_runs_that_were_chosen_elsewhere_are_the_sides(qtbot, window, page, 
 def test_a_recipe_file_is_a_side(qtbot, page, answers, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(dump_recipe(Recipe.model_validate({"adapter": {"rank": 2}})), encoding="utf-8")
-    page.first.take_file(str(file))
+    page.planning.first.take_file(str(file))
     qtbot.waitUntil(lambda: bool(answers.asked("plan_duel")) and asked_sides(answers)[0][1].adapter.rank == 2)
     assert asked_sides(answers)[0][0] == "mine"
     file.write_text("nonsense", encoding="utf-8")
-    page.first.take_file(str(file))
-    assert page.first.about.property("look") == "error"
+    page.planning.first.take_file(str(file))
+    assert page.planning.first.about.property("look") == "error"
     assert not page.primary.isEnabled()
 
 
@@ -85,12 +86,12 @@ def test_an_unfair_duel_is_refused_with_its_reason_and_can_be_made_anyway(qtbot,
     answers.failure(
         "plan_duel", "train.epochs is 2 / 3 (another token budget).", "Or add --anyway: they are compared.", 2
     )
-    page._sides_changed()
-    qtbot.waitUntil(page.plan.unfair.isVisible)
-    assert "epochs" in page.plan.problem.text()
+    page.planning.forget()
+    qtbot.waitUntil(page.planning.card.unfair.isVisible)
+    assert "epochs" in page.planning.card.problem.text()
     assert not page.primary.isEnabled()
     answers.result("plan_duel", duels=[a_duel("planned")])
-    page.plan.unfair.click()
+    page.planning.card.unfair.click()
     qtbot.waitUntil(page.primary.isEnabled)
     assert answers.asked("plan_duel")[-1]["anyway"] is True
     page.primary.click()
@@ -106,7 +107,7 @@ def test_a_duel_that_was_started_is_followed(qtbot, page, answers):
     answers.result("duels", duels=[running])
     page.primary.click()
     qtbot.waitUntil(page.progress.isVisible)
-    assert not page.first.isVisible()
+    assert not page.planning.first.isVisible()
     assert page.status == "busy"
     assert "6 of 12" in page.progress.state.text()
     qtbot.waitUntil(lambda: len(page.curves.charts.curves.held_out) == 1)  # the run that is compared
@@ -160,10 +161,22 @@ def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
     finished(page)
     charts = page.curves.charts
     qtbot.waitUntil(lambda: len(charts.curves.held_out) == 6)
-    entries = [charts.held_out.legend(f"run{place}") for place in range(6)]
+    entries = [charts.large.legend(f"run{place}") for place in range(6)]
     assert [place for place, entry in enumerate(entries) if entry.isVisible()] == [0, 3]
     entries[3].click()
-    assert [charts.loss.content.shown(f"run{place}") for place in range(6)] == [True] * 3 + [False] * 3
+    assert [charts.small[-1].content.shown(f"run{place}") for place in range(6)] == [True] * 3 + [False] * 3
+
+
+def test_losses_of_different_objectives_are_not_laid_over_each_other(page):
+    made = duel_runs(user_data_dir() / "duel", 12)
+    names = lambda: {chart.name for chart in (page.curves.charts.large, *page.curves.charts.small)}  # noqa: E731
+    duel = a_duel("running", folder="/duels/1", made=made)
+    page._show_duels([duel], duel.folder)
+    assert {"Held-out loss", "Training loss"} <= names()
+    objectives = DuelDifferenceFacts(key="preference.objective", values=["dpo", "orpo"], kind="compared")
+    page._show_duels([duel.model_copy(update={"differences": [*duel.differences, objectives]})], duel.folder)
+    assert not [name for name in names() if "loss" in name or "Margin" in name]
+    assert "Preferred" in page.curves.charts.large.name
 
 
 def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, page, answers):
@@ -210,7 +223,7 @@ def test_a_stopped_duel_goes_on(qtbot, page, answers):
 def test_a_new_duel_is_begun_beside_a_former_one(qtbot, page):
     finished(page)
     page.again.click()
-    assert page.first.isVisible()
+    assert page.planning.first.isVisible()
     assert not page.verdict.isVisible()
     qtbot.waitUntil(page.primary.isEnabled)
 
@@ -225,10 +238,12 @@ def test_a_failure_to_start_is_said(qtbot, page, answers):
 
 
 def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
-    page.plan.show_failure("A and B differ in train.epochs.", "Make them equal, or add --anyway: the report says so.")
-    assert page.plan.unfair.isVisible()
-    assert "--" not in page.plan.problem.text()
-    assert "Compare anyway" in page.plan.problem.text()
+    page.planning.card.show_failure(
+        "A and B differ in train.epochs.", "Make them equal, or add --anyway: the report says so."
+    )
+    assert page.planning.card.unfair.isVisible()
+    assert "--" not in page.planning.card.problem.text()
+    assert "Compare anyway" in page.planning.card.problem.text()
     page.failed(Failure(id="x", what="It holds something.", remedy="Go on: burnish duel --resume /x", exit_code=2))
     assert page.shown_banner.what == "It holds something."
     assert "burnish" not in page.shown_banner.accessibleName()

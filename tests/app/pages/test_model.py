@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from app import page_facts as facts
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QLabel, QPushButton
 
 pytestmark = pytest.mark.gui
 
@@ -117,3 +117,29 @@ def test_a_failed_fetch_is_told_beside_it(qtbot, answers, page):
     qtbot.mouseClick(page.catalog.action, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: page.catalog.message.text() == f"{what} {remedy}")
     assert page.catalog.message.isVisibleTo(page)
+
+
+def test_models_of_other_programs_are_listed_and_used_in_their_folder(qtbot, answers, window, bench):
+    answers.result("model", model=facts.model_facts(path="embedded"))
+    answers.result("models", models=facts.catalog())
+    answers.result("local_models", local_models=facts.local_models())
+    window.go_to("model")
+    card = window.page("model").local
+    qtbot.waitUntil(lambda: not card.isHidden())
+    use = [button for button in card.findChildren(QPushButton) if button.text() == "Use it"]
+    assert len(use) == 2  # the file of Ollama cannot be trained
+    assert card.rest.isHidden()
+    card.more.click()
+    assert not card.rest.isHidden()
+    assert any("GGUF" in label.text() for label in card.rest.findChildren(QLabel))
+    use[0].click()
+    assert bench.model_path == facts.local_models()[0].folder
+    window.go_to("data")
+    window.go_to("model")
+    assert len(answers.asked("local_models")) == 1
+
+
+def test_a_machine_without_such_models_shows_no_card(qtbot, answers, page):
+    qtbot.waitUntil(lambda: len(answers.asked("local_models")) == 1)
+    page.local.show_models([])
+    assert page.local.isHidden()

@@ -202,11 +202,11 @@ def test_the_details_of_a_failure_are_copied_as_one_text(page, follow):
 
 def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):
     follow(*TRAIN_SCENES["preparing"])
-    qtbot.waitUntil(page.stages.isVisible)
+    qtbot.waitUntil(page.beginning.stages.isVisible)
     assert not page.charts.isVisible()
     follow(*TRAIN_SCENES["training"])
     qtbot.waitUntil(page.charts.isVisible)
-    assert not page.stages.isVisible()
+    assert not page.beginning.stages.isVisible()
 
 
 def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):

@@ -61,3 +61,12 @@ def test_other_recipes_keep_their_pass():
     values = recipe(data={"max_length": 512}, train={"micro_batch_tokens": 512}).model_dump()
     make_room_for_pairs(values)
     assert values["train"]["micro_batch_tokens"] == 512
+
+
+def test_rows_with_good_and_bad_replies_are_not_scored_by_their_own_replies():
+    labels = recipe(task={"metric": "choice"})
+    made = with_objective(labels, "kto", "kto")
+    assert made.task.metric == "none"
+    assert with_objective(recipe(task={"metric": "json"}), "kto", "kto").task.metric == "json"
+    assert with_suggestion(made, None, labels).task.metric == "none"
+    assert with_suggestion(recipe(), None, labels).task.metric == "choice"

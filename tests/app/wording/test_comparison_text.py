@@ -3,6 +3,7 @@
 import math
 
 from burnish_app.wording.comparison_text import best_place, best_sentence, comparison_rows, difference_text
+from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 
 
@@ -38,6 +39,20 @@ def test_losses_on_other_rows_are_not_ranked():
     assert best_place(found) is None
     unmeasured = comparison(outcome(None), outcome(None))
     assert row(unmeasured, "Held-out loss").hint == ""
+
+
+def scored(right, *, rows=10):
+    score = TaskScore(metric="json", passed=[n < right for n in range(rows)])
+    return outcome(1.5).model_copy(update={"task": TaskChange(before=score, after=score)})
+
+
+def test_scores_are_ranked_where_they_are_of_the_same_rows():
+    found = row(comparison(scored(4), scored(9), outcome(1.5)), "Score of the task")
+    assert found.best == {1}
+    assert found.cells[2] == "–"
+    assert row(comparison(scored(4), scored(9, rows=20)), "Score of the task").best == frozenset()
+    labels = [one.label for one in comparison_rows(comparison(outcome(1.5)))]
+    assert "Score of the task" not in labels
 
 
 def test_the_best_is_told_with_its_lead():

@@ -80,7 +80,9 @@ def test_what_training_gained_is_told_as_it_is():
     assert "from 2.610 to 1.186" in training_text(report())
     worse = report().model_copy(update={"tuned_loss": 3.0, "importance_tokens": 0})
     assert "gained nothing" in training_text(worse)
-    assert training_text(worse.model_copy(update={"base_loss": None})) == ""
+    scored = training_text(worse.model_copy(update={"base_loss": None}))
+    assert scored.index("0 of 50") < scored.index("47 of 50")
+    assert training_text(worse.model_copy(update={"base_loss": None, "task": None})) == ""
 
 
 def test_the_suggestion_leaves_its_figures_to_the_table():

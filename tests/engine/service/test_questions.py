@@ -9,8 +9,8 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Failure, Progress, Result
 
 from support.export import make_model
-from support.serve import wait_for
-from support.tiny import conversations, write_jsonl
+from support.serve import Server, wait_for
+from support.tiny import conversations, make_llama, write_jsonl
 
 
 def changed(recipe, **sections):
@@ -251,6 +251,18 @@ def test_models_are_ranked_for_this_machine(warm_server):
     assert [ranked.verdict for ranked in phone] != [ranked.verdict for ranked in models]
 
 
+def test_models_of_other_programs_are_answered_with_a_reason_each(tmp_path, burnish_home):
+    folder = tmp_path / "models--Acme--Tiny" / "snapshots" / "a1"
+    folder.mkdir(parents=True)
+    make_llama(folder)
+    with Server(HF_HUB_CACHE=str(tmp_path), OLLAMA_MODELS=str(tmp_path)) as server:
+        found = server.result("local_models").local_models
+    (tiny,) = (one for one in found if one.name == "Acme/Tiny")
+    assert tiny.verdict in ("good", "tight")
+    assert tiny.folder == str(folder)
+    assert all(one.reason for one in found)
+
+
 def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):
     parsed = parse_recipe(recipe)
     found = warm_server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
@@ -262,6 +274,19 @@ def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):
     plan = warm_server.result("estimate", recipe=found.recipe).plan
     assert plan.fits
     assert plan.memory_bytes == found.plan.memory_bytes
+
+
+def test_rows_of_labels_are_suggested_to_be_scored_as_choices(warm_server, recipe, tmp_path):
+    kinds = ("question", "complaint", "praise")
+    rows = [{"prompt": f"Letter {n}", "completion": kinds[n % 3]} for n in range(300)]
+    parsed, data = parse_recipe(recipe), write_jsonl(tmp_path / "labels.jsonl", rows)
+    asked = dump_recipe(parsed.model_copy(update={"data": parsed.data.model_copy(update={"validation_files": []})}))
+    found = warm_server.result("suggest", model=parsed.model.path, data=[str(data)], recipe=asked).suggestion
+    assert parse_recipe(found.recipe).task.metric == "choice"
+    (reason,) = (choice.reason for choice in found.choices if choice.key == "task.metric")
+    assert all(kind in reason for kind in kinds)
+    plain = warm_server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion
+    assert parse_recipe(plain.recipe).task.metric == "none"
 
 
 def test_suggesting_does_not_read_again_what_was_inspected(warm_server, recipe):

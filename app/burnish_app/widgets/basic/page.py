@@ -17,7 +17,7 @@ from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
-from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
+from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, quiet, secondary
 from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption
@@ -52,6 +52,7 @@ class Page(QWidget):
         aside: layout beside the column; on narrow pages it is at the column's top.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
+        help_asked: signal without arguments that asks the window to open the guide at this page.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         primary: button of the primary action; None: the page has none.
     """
@@ -67,6 +68,7 @@ class Page(QWidget):
     status_changed = Signal(str)
     go_to = Signal(str)
     refresh_runs = Signal()
+    help_asked = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
@@ -308,6 +310,11 @@ class Page(QWidget):
         name.addWidget(self._name)
         name.addWidget(self._pill)
         name.addStretch()
+        guide = quiet("?", self.help_asked.emit)
+        guide.setToolTip(tr("Guide to this page (F1)"))
+        guide.setAccessibleName(tr("Guide to this page"))
+        guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
+        name.addWidget(guide)
         asked = FlowLayout(UNIT, 2)
         question = body(self.question)
         question.setWordWrap(False)

@@ -74,6 +74,7 @@ class ChartLink(QObject):
         self._range: tuple[float, float] | None = None
         self._latest = 0
         self._pace = QTimer(self, singleShot=True, interval=_PACE_MS)
+        self._pace.setObjectName("cursor")
         self._pace.timeout.connect(self.cursor_changed)
 
     @property

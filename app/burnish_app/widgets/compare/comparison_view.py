@@ -17,6 +17,7 @@ from burnish_app.widgets.compare.replies_card import RepliesCard
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CompareRequest
 
 _AGAIN_MS = 2000  # least time between two comparisons of runs that go on
@@ -61,15 +62,18 @@ class ComparisonView(QWidget):
         """The folders of the runs that are compared."""
         return self.curves.folders
 
-    def show_runs(self, folders: Sequence[str], titles: Sequence[str]) -> None:
+    def show_runs(self, runs: Sequence[RunSummary], titles: Sequence[str]) -> None:
         """Compare runs; the same ones go on being compared.
 
         Args:
-            folders: folders of the runs; empty: none.
+            runs: summaries of the runs; empty: none.
             titles: title of each run.
         """
-        pairs = zip(folders, titles, strict=True)
-        if self.curves.follow([OverlaidRun(one, title, style, title) for style, (one, title) in enumerate(pairs)]):
+        drawn = [
+            OverlaidRun(run.folder, title, style, title, run.objective)
+            for style, (run, title) in enumerate(zip(runs, titles, strict=True))
+        ]
+        if self.curves.follow(drawn):
             self._titles = tuple(titles)
             self.differences.hide()
             self.replies.show_replies((), ())

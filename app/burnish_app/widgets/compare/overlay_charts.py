@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtCore import QTimer
 
 from burnish_app.comparison.overlay import Overlay, overlay
+from burnish_app.curves.curve import Curve
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import LIGHT
 from burnish_app.widgets.charts.chart import Chart
@@ -20,7 +21,7 @@ from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
 
 _GIB = 2**30
-
+_PREFERENCES = ("accuracy", "margin")  # curves of runs that learn from preferences alone
 
 MOST_RUNS = len(LIGHT.lines)
 """Most runs with a line style each."""
@@ -35,19 +36,29 @@ class OverlaidRun:
         title: title of the run.
         style: index of its line style.
         legend: entry in the legend, which hides and shows all runs of the style; empty: it has none.
+        objective: objective that it learns by; empty: unknown, or that of the other runs.
     """
 
     folder: str
     title: str
     style: int
     legend: str
+    objective: str = ""
 
 
 class OverlayCharts(LinkedCharts):
     """Draws the curves of several runs over each other.
 
+    Losses and margins of different objectives have nothing in common. Of such runs the large chart shows how many
+    held-out pairs they prefer rightly, and there is no chart of a loss.
+
     Args:
         runs: runs to draw.
+
+    Attributes:
+        curves: curves that are drawn.
+        large: chart that has the legend.
+        small: other charts, in order.
     """
 
     def __init__(self, runs: Sequence[OverlaidRun]) -> None:
@@ -56,25 +67,35 @@ class OverlayCharts(LinkedCharts):
         self._states: tuple[RunState, ...] = ()
         self._unit = self.link.kind
         self.curves = Overlay()
-        self.held_out = self._overlaid(
-            tr("Held-out loss"), "points", loss_text, unit=tr("nats per token"), legend="all"
-        )
-        self.held_out.head.toggled.connect(self._toggle)
-        self.accuracy = self._small(
-            tr("Preferred, held out"), "points", lambda share: f"{share:.0f} %", unit="%", from_zero=False
-        )
-        self.margin = self._small(tr("Margin, held out"), "points", plain_value, from_zero=False)
-        self._preferences = (self.accuracy, self.margin)
-        self.loss = self._small(tr("Training loss"), "mean", loss_text, unit=tr("smoothed"), from_zero=False)
-        self.speed = self._small(tr("Speed"), "mean", count_text, unit=tr("tokens/s"), tick_text=short_count)
-        self.rate = self._small(tr("Learning rate"), "line", learning_rate_text, tick_text=learning_rate_text)
-        self.grad_norm = self._small(tr("Gradient norm"), "mean", lambda norm: f"{norm:.3g}")
-        self.memory = self._small(tr("Memory"), "line", lambda gib: memory_size(round(gib * _GIB)), unit="GiB")
-        self.small = (*self._preferences, self.loss, self.speed, self.rate, self.grad_norm, self.memory)
-        self._arrange(self.held_out, self.small)
+        self._charts = self._make_charts(one_objective=len({run.objective for run in runs}) < 2)
+        self.large, *self.small = self._charts.values()
+        self.large.head.toggled.connect(self._toggle)
+        self._arrange(self.large, self.small)
         self._redraw = QTimer(self, singleShot=True, interval=0)
         self._redraw.timeout.connect(self._draw)
         self.link.view_changed.connect(self._unit_changed)
+
+    def _make_charts(self, *, one_objective: bool) -> dict[str, Chart]:
+        """Make the charts by the name of the curves that each shows, the large one first."""
+        preferred = self._small if one_objective else self._large
+        accuracy = preferred(
+            tr("Preferred, held out"), "points", lambda share: f"{share:.0f} %", unit="%", from_zero=False
+        )
+        charts = {"accuracy": accuracy}
+        if one_objective:
+            charts = {
+                "held_out": self._large(tr("Held-out loss"), "points", loss_text, unit=tr("nats per token")),
+                **charts,
+                "margin": self._small(tr("Margin, held out"), "points", plain_value, from_zero=False),
+                "loss": self._small(tr("Training loss"), "mean", loss_text, unit=tr("smoothed"), from_zero=False),
+            }
+        return {
+            **charts,
+            "tokens_per_s": self._small(tr("Speed"), "mean", count_text, unit=tr("tokens/s"), tick_text=short_count),
+            "learning_rate": self._small(tr("Learning rate"), "line", learning_rate_text, tick_text=learning_rate_text),
+            "grad_norm": self._small(tr("Gradient norm"), "mean", lambda norm: f"{norm:.3g}"),
+            "memory": self._small(tr("Memory"), "line", lambda gib: memory_size(round(gib * _GIB)), unit="GiB"),
+        }
 
     def show_states(self, states: Sequence[RunState]) -> None:
         """Draw the runs, in an event of its own.
@@ -90,7 +111,7 @@ class OverlayCharts(LinkedCharts):
         style = self._runs[int(key.removeprefix("run"))].style
         for place, run in enumerate(self._runs):
             if run.style == style:
-                for chart in (self.held_out, *self.small):
+                for chart in self._charts.values():
                     chart.set_line_hidden(f"run{place}", hidden=not shown)
 
     def _unit_changed(self) -> None:
@@ -104,27 +125,23 @@ class OverlayCharts(LinkedCharts):
         self.link.set_axis(found.axis)
         if other:
             self.link.show_latest(0)
-        shown = {
-            self.held_out: found.held_out,
-            self.accuracy: found.accuracy,
-            self.margin: found.margin,
-            self.loss: found.loss,
-            self.speed: found.tokens_per_s,
-            self.rate: found.learning_rate,
-            self.grad_norm: found.grad_norm,
-            self.memory: found.memory,
-        }
-        for chart, curves in shown.items():
+        for name, chart in self._charts.items():
+            curves: tuple[Curve, ...] = getattr(found, name)
             chart.set_curves({f"run{place}": curve for place, curve in enumerate(curves)})
-        for chart in self._preferences:
-            self.room.set_shown(chart, shown=any(map(len, shown[chart])))
+            if name in _PREFERENCES and chart is not self.large:
+                self.room.set_shown(chart, shown=any(map(len, curves)))
+        if "held_out" in self._charts and any(map(len, found.margin)):
+            self._charts["held_out"].head.set_unit(tr("nats per pair"))
         self.room.arrange()
         for place, run in enumerate(self._runs):
-            entry = self.held_out.legend(f"run{place}")
+            entry = self.large.legend(f"run{place}")
             entry.setVisible(bool(run.legend))
             if run.legend != run.title:  # it stands for several runs, of which none has the value
                 entry.set_label(run.legend)
         self.pinned.refresh()
+
+    def _large(self, name: str, kind: LineKind, value_text: Callable[[float], str], **options: Any) -> Chart:
+        return self._overlaid(name, kind, value_text, legend="all", **options)
 
     def _small(self, name: str, kind: LineKind, value_text: Callable[[float], str], **options: Any) -> Chart:
         defaults = {"tick_text": plain_number, "from_zero": True, "small": True, "legend": "none"}

@@ -17,6 +17,8 @@ from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
 
+_FEW = 2  # columns whose examples have room for several lines each
+_MIDDLE, _TOP = Qt.AlignmentFlag(0), Qt.AlignmentFlag.AlignTop
 _CARD_PX = 400  # at least, so that the examples can be read
 
 
@@ -78,8 +80,9 @@ class ColumnsCard(Card):
         self.headline.setText(words[:1].upper() + words[1:] + (f"  ·  {how}" if how else ""))
         clear(self._grid)
         if self._reading is not None:
+            roomy = len(self._reading.columns) <= _FEW
             for line, (meaning, column) in enumerate(self._reading.columns.items()):
-                self._add_line(line, meaning, column, self._reading.example.get(meaning, ""))
+                self._add_line(line, meaning, column, self._reading.example.get(meaning, ""), roomy=roomy)
         parts = report.parts - len(data.validation_files) if report else 1
         self._several.setText(tr("Of the first of {parts:,} files.").format(parts=parts) if parts > 1 else "")
         self._several.setVisible(parts > 1)
@@ -94,13 +97,14 @@ class ColumnsCard(Card):
         """Forget the reading, because the data could not be inspected."""
         self._reading = self._facts = None
 
-    def _add_line(self, line: int, meaning: str, column: str, example: str) -> None:
+    def _add_line(self, line: int, meaning: str, column: str, example: str, *, roomy: bool) -> None:
         name, label = body(MEANINGS.get(meaning, meaning), "muted"), body(column)
         for one in (name, label):
             one.setWordWrap(False)
+        shown = body(example, "muted") if roomy else ElidedLabel(example, Qt.TextElideMode.ElideRight, tone="muted")
         label.setToolTip(tr("The column {column} is the {meaning}.").format(column=column, meaning=meaning))
-        for place, widget in enumerate((name, label, ElidedLabel(example, Qt.TextElideMode.ElideRight, tone="muted"))):
-            self._grid.addWidget(widget, line, place)
+        for place, widget in enumerate((name, label, shown)):
+            self._grid.addWidget(widget, line, place, _TOP if roomy else _MIDDLE)
 
     def _choose(self, shape: str, pairs: list[str]) -> None:
         self._show_reading()

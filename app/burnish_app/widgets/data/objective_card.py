@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QRadioButton, QVBoxLayout
+from PySide6.QtWidgets import QButtonGroup, QRadioButton
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.choice_card import ChoiceCard
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.data_text import SHAPES, objective_reason, objective_title
 from burnish_engine.contract.recipe.recipe_preference import Objective
-
-_INDENT_PX = 24  # reasons stand below the text of their button
 
 
 class ObjectiveCard(Card):
@@ -33,9 +33,10 @@ class ObjectiveCard(Card):
         )
         self._shown: tuple[object, ...] = ()
         self.buttons: dict[str, QRadioButton] = {}
-        self._lines = QVBoxLayout()
-        self._lines.setSpacing(UNIT // 2)
-        self.body.addLayout(self._lines)
+        self._recognized = caption("")
+        self._choices = columns_layout((), UNIT + 4, line_px=UNIT + 4, even=True)
+        self.body.addWidget(self._recognized)
+        self.body.addLayout(self._choices)
         self.hide()
 
     def show_objectives(self, offered: Sequence[Objective], current: Objective, shape: str) -> None:
@@ -50,17 +51,15 @@ class ObjectiveCard(Card):
         if (tuple(offered), current, shape) == self._shown or not offered:
             return
         self._shown = tuple(offered), current, shape
-        clear(self._lines)
+        clear(self._choices)
         group, self.buttons = QButtonGroup(self), {}
-        self._lines.addWidget(caption(tr("Recognized: {rows}.").format(rows=SHAPES.get(shape, shape))))
+        self._recognized.setText(tr("Recognized: {rows}.").format(rows=SHAPES.get(shape, shape)))
         for objective in offered:
-            button = QRadioButton(objective_title(objective, shape))
-            button.setChecked(objective == current)
-            button.clicked.connect(lambda _checked=False, name=objective: self.chosen.emit(name))
-            group.addButton(button)
-            self.buttons[objective] = button
-            reason = caption(objective_reason(objective, shape))
-            reason.setContentsMargins(_INDENT_PX, 0, 0, UNIT // 2)
-            button.setAccessibleDescription(reason.text())
-            self._lines.addWidget(button)
-            self._lines.addWidget(reason)
+            card = ChoiceCard(objective_title(objective, shape), objective_reason(objective, shape))
+            card.button.setChecked(objective == current)
+            card.button.toggled.connect(lambda on, card=card: card.show_chosen(chosen=on))
+            card.button.clicked.connect(lambda _checked=False, name=objective: self.chosen.emit(name))
+            card.show_chosen(chosen=objective == current)
+            group.addButton(card.button)
+            self.buttons[objective] = card.button
+            self._choices.addWidget(card)

@@ -11,7 +11,7 @@ from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.widgets.data.example_view import ExampleView
-from burnish_app.wording.numbers import plural
+from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.serve.data_requests import PreviewRequest
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -42,7 +42,7 @@ class RowBrowser(Card):
             widget.setWordWrap(False)
             self.corner.addWidget(widget)
         self.tokens = QCheckBox(tr("Show tokens"))
-        self.tokens.setToolTip(tr("Every second token gets a background, to show where tokens begin."))
+        self.tokens.setToolTip(tr("Each token gets a tint that differs from its neighbors'."))
         self.tokens.toggled.connect(lambda _: self._go(self._row))
         self.corner.addWidget(self.tokens)
         self.body.addWidget(self.view)
@@ -84,10 +84,14 @@ class RowBrowser(Card):
     def _show(self, preview: Preview) -> None:
         self._row, self._rows = preview.row, preview.rows
         self.view.show_pieces(preview.pieces, tokens=self.tokens.isChecked())
+        tokens = plural(preview.tokens, "token")
+        if self.tokens.isChecked() and preview.pieces:  # each piece is a token then
+            learned = sum(is_learned for _, is_learned in preview.pieces) / len(preview.pieces)
+            tokens = tr("{tokens}, {share} learned").format(tokens=tokens, share=percent(learned))
         source = f"  ·  {preview.source}" if preview.source else ""
         self._show_where(
             tr("Row {row:,} of {rows:,}  ·  {tokens}{source}").format(
-                row=preview.row, rows=preview.rows, tokens=plural(preview.tokens, "token"), source=source
+                row=preview.row, rows=preview.rows, tokens=tokens, source=source
             )
         )
 

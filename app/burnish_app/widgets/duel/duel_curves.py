@@ -15,15 +15,23 @@ def overlaid(duel: DuelFacts) -> list[OverlaidRun]:
     """Return the runs that are compared, and the one that goes on; before those, the runs that look for a rate."""
     runs = _drawn(duel)
     sides = [run.side for run in runs]
+    objectives = _objectives(duel)
     return [
         OverlaidRun(
             run.folder,
             tr("{side}, seed {seed}").format(side=duel.sides[run.side].name, seed=run.seed),
             run.side,
             duel.sides[run.side].name if run.side not in sides[:place] else "",
+            objectives[run.side],
         )
         for place, run in enumerate(runs)
     ]
+
+
+def _objectives(duel: DuelFacts) -> list[str]:
+    """Return the objective of each side, empty ones where all sides share it."""
+    named = next((one.values for one in duel.differences if one.key == "preference.objective"), None)
+    return named or [""] * len(duel.sides)
 
 
 def _drawn(duel: DuelFacts) -> Sequence[DuelRun]:

@@ -6,24 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
-    QFrame,
     QLabel,
     QLineEdit,
     QRadioButton,
-    QVBoxLayout,
     QWidget,
 )
 
 from burnish_app.look.language import tr
-from burnish_app.look.theme import UNIT, font
+from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.choice_card import ChoiceCard
 from burnish_app.widgets.basic.text import body, caption, pad_spin, set_tone
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.export.type_choices import TypeChoices
@@ -44,31 +42,6 @@ KINDS: tuple[tuple[ExportKind, str, str], ...] = (
 _ADAPTER_KINDS: tuple[ExportKind, ...] = ("adapter", "lora-gguf")
 _MAX_MB = 1e6
 _LIMIT_PX = 136
-_KIND_PX = 200
-
-
-class _KindCard(QFrame):
-    """A kind of export: its button, and what it is for; a press anywhere chooses it."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__()
-        self.setProperty("look", "choice")
-        self.setMinimumWidth(_KIND_PX)
-        self.button = QRadioButton(name)
-        self.button.setFont(font(bold=True))
-        self.button.setAccessibleDescription(text)
-        self.label = caption(text)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
-        column.setSpacing(4)
-        column.addWidget(self.button)
-        column.addWidget(self.label)
-        column.addStretch(1)
-
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Choose the kind."""
-        if self.button.isEnabled():
-            self.button.setChecked(True)
 
 
 class ExportChoices(Card):
@@ -84,7 +57,7 @@ class ExportChoices(Card):
         super().__init__(tr("Make files"), tr("What it is for decides the kind."), icon_name="box")
         self.kinds = QButtonGroup(self)
         self._kind_rows: dict[ExportKind, tuple[QRadioButton, QLabel]] = {}
-        self._kind_cards: dict[ExportKind, _KindCard] = {}
+        self._kind_cards: dict[ExportKind, ChoiceCard] = {}
         self.body.addLayout(self._make_kinds())
         self.no_adapter_hint = caption(
             tr("This run trained every weight, so there is no adapter: Safetensors is all of it.")
@@ -217,7 +190,7 @@ class ExportChoices(Card):
     def _make_kinds(self) -> ColumnsLayout:
         cards = []
         for number, (kind, name, text) in enumerate(KINDS):
-            card = _KindCard(name, text)
+            card = ChoiceCard(name, text)
             card.button.setChecked(number == 0)
             self.kinds.addButton(card.button, number)
             self._kind_rows[kind] = (card.button, card.label)
@@ -233,7 +206,7 @@ class ExportChoices(Card):
     def _show_state(self) -> None:
         typed = self.is_typed
         for kind, card in self._kind_cards.items():
-            set_tone(card, "choice-on" if kind == self.kind else "choice")
+            card.show_chosen(chosen=kind == self.kind)
         for widget in self._typed:
             widget.setVisible(typed)
         self._merge_row.setVisible(self._quantized and self.kind not in _ADAPTER_KINDS)

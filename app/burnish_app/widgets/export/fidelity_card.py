@@ -32,6 +32,11 @@ _COLUMNS = (
     (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
     (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
 )
+_MEAN_KL = 4  # column of the mean KL, whose tooltip holds the 99th percentile where a score takes that one's place
+_SCORE = (
+    tr("Score"),
+    tr("Score of the task: right replies to the held-out rows that training scored, answered by the file"),
+)
 
 
 class FidelityCard(Card):
@@ -67,7 +72,7 @@ class FidelityCard(Card):
             set_tone(suggestion, "accent" if suggested else "warning")
             self._content.addWidget(suggestion)
         self._content.addSpacing(UNIT)
-        self._content.addLayout(_table(report.files, suggested))
+        self._content.addLayout(_table(report, suggested))
         self._content.addSpacing(UNIT)
         for file in report.files:
             self._add_file_text(file)
@@ -95,11 +100,13 @@ class FidelityCard(Card):
             self._content.addWidget(note)
 
 
-def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
+def _table(report: FidelityReport, suggested: str) -> QGridLayout:
+    files = report.files
+    scored = any(file.task for file in files)
     grid = QGridLayout()
     grid.setHorizontalSpacing(2 * UNIT)
     grid.setVerticalSpacing(UNIT)
-    for column, (name, hint) in enumerate(_COLUMNS):
+    for column, (name, hint) in enumerate((*_COLUMNS[:-1], _SCORE) if scored else _COLUMNS):
         label = caption(name)
         label.setToolTip(hint)
         _place(grid, label, 0, column)
@@ -111,7 +118,7 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
             kept,
             percent(file.top1_agreement, 1),
             f"{file.mean_kl:.4f}",
-            f"{file.p99_kl:.3f}",
+            (percent(file.task.share) if file.task else "–") if scored else f"{file.p99_kl:.3f}",
         )
         type_name = heading(f"{'✓' if file.passed else '✕'} {file.quant}")
         set_tone(type_name, "error" if not file.passed else "accent" if file.file == suggested else "success")
@@ -122,7 +129,10 @@ def _table(files: list[QuantFidelity], suggested: str) -> QGridLayout:
         type_name.setAccessibleName(f"{file.quant}, {state}")
         _place(grid, type_name, line, 0)
         for column, text in enumerate(figures, 1):
-            _place(grid, body(text, tone), line, column)
+            cell = body(text, tone)
+            if scored and column == _MEAN_KL:
+                cell.setToolTip(tr("99th percentile: {kl} nats").format(kl=f"{file.p99_kl:.3f}"))
+            _place(grid, cell, line, column)
     grid.setColumnStretch(len(_COLUMNS), 1)
     return grid
 

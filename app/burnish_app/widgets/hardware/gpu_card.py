@@ -78,7 +78,7 @@ class ShareBar(QWidget):
         painter.setBrush(QColor(colors.raised))
         painter.drawRoundedRect(self.rect(), 4, 4)
         if self._share > 0:
-            painter.setBrush(QColor(colors.series[1].color))
+            painter.setBrush(QColor(colors.faint))
             painter.drawRoundedRect(QRectF(0, 0, max(self._share * self.width(), UNIT), self.height()), 4, 4)
 
 

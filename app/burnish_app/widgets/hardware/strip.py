@@ -18,6 +18,8 @@ _MOST_TALL = 2  # more GPUs than that get one line each
 _BAR_PX = 6
 HOT_C = 83
 """Temperature that is worth a warning: GeForce cards begin to lower their clocks at 83 to 90 degrees."""
+NEARLY_FULL, FULL = 0.9, 0.97
+"""Shares of a GPU's memory in use from which the strip shows the figure as a warning, and as an alarm."""
 _RADIUS_PX = 6
 
 
@@ -123,7 +125,8 @@ class HardwareStrip(QAbstractButton):
         last = gpu.last
         name = "VRAM" if len(self._gpus()) == 1 else f"GPU {gpu.facts.index}"
         used = last.used_bytes if last else None
-        self._draw_head(painter, colors, place, name, used_of_text(used, gpu.facts.memory_total_bytes))
+        ink = fullness_ink(colors, used, gpu.facts.memory_total_bytes)
+        self._draw_head(painter, colors, place, name, used_of_text(used, gpu.facts.memory_total_bytes), ink=ink)
         bar = QRectF(place.left(), place.top() + 23, place.width(), _BAR_PX)
         _draw_memory(painter, colors, bar, gpu)
         if last is None:
@@ -171,13 +174,25 @@ class HardwareStrip(QAbstractButton):
         painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), load_text(last.cpu))
 
     @staticmethod
-    def _draw_head(painter: QPainter, colors: Colors, place: QRectF, name: str, text: str) -> None:
+    def _draw_head(painter: QPainter, colors: Colors, place: QRectF, name: str, text: str, *, ink: str = "") -> None:
         line = QRectF(place.left(), place.top() + 3, place.width(), 18)
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), name)
-        painter.setPen(QColor(colors.text))
+        painter.setPen(QColor(ink or colors.text))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), text)
+
+
+def fullness_ink(colors: Colors, used: int | None, total: int) -> str:
+    """Return the color of a figure of memory in use: that of text, of a warning, or of an error.
+
+    Args:
+        colors: colors of the theme.
+        used: bytes in use; None: not known.
+        total: bytes that there are.
+    """
+    share = (used or 0) / total if total else 0.0
+    return colors.error if share >= FULL else colors.warning if share >= NEARLY_FULL else colors.text
 
 
 def _draw_memory(painter: QPainter, colors: Colors, place: QRectF, gpu: GpuHistory) -> None:

@@ -153,6 +153,8 @@ class CatalogView(QWidget):
         self._empty.setText("" if result.models else tr("No model of the catalog holds these words."))
         self._empty.setVisible(not result.models)
         self.select(current.model.name if current else self._selected)
+        if self.selected() is None and result.models:
+            self.table.selectRow(0)
         self._show_details()
 
     def _show_details(self) -> None:

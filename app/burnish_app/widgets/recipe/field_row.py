@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
+from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -73,6 +74,7 @@ class FieldRow(QWidget):
         for widget in (label, middle, self._reset, self._beside):
             line.addWidget(widget)
         self.setLayout(line)
+        self.setProperty(PLACE_PROPERTY, f"recipe-reference.md#{field.section or 'top-level'}")
         self._show_state()
 
     def value(self) -> Any:
@@ -174,11 +176,12 @@ class FieldRow(QWidget):
         self.edited.emit()
 
     def _show_state(self) -> None:
-        differs = self._has_suggestion and not self._idle and self.value() != self._suggested
+        suggested = self.field.as_text(self._suggested).replace("\n", ", ") if self._has_suggestion else ""
+        differs = bool(suggested) and not self._idle and self.value() != self._suggested
         self._reset.setVisible(differs)
         if differs:
-            suggested = self.field.as_text(self._suggested).replace("\n", ", ") or "nothing"
-            shown = self.field.choice_text(suggested)
+            off = self.field.kind == "whole" and self._suggested == 0
+            shown = tr("none") if off else self.field.choice_text(suggested)
             self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
             self._reset.setAccessibleName(
                 tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)

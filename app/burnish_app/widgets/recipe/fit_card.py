@@ -29,6 +29,7 @@ _TIME_PARTS = {
     "evaluations": tr("Held-out rows, {count:,} times: {time}"),
     "general_text": tr("General text, {count:,} times: {time}"),
     "prompts": tr("Fixed prompts, {count:,} times: {time}"),
+    "task": tr("Score of the task, {count:,} times: {time}"),
     "saves": tr("Saving, {count:,} times: {time}"),
 }
 _FULL_HINT = tr("Every weight of the model; there is no adapter.")

@@ -139,8 +139,8 @@ class RecipeForm(QWidget):
         row.show_note(note_text(key, self._values))
         if not problem and not is_relevant(key, self._values):
             row.hide()
-        elif row.parentWidget() is not None:  # else it would be a window; it is seen once it is in the form
-            row.show()
+        elif row.isHidden() and row.parentWidget() is not None:  # without one it would be a window
+            row.show()  # showing lays out the whole form anew, even what is seen already
 
     def _on_edited(self, row: FieldRow) -> None:
         row.field.write(self._values, row.value())

@@ -12,8 +12,8 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.charts.chart import Chart
 
-_LARGE_PX, _SMALL_PX = (200, 340), (112, 150)
-"""Least and largest height of the large chart's plot, and of a small one's, device-independent pixels."""
+_LARGE_PX, _SMALL_PX = (224, 340), (136, 176)
+"""Least and largest height of the large chart's plot, and of a small one's, with 24 for the axis below; pixels."""
 _MIN_PX = 296  # least width of a small chart's card; narrower ones go below
 _BESIDE = 2  # number of small charts that stand beside the large one
 _BESIDE_PX = 880  # least width with which small charts stand beside the large one

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 
 from burnish_app.curves.tables import csv_text
@@ -80,7 +80,10 @@ class LinkedCharts(QWidget):
 
     def _arrange(self, large: Chart, small: Sequence[Chart]) -> None:
         self.room = ChartRoom(large, small, self.pinned)
-        self.link.pins_changed.connect(self.room.arrange)
+        arranging = QTimer(self, singleShot=True, interval=0)  # in an event of its own, so that none takes long
+        arranging.setObjectName("arrange")
+        arranging.timeout.connect(self.room.arrange)
+        self.link.pins_changed.connect(arranging.start)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.addWidget(self.room)

@@ -6,6 +6,8 @@ import math
 from array import array
 from collections.abc import Callable
 
+from PySide6.QtCore import QTimer
+
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
@@ -22,6 +24,7 @@ from burnish_engine.contract.units import memory_size
 
 _GIB = 2**30
 _NO_SAMPLES = HardwareHistory()
+_AT_ONCE = 20_000  # steps whose curves are all drawn in one event
 
 
 def loss_text(loss: float) -> str:
@@ -124,6 +127,10 @@ class RunCharts(LinkedCharts):
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (*self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
         self._arrange(self.loss, self.small)
+        self._parts: list[Callable[[], None]] = []
+        self._next = QTimer(self, singleShot=True, interval=0)
+        self._next.setObjectName("small charts")
+        self._next.timeout.connect(self._draw_next)
 
     def draw(self, state: RunState, samples: HardwareHistory = _NO_SAMPLES) -> None:
         """Draw the steps of a state.
@@ -140,12 +147,28 @@ class RunCharts(LinkedCharts):
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
         self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
+        self._parts = [
+            lambda: self._draw_steps(curves),
+            lambda: self._draw_preferences(preference_curves(state)),
+            lambda: self._draw_hardware(curves, hardware_curves(samples, curves.axis)),
+            self.pinned.refresh,
+        ]
+        if len(state.steps) > _AT_ONCE:
+            self._next.start()
+        else:
+            for draw in self._parts:
+                draw()
+
+    def _draw_next(self) -> None:
+        """Draw the next part of a long run's small charts: each in an event of its own, so that none takes long."""
+        self._parts.pop(0)()
+        if self._parts:
+            self._next.start()
+
+    def _draw_steps(self, curves: RunCurves) -> None:
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})
-        self._draw_preferences(preference_curves(state))
-        self._draw_hardware(curves, hardware_curves(samples, curves.axis))
-        self.pinned.refresh()
 
     def _draw_preferences(self, found: PreferenceCurves) -> None:
         """Draw the charts of a run that learns from preferences; others do not have them."""

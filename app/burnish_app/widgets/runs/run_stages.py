@@ -101,12 +101,17 @@ def _set(label: QLabel, text: str) -> None:
 
 
 class ChartsToCome(QWidget):
-    """A pale sample of the charts in their later places, so that the page is not blank before the first step."""
+    """A pale sample of the charts in their later places, so that a page is not blank before the first step.
 
-    def __init__(self) -> None:
+    Args:
+        text: words in the middle that say what is awaited.
+    """
+
+    def __init__(self, text: str = tr("Charts appear with the first step")) -> None:
         super().__init__()
+        self._text = text
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName(tr("Charts appear with the first step."))
+        self.setAccessibleName(text)
 
     def sizeHint(self) -> QSize:
         """Return the preferred size."""
@@ -131,7 +136,7 @@ class ChartsToCome(QWidget):
         painter.setOpacity(1.0)
         painter.setFont(font(medium=True))
         painter.setPen(QColor(colors.muted))
-        painter.drawText(large, Qt.AlignmentFlag.AlignCenter, tr("Charts appear with the first step"))
+        painter.drawText(large, Qt.AlignmentFlag.AlignCenter, self._text)
 
     @staticmethod
     def _draw_lines(painter: QPainter, place: QRectF, grid: str, colors: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.layouts import clear
@@ -30,6 +31,7 @@ class RunVerdict(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setProperty(PLACE_PROPERTY, "training-guard.md")
         self._drawn: tuple[object, ...] = ()
         self._icon = QHBoxLayout()
         self.sentence = heading("")

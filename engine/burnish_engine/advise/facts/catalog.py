@@ -63,6 +63,11 @@ def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> Catal
     return short[0] if len(short) == 1 else None
 
 
+def unconfirmed(model: CatalogModel) -> list[str]:
+    """Say which facts of a model no source confirmed; empty: all were confirmed."""
+    return [f"The catalog's facts are not all confirmed: {model.unchecked}"] if model.unchecked else []
+
+
 def fetched_models(models: Iterable[CatalogModel]) -> frozenset[str]:
     """The names of the models that were fetched to this machine."""
     return frozenset(model.name for model in models if fetched_model_dir(model.name).is_dir())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnish_engine.advise.facts.catalog import find_model
+from burnish_engine.advise.facts.catalog import find_model, unconfirmed
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.advice import RunPlan
@@ -40,8 +40,7 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
         entry = find_model(name)
         if entry is not None:
             plan = plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
-            unchecked = [f"The catalog's facts are not all confirmed: {entry.unchecked}"] if entry.unchecked else []
-            return plan.model_copy(update={"notes": [*unchecked, *plan.notes]})
+            return plan.model_copy(update={"notes": [*unconfirmed(entry), *plan.notes]})
     source = open_model(name)
     check_token_ids(source)
     if start is not None:

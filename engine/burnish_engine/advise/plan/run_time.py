@@ -6,6 +6,7 @@ before anything was measured, and the running run, which puts measured times in 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
@@ -15,6 +16,7 @@ from burnish_engine.contract.facts.advice import TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.generation.generate import replies_at_once
 
 LOOKS = 3
 """Times that the guard looks at a run: before it, after warmup, at the end (`train/guard/guard.py`)."""
@@ -47,6 +49,7 @@ class RunPace:
         prompts_s: the replies to all fixed prompts; 0: there are none.
         save_s: a checkpoint.
         general_text_s: a measurement of the loss on general text; 0: there are none.
+        task_s: the replies to held-out rows that are scored; 0: none are.
     """
 
     step_s: float
@@ -55,6 +58,7 @@ class RunPace:
     prompts_s: float = 0.0
     save_s: float = 0.0
     general_text_s: float = 0.0
+    task_s: float = 0.0
 
 
 def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> RunPace:
@@ -76,6 +80,7 @@ def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> Ru
         prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
+        task_s=_task_s(run, forward_s),
     )
 
 
@@ -91,7 +96,7 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
     """
     left = steps - max(done, 0)
     evaluations = _occasions(recipe.evaluation.every, done, steps) + (done < 0)
-    general_texts = evaluations if recipe.evaluation.patience else 1 + (done < 0)
+    at_the_ends = evaluations if recipe.evaluation.patience else 1 + (done < 0)
     step_part = TimePart(name="steps", count=left, seconds=left * pace.step_s)
     minutes = recipe.train.checkpoint_minutes
     by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
@@ -100,7 +105,8 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
         step_part,
         TimePart(name="checks", count=looks, seconds=looks * pace.look_s),
         TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
-        TimePart(name="general_text", count=general_texts, seconds=general_texts * pace.general_text_s),
+        TimePart(name="general_text", count=at_the_ends, seconds=at_the_ends * pace.general_text_s),
+        TimePart(name="task", count=at_the_ends, seconds=at_the_ends * pace.task_s),
         TimePart(name="prompts", count=evaluations, seconds=evaluations * pace.prompts_s),
         TimePart(name="saves", count=saves, seconds=saves * pace.save_s),
     ]
@@ -120,6 +126,17 @@ def _held_out_tokens(recipe: Recipe, dataset: DatasetFacts | None) -> float:
         return 0.0
     rows = min(dataset.validation_rows, recipe.evaluation.max_rows or dataset.validation_rows)
     return dataset.tokens * rows / max(dataset.train_rows + dataset.validation_rows, 1)
+
+
+def _task_s(run: PlannedRun, forward_s: float) -> float:
+    """Predict the time of one score, as if every reply became as long as it may."""
+    task, dataset = run.recipe.task, run.dataset
+    if not task.is_active or dataset is None or not dataset.validation_rows:
+        return 0.0
+    rows = min(task.max_rows, dataset.validation_rows)
+    row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
+    together = replies_at_once(int(row_tokens), task.max_tokens, run.recipe.train.micro_batch_tokens)
+    return math.ceil(rows / together) * task.max_tokens * _token_s(run) + rows * row_tokens * forward_s
 
 
 def _token_s(run: PlannedRun) -> float:

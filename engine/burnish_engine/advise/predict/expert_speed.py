@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.predict.fast_experts import (
-    TILE_ROWS,
-    UNPACK_ROWS,
-    ExpertStackShape,
-    is_mxfp4,
-    is_packed,
-)
+from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_mxfp4, is_packed
 from burnish_engine.advise.predict.fast_layer import LayerShape
 
 _HOPPER = (9, 0)

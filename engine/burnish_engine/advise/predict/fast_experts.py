@@ -16,10 +16,10 @@ from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_
 from burnish_engine.models.families.experts import MXFP4_BLOCK, ExpertRole
 from burnish_engine.models.families.matrices import layer_matrices, stack_of
 
-UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
-"""Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
 TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
+UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
+"""Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
 _NF4_BLOCK, _NESTED_BLOCK, _LEVELS = 64, 256, 256
 
 

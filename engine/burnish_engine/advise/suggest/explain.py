@@ -68,6 +68,7 @@ def explain(settings: SuggestedSettings, by: SettingsContext) -> None:
     _explain_passes(settings, by)
     _explain_rate(settings, by)
     _explain_cadence(settings, by)
+    _explain_task(settings, by)
 
 
 def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> None:
@@ -211,6 +212,23 @@ def _explain_cadence(settings: SuggestedSettings, by: SettingsContext) -> None:
     settings.choose(
         "evaluation.every", settings.recipe.evaluation.every, "Some ten looks at the held-out rows show when to stop."
     )
+
+
+def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
+    task = settings.recipe.task
+    hint = by.dataset.report.task if by.dataset is not None and by.dataset.report is not None else None
+    if hint is None or not task.is_active:
+        return
+    counted = {"json": "valid JSON", "choice": "the right label", "number": "the right number"}.get(task.metric, "")
+    settings.choose(
+        "task.metric",
+        task.metric,
+        f"{hint.says} So replies to {task.max_rows} held-out rows at most can be scored: how many are {counted} before "
+        "training, after it and in the exported file.",
+    )
+    if task.json_schema:
+        settings.choose("task.json_schema", task.json_schema, "The keys that every looked-at reply has.")
+    settings.choose("task.max_tokens", task.max_tokens, f"The rows' longest reply has {hint.reply_tokens:,} tokens.")
 
 
 def _count(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Literal
 
@@ -21,6 +22,7 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import EvaluationSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
 _STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
@@ -30,6 +32,7 @@ _STEP_TOKENS_UNKNOWN = 8_192
 _CPU_STEP_TOKENS = 2_048  # a step of about ten seconds, so that a person sees it learn
 _CHECKPOINT_S = 600.0  # most work a crash may cost
 _RSLORA_RANK = 64
+_LONGEST_SCORED = 1024  # tokens of a reply that is scored by suggestion
 _SLOWER_IN_4_BITS = 0.8  # least share of the speed with which 4 bits are preferred to 16-bit weights in host memory
 
 
@@ -74,14 +77,38 @@ def propose(
         }
     )
     evaluation = EvaluationSection(every=_evaluate_every(steps))
+    task = task_section(dataset)
     settings.recipe = fit.recipe.model_copy(
-        update={"data": data, "train": train, "adapter": adapter, "evaluation": evaluation, "target": target}
+        update={
+            "task": task,
+            "data": data,
+            "train": train,
+            "adapter": adapter,
+            "evaluation": evaluation,
+            "target": target,
+        }
     )
     explain(
         settings,
         SettingsContext(spec, machine, dataset, work, step_s, separate_validation=separate_validation),
     )
     return settings
+
+
+def task_section(dataset: DatasetFacts | None) -> TaskSection:
+    """Choose how the task is scored, by what the dataset's replies look like; not at all where that is not known."""
+    hint = dataset.report.task if dataset is not None and dataset.report is not None else None
+    if hint is None:
+        return TaskSection()
+    schema = ""
+    if hint.schema_keys:
+        properties = {key: {"type": kind} if kind else {} for key, kind in hint.schema_keys.items()}
+        schema = json.dumps(
+            {"type": "object", "properties": properties, "required": list(properties)}, ensure_ascii=False
+        )
+    # Replies that are half as long again as the longest one are not right anyway.
+    longest = 16 * math.ceil(max(1.5 * hint.reply_tokens, 16) / 16)
+    return TaskSection(metric=hint.metric, json_schema=schema, max_tokens=min(longest, _LONGEST_SCORED))
 
 
 def quick_fit(

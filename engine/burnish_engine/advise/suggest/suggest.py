@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from burnish_engine.advise.facts.catalog import EMBEDDED, find_model
+from burnish_engine.advise.facts.catalog import EMBEDDED, find_model, unconfirmed
 from burnish_engine.advise.facts.engine_choice import Config
 from burnish_engine.advise.facts.workload import hold_out
 from burnish_engine.advise.plan.plan import plan_run
@@ -239,8 +239,8 @@ def _model_warnings(chosen: ChosenModel, models: Sequence[CatalogModel]) -> list
         warnings.append(text)
     if entry and entry.gated and not chosen.here:
         warnings.append(f"{entry.title} is gated: accept its terms on its page and set HF_TOKEN before fetching it.")
-    if entry and entry.unchecked and not chosen.here:
-        warnings.append(f"The catalog's facts are not all confirmed: {entry.unchecked}")
+    if entry and not chosen.here:
+        warnings += unconfirmed(entry)
     if entry and entry.license_note:
         warnings.append(f"License {entry.license}: {entry.license_note}")
     return warnings

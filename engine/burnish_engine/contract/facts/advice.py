@@ -67,7 +67,7 @@ class PlanBasis(_Advice):
 class TimePart(_Advice):
     """A part of a run's predicted time."""
 
-    name: Literal["steps", "checks", "evaluations", "general_text", "prompts", "saves"]
+    name: Literal["steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
     count: int = Field(description="How many of them there are.")
     seconds: float = Field(description="Predicted time of all of them together.")
 
@@ -152,6 +152,21 @@ class RankedModel(_Advice):
     quant: GgufType = Field(description="File type the two are predicted for.")
     method: Literal["lora", "qlora"] = "lora"
     download_bytes: int = Field(description="Size of the download.")
+
+
+class LocalModel(_Advice):
+    """A model that another program keeps on this machine, judged for training here."""
+
+    name: str
+    place: Literal["hub_cache", "lm_studio", "ollama"] = Field(description="Program whose folder it is in.")
+    folder: str = Field(description="What to write into the recipe, where it can be trained.")
+    bytes: int = Field(description="Size of its weights.")
+    verdict: Literal["good", "tight", "unknown", "too_big", "unusable"] = Field(
+        description="unknown: transformers has to be asked. unusable: its files cannot be trained, whatever the memory."
+    )
+    reason: str = Field(description="One sentence.")
+    train_bytes: int = Field(default=0, description="Predicted training peak with the suggested settings.")
+    tokens_per_s: float = Field(default=0.0, description="Predicted training speed.")
 
 
 class ModelFacts(_Advice):

@@ -6,6 +6,8 @@ import json
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.recipe.recipe_task import TaskMetric
+
 
 class _Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
@@ -89,6 +91,18 @@ class TemplateFacts(_Facts):
     writes_thoughts: bool = Field(description="Whether thoughts are a part of a turn by themselves.")
 
 
+class TaskHint(_Facts):
+    """A metric that fits the replies of a dataset, recognized from its held-out rows."""
+
+    metric: TaskMetric
+    rows: int = Field(description="Rows that were looked at.")
+    says: str = Field(description="What their replies look like, as a sentence.")
+    reply_tokens: int = Field(default=0, description="Tokens of the longest reply among them; 0: not known.")
+    schema_keys: dict[str, str] = Field(
+        default={}, description="JSON: key that every reply has to the type of its values; empty: it varies."
+    )
+
+
 class DatasetReport(_Facts):
     """The close inspection of a dataset."""
 
@@ -106,3 +120,4 @@ class DatasetReport(_Facts):
     called_rows: int = Field(default=0, description="Rows in which a tool is called.")
     thoughtful_rows: int = Field(default=0, description="Rows with thoughts apart from the reply.")
     findings: list[Finding] = []
+    task: TaskHint | None = Field(default=None, description="How its task could be scored; None: nothing fits.")

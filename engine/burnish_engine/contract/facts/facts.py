@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
+from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 
 LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
 FeedForwardKind = Literal["dense", "mixture_of_experts"]
@@ -247,6 +248,9 @@ class QuantFidelity(_Facts):
         description="Share of what training gained on held-out rows that this file keeps: (base loss - its loss) / "
         "(base loss - trained loss). None: training gained nothing there, or it was not measured.",
     )
+    task: TaskScore | None = Field(
+        default=None, description="Score of its replies to held-out rows, in llama.cpp; None: not scored."
+    )
     importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
     reply: str = Field(default="", description="A templated reply of this file.")
     reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
@@ -276,6 +280,9 @@ class FidelityReport(_Facts):
         default=None, description="Mean loss of the model before training on learned tokens of held-out rows, nats."
     )
     tuned_loss: float | None = Field(default=None, description="The same of the trained model in fp32, nats.")
+    task: TaskChange | None = Field(
+        default=None, description="Score of the task as training measured it, before and after; None: not measured."
+    )
     importance_tokens: int = Field(
         default=0, description="Tokens of training rows that the importance matrix was computed on; 0: there is none."
     )

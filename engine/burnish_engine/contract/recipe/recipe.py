@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 RECIPE_VERSION = 1
@@ -207,7 +208,7 @@ class DevicesSection(Section):
 
 
 class Recipe(Section):
-    """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, guard, export, devices."""
+    """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, task, guard and more."""
 
     version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.")
     name: str = setting("", "What to call the run. Empty: named by model and time.", max_length=100)
@@ -219,6 +220,7 @@ class Recipe(Section):
     memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.")
     masking: MaskingSection = setting(MaskingSection, "Experimental: matrices that sit out steps.")
     evaluation: EvaluationSection = setting(EvaluationSection, "How to watch the run on held-out rows.")
+    task: TaskSection = setting(TaskSection, "How to score replies to held-out rows.")
     guard: GuardSection = setting(GuardSection, "Is it really training?")
     export: ExportSection = setting(ExportSection, "What to make of the trained model.")
     target: TargetSection = setting(TargetSection, "Where the result shall run.")
@@ -262,6 +264,11 @@ class Recipe(Section):
             raise ValueError(
                 f'preference.objective = "{objective}" learns from {what}, which data.shape = "{self.data.shape}" has '
                 f'not: set that to "auto" or "{shape}", or the objective to "sft"'
+            )
+        if labels and self.task.is_active and self.task.compares:
+            raise ValueError(
+                f'task.metric = "{self.task.metric}" compares with the rows\' own replies, which are good and bad ones '
+                'for preference.objective = "kto": set it to "json", or to "none"'
             )
         if self.preference.needs_reference and self.adapter.method == "full":
             raise ValueError(

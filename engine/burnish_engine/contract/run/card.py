@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size
 
@@ -118,6 +119,7 @@ class CardResult(_CardRecord):
     forgetting: Forgetting | None = Field(
         default=None, description="Loss on general text before and after; None: not measured."
     )
+    task: TaskChange | None = Field(default=None, description="Score of the task before and after; None: not measured.")
 
 
 class CardGuard(_CardRecord):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.events import Number
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.run.state import ObservedStatus
@@ -33,6 +34,7 @@ class ComparedRun(_Compared):
         accuracy: share of held-out pairs whose chosen reply the result prefers, 0 to 1; None: it learns from none.
         margin: mean difference of the rewards of held-out pairs; None likewise.
         forgetting: loss on general text before training and of the result.
+        task: score of the task before training and of the result.
         tokens_per_s: median over the steps.
         memory_bytes: peak of what the process held of the device, over the steps.
         training_s: time spent in steps, without loading, evaluation and saving.
@@ -50,6 +52,7 @@ class ComparedRun(_Compared):
     accuracy: Number | None = None
     margin: Number | None = None
     forgetting: Forgetting | None = None
+    task: TaskChange | None = None
     tokens_per_s: Number | None = None
     memory_bytes: int | None = None
     training_s: Number | None = None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from burnish_engine.contract.facts.advice import PlanBasis
+from burnish_engine.contract.facts.task_score import TaskScore
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -43,11 +44,13 @@ Phase = Literal[
     "training",
     "evaluating",
     "sampling",
+    "scoring",
     "saving",
     "paused",
 ]
 """loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model is loaded. checking:
-the guard looks at the run before its first step. sampling: the model answers the fixed prompts."""
+the guard looks at the run before its first step. sampling: the model answers the fixed prompts. scoring: it answers
+held-out rows, and the replies are scored."""
 
 ProgressUnit = Literal["rows", "pairs", "layers", "checks"]
 
@@ -227,6 +230,15 @@ class HeldOutPairsDone(_Event):
     chosen_loss: Number = Field(description="Mean cross entropy per token of the chosen replies, nats.")
 
 
+class TaskScored(_Event):
+    """The model replied to held-out rows, and the replies were scored. Step 0 is the model before any training."""
+
+    type: Literal["task_score"] = "task_score"
+    step: int
+    score: TaskScore = TaskScore()
+    seconds: Number
+
+
 class SampleDone(_Event):
     """The model replied to one of the fixed prompts."""
 
@@ -335,6 +347,7 @@ Event = Annotated[
     | EvaluationDone
     | GeneralTextDone
     | HeldOutPairsDone
+    | TaskScored
     | SampleDone
     | CheckpointSaved
     | CommandDone
@@ -372,6 +385,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         EvaluationDone,
         GeneralTextDone,
         HeldOutPairsDone,
+        TaskScored,
         SampleDone,
         CheckpointSaved,
         CommandDone,

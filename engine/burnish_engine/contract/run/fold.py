@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Self, TypeVar
 
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.columns import GrowingColumn, GrowingList, numbers, whole_numbers
 from burnish_engine.contract.run.events import (
     BestKept,
@@ -31,11 +32,11 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     SampleDone,
     StepDone,
+    TaskScored,
     Warned,
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 
-_Measured = TypeVar("_Measured", GeneralTextDone, HeldOutPairsDone)
 _NEWEST = {
     "data_ready": "data",
     "progress": "progress",
@@ -43,6 +44,9 @@ _NEWEST = {
     "best_kept": "best",
 }
 """Fields that hold the newest event of a type."""
+_MEASURES = {"general_text": "general_text", "held_out_pairs": "pair_measures", "task_score": "task_scores"}
+"""Fields that hold all events of a type by step."""
+_Measured = TypeVar("_Measured", GeneralTextDone, HeldOutPairsDone, TaskScored)
 _MAX_BAD = 500  # steps that are remembered as bad
 
 
@@ -128,6 +132,7 @@ class RunState:
         evaluations: held-out loss of each evaluation.
         general_text: measurements of the loss on general text; their steps rise.
         pair_measures: measurements of the held-out pairs; their steps rise.
+        task_scores: scores of replies to held-out rows; their steps rise.
         bad_steps: steps whose loss was not finite or that were skipped, in order, repeated steps included.
         guard: newest verdict of the training guard.
         rollbacks: rollback events, in order.
@@ -155,6 +160,7 @@ class RunState:
     evaluations: EvaluationHistory = field(default_factory=EvaluationHistory)
     general_text: tuple[GeneralTextDone, ...] = ()
     pair_measures: tuple[HeldOutPairsDone, ...] = ()
+    task_scores: tuple[TaskScored, ...] = ()
     bad_steps: tuple[int, ...] = ()
     guard: GuardReported | None = None
     rollbacks: tuple[RolledBack, ...] = ()
@@ -225,6 +231,12 @@ class RunState:
         return self.best.step if self.best is not None else self.step
 
     @property
+    def task(self) -> TaskChange | None:
+        """The score of the task before training and of the result; None where one of them was not measured."""
+        found, at = {one.step: one.score for one in self.task_scores}, self._at
+        return TaskChange(before=found[0], after=found[at]) if at and 0 in found and at in found else None
+
+    @property
     def highest_bytes(self) -> int:
         """Peak of what the process holds of the device over the whole run, bytes; 0 before a step."""
         return max([self.peak_bytes, *self.steps.held_bytes.values()])
@@ -292,10 +304,9 @@ def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
         case DataReady() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
-        case GeneralTextDone():
-            return {"general_text": (*_up_to(state.general_text, event.step - 1), event)}
-        case HeldOutPairsDone():
-            return {"pair_measures": (*_up_to(state.pair_measures, event.step - 1), event)}
+        case GeneralTextDone() | HeldOutPairsDone() | TaskScored():
+            name = _MEASURES[event.type]
+            return {name: (*_up_to(getattr(state, name), event.step - 1), event)}
         case PlanMade():
             return {"plan": event, "peak_bytes": 0}
         case CheckpointSaved():
@@ -349,8 +360,7 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         "begins": (*(begin for begin in state.begins if begin < safe), max(safe, 0)),
         "steps": state.steps.up_to(safe),
         "evaluations": state.evaluations.up_to(safe),
-        "general_text": _up_to(state.general_text, safe),
-        "pair_measures": _up_to(state.pair_measures, safe),
+        **{name: _up_to(getattr(state, name), safe) for name in _MEASURES.values()},
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,

@@ -35,8 +35,9 @@ class Forgetting(BaseModel):
 
     @property
     def figures(self) -> str:
-        """Both losses and their difference, such as 3.21 -> 3.29 (+0.08)."""
-        return f"{self.before:.2f} -> {self.after:.2f} ({self.difference:+.2f})"
+        """Both losses and the difference of what is shown, such as 3.21 -> 3.29 (+0.08)."""
+        before, after = round(self.before, 2), round(self.after, 2)
+        return f"{before:.2f} -> {after:.2f} ({after - before:+.2f})"
 
     @property
     def warning(self) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from burnish_engine.contract.facts.advice import ModelFacts, RankedModel, RunPlan, Suggestion
+from burnish_engine.contract.facts.advice import LocalModel, ModelFacts, RankedModel, RunPlan, Suggestion
 from burnish_engine.contract.facts.capacity import DeviceCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast
@@ -64,6 +64,7 @@ class Result(ProtocolLine):
     machine: MachineFacts | None = None
     model: ModelFacts | None = None
     models: list[RankedModel] | None = None
+    local_models: list[LocalModel] | None = None
     dataset: DatasetFacts | None = None
     columns: FileColumns | None = None
     preview: Preview | None = None

@@ -44,6 +44,13 @@ class ModelsRequest(ProtocolRequest):
     target: TargetSection = TargetSection()
 
 
+class LocalModelsRequest(ProtocolRequest):
+    """List the models that other programs keep on this machine; progress in models. Result: `local_models`."""
+
+    method: Literal["local_models"] = "local_models"
+    target: TargetSection = TargetSection()
+
+
 class FetchRequest(ProtocolRequest):
     """Download a model by name; progress in bytes; can be canceled and goes on where it stopped. Result: `model`."""
 

@@ -27,6 +27,7 @@ from burnish_engine.contract.serve.model_requests import (
     FetchRequest,
     FreeRequest,
     HardwareRequest,
+    LocalModelsRequest,
     MachineRequest,
     ModelRequest,
     ModelsRequest,
@@ -63,6 +64,7 @@ Request = Annotated[
     | HardwareRequest
     | ModelRequest
     | ModelsRequest
+    | LocalModelsRequest
     | FetchRequest
     | InspectRequest
     | ColumnsRequest

@@ -46,6 +46,7 @@ class RunSummary(ProtocolLine):
     held_out: str = Field(
         default="", description="Equal for runs measured on the same held-out rows in the same way; empty: unknown."
     )
+    objective: str = Field(default="", description="Losses compare only where it is the same; empty: unknown.")
     notes: RunNotes = RunNotes()
     waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
     export: ExportJob | None = None

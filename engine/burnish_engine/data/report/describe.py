@@ -17,6 +17,7 @@ EXAMPLE_TOKENS = 1000
 """Most tokens of the example row."""
 MOST_BINS = 20
 """Most bins of a length histogram."""
+_SPEAKER, _SAID = ("role", "from"), ("content", "value")  # keys of a turn in the layouts that people share
 
 
 def length_stats(lengths: npt.ArrayLike) -> LengthStats:
@@ -106,3 +107,16 @@ def _edges(longest: int, bins_per_octave: int) -> list[int]:
 def share_text(share: float) -> str:
     """Spell out a share of 0 to 1 as percent with one decimal; what is not nothing is never shown as 0.0%."""
     return "less than 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+
+
+def readable(value: object) -> object:
+    """Return a value as people read it: a conversation as its turns, anything else as it is."""
+    if not (isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)):
+        return value
+    turns = []
+    for turn in value:
+        said = next((turn[name] for name in _SAID if name in turn), None)
+        if not isinstance(said, str):
+            return value
+        turns.append(f"{next((turn[name] for name in _SPEAKER if name in turn), '')}: {said}")
+    return " | ".join(turns)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TemplateFacts
+from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TaskHint, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -64,6 +64,7 @@ def dataset_facts(
     *,
     end_ids: Sequence[int],
     example: list[tuple[str, bool]],
+    task: TaskHint | None = None,
 ) -> DatasetFacts:
     """Compute a dataset's figures; those of a sampled dataset are estimates for the whole.
 
@@ -74,6 +75,7 @@ def dataset_facts(
         validation: held-out documents.
         end_ids: tokens that end replies.
         example: first training document as (text, supervised) pieces.
+        task: how the replies could be scored.
     """
     data = recipe.data
     log, documents = record.log, record.documents
@@ -114,6 +116,7 @@ def dataset_facts(
         called_rows=round(log.tool_call_rows * scale),
         thoughtful_rows=round(log.reasoning_rows * scale),
         findings=odd,
+        task=task,
     )
     warnings = [
         *_reading_warnings(data, record),

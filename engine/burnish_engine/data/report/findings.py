@@ -15,7 +15,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowRef, RowTally, shorten
 from burnish_engine.data.pipeline.row_pipeline import pair_too_long
 from burnish_engine.data.pipeline.select import DuplicateRows
-from burnish_engine.data.report.describe import share_text
+from burnish_engine.data.report.describe import readable, share_text
 from burnish_engine.data.rows import content_checks
 from burnish_engine.data.rows.column_readings import CandidateReading
 from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISED
@@ -25,6 +25,7 @@ from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECTED, SAME_REPLIES
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
+_EXAMPLE_LETTERS = 200
 FROM_RECIPE = "as the recipe says"
 """Explanation of a column reading that the recipe sets."""
 _LEFT_OUT = {
@@ -263,7 +264,9 @@ def _reading(reading: CandidateReading, example: dict[str, object]) -> ColumnRea
         columns=columns,
         confidence=round(reading.confidence, 3),
         says=reading.why,
-        example={meaning: shorten(example.get(name, ""), 200) for meaning, name in columns.items()},
+        example={
+            meaning: shorten(readable(example.get(name, "")), _EXAMPLE_LETTERS) for meaning, name in columns.items()
+        },
         settings=[
             Setting(key="data.shape", value=reading.layout.shape, says="reads it so"),
             Setting(

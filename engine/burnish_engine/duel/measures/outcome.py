@@ -119,6 +119,8 @@ class RunOutcome(_StoredModel):
         pair_accuracy: share of them whose chosen reply is the likelier one, 0 to 1.
         chosen_loss: held-out loss of the chosen replies, nats per token.
         forgetting: loss on general text before training and after.
+        task_share: share of scored held-out rows that the result answers rightly, 0 to 1.
+        task_rows: number of these rows.
         tokens_per_s: speed: all tokens over the time of all steps, without warm-up.
         memory_bytes: peak memory.
         training_s: time spent in steps.
@@ -140,6 +142,8 @@ class RunOutcome(_StoredModel):
     pair_accuracy: Number | None = None
     chosen_loss: Number | None = None
     forgetting: Forgetting | None = None
+    task_share: float | None = None
+    task_rows: int = 0
     tokens_per_s: float | None = None
     memory_bytes: int | None = None
     training_s: float = 0.0
@@ -176,6 +180,7 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJud
     last = evaluations[-1].loss if evaluations else None
     broke_off = state.exit_code == ExitCode.DIVERGED
     pairs = None if broke_off else run.held_out_pairs
+    task = None if broke_off or run.task is None else run.task.after
     diverged = broke_off or (last is not None and not math.isfinite(last))
     card = read_card(paths)
     ends = zip(steps.t.values(), steps.step_s.values(), strict=True)
@@ -192,6 +197,8 @@ def outcome_of(spec: RunSpec, paths: RunPaths, energy: Path, decided_by: DuelJud
         pair_accuracy=pairs.accuracy if pairs else None,
         chosen_loss=pairs.chosen_loss if pairs else None,
         forgetting=None if broke_off else run.forgetting,
+        task_share=task.share if task else None,
+        task_rows=task.rows if task else 0,
         tokens_per_s=_speed(run),
         memory_bytes=run.highest_bytes or None,
         training_s=points[-1].seconds if points else 0.0,

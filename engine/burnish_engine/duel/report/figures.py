@@ -78,6 +78,7 @@ def figures(state: DuelState) -> list[FigureRow]:
         row(loss, compared, lambda one: one.held_out_loss, ".4f"),
         *([row("held-out perplexity", compared, _perplexity, ",.3f")] if state.judge == "held_out_loss" else pairs),
         row("rise of the loss on general text, nats", in_turns, forgetting_of, "+.3f"),
+        row("score of the task, %", in_turns, task_percent, ".1f"),
         row("speed, tokens/s", in_turns, lambda one: one.tokens_per_s, ",.0f"),
         row("peak memory, GiB", in_turns, lambda one: one.memory_bytes and one.memory_bytes / 2**30, ".2f"),
         row("energy, J per 1,000 tokens", in_turns, joules_per_1000, ",.2f"),
@@ -95,6 +96,11 @@ def _total(runs: Sequence[RunOutcome], name: str) -> str:
 def preferred_percent(outcome: RunOutcome) -> float | None:
     """Return the share of held-out pairs whose chosen reply is the likelier one, percent; None: not measured."""
     return None if outcome.pair_accuracy is None else 100 * outcome.pair_accuracy
+
+
+def task_percent(outcome: RunOutcome) -> float | None:
+    """Return the share of scored held-out rows that are answered rightly, percent; None: not measured."""
+    return None if outcome.task_share is None else 100 * outcome.task_share
 
 
 def _perplexity(outcome: RunOutcome) -> float | None:

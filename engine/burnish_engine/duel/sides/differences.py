@@ -46,6 +46,7 @@ _UNFAIR = {
     "train.final_share": "another schedule",
     "train.decay_share": "another schedule",
     "train.precision": "another precision",
+    "task": "another score of the task",
     "devices": "another device",
 }
 """Keys, or whole sections, that every side must share. A duel compares everything that is in neither table."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.run.duels import DuelPhase
 
@@ -140,5 +141,6 @@ def run_recipe(recipe: Recipe, spec: RunSpec, *, every: int) -> Recipe:
             "guard": GuardSection(rollback=False),
             "train": recipe.train.model_copy(update=train),
             "evaluation": recipe.evaluation.model_copy(update=watched),
+            "task": TaskSection() if spec.phase == "grid" else recipe.task,  # the grid looks at the loss only
         }
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from burnish_engine.contract.run.duels import DuelJudge, VerdictForm
@@ -67,6 +67,10 @@ CHOSEN_LOSS = DuelMeasure(
     "chosen_loss", "held-out loss of chosen replies", lambda one: one.chosen_loss, form="nats", resolution=1e-5
 )
 """The measure beside the judge where a duel is decided by pairs."""
+TASK_SCORE = DuelMeasure(
+    "task_score", "score of the task", lambda one: one.task_share, form="points", higher_is_better=True, optional=True
+)
+"""The share of held-out rows that the result answers rightly; a single row is its resolution."""
 MEASURES = (
     DuelMeasure("tokens_per_s", "speed", lambda one: one.tokens_per_s, higher_is_better=True),
     DuelMeasure("memory_bytes", "peak memory", lambda one: one.memory_bytes),
@@ -74,6 +78,7 @@ MEASURES = (
     DuelMeasure(
         "forgetting", "rise of the loss on general text", forgetting_of, form="nats", resolution=1e-4, optional=True
     ),
+    TASK_SCORE,
     DuelMeasure("instability", "instability events", lambda one: one.instability.total, form="count", resolution=1.0),
 )
 
@@ -119,7 +124,13 @@ def _verdicts(
             known = [(mine, other) for mine, other in both if mine is not None and other is not None]
             if measure.optional and not known:
                 continue
-            yield _on_measure(measure, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
+            measured = replace(measure, resolution=_row_share(outcomes)) if measure is TASK_SCORE else measure
+            yield _on_measure(measured, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
+
+
+def _row_share(outcomes: Sequence[RunOutcome]) -> float:
+    """Return the share that one scored row is: less is no difference."""
+    return 1 / max(1, *(one.task_rows for one in outcomes))
 
 
 def _resolution(judge: DuelJudge, outcomes: Sequence[RunOutcome]) -> float:

@@ -12,8 +12,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from burnish_engine.contract.facts.intervals import sign_test
 from burnish_engine.duel.sides.spec import RunSpec, Side
-from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval, sign_test, t_quantile
+from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval, t_quantile
 
 RunScores = Mapping[RunSpec, float]
 """Measure that decides the duel by run, lower is better; infinite where the run diverged."""

@@ -1,4 +1,4 @@
-"""Student's t interval of paired differences, and the sign test, without SciPy.
+"""Student's t interval of paired differences, without SciPy.
 
 The t interval is used because a bootstrap interval of three differences spans no more than the three, and covers the
 true mean far less often than it says (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 3.2).
@@ -58,13 +58,6 @@ def paired_interval(differences: Sequence[float], level: float = 0.95, least_spr
     spread = max(statistics.stdev(differences), least_spread)
     half = t_quantile(0.5 + level / 2, count - 1) * spread / math.sqrt(count)
     return ConfidenceInterval(mean, mean - half, mean + half, spread, count)
-
-
-def sign_test(wins: int, losses: int) -> float:
-    """Compute the two-sided p of an equally uneven or worse split under equal odds (exact binomial; no ties)."""
-    count, few = wins + losses, min(wins, losses)
-    tail = sum(math.comb(count, k) for k in range(few + 1)) / 2**count
-    return min(1.0, 2 * tail)
 
 
 def t_cdf(t: float, freedom: float) -> float:

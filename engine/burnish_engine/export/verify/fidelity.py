@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tokenizer_template
+from burnish_engine.chat.score_models import file_replies
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.facts import DecoderSpec, QuantFidelity
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
@@ -27,9 +29,11 @@ from burnish_engine.export.quantize.quantize import Quantized
 from burnish_engine.export.verify.contexts import plan_contexts, rounds_rope
 from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
+from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
+from burnish_engine.scoring.score import TaskRows
 
 KL_LIMITS = {
     "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, "Q5_K_M": 0.5, "Q5_K_S": 0.5, "Q5_0": 0.5,
@@ -257,6 +261,40 @@ def _ends_after(model: GgufModel, probe: Probe) -> bool:
     said = probe.reply.ids if probe.reply is not None else ()
     ids = [*probe.ids, *said]
     return len(ids) <= model.context and model.is_end(int(model.logits(ids)[-1].argmax()))
+
+
+def add_score(
+    found: QuantFidelity,
+    gguf: Path,
+    rows: TaskRows | None,
+    *,
+    progress: Progress = no_progress,
+    threads: int = 0,
+    cancelled: Cancelled = never,
+) -> QuantFidelity:
+    """Add to a file's figures the score of its replies to held-out rows; not to those of a refused file.
+
+    Args:
+        found: figures of the file.
+        gguf: path of the file.
+        rows: rows and how they are scored; None: none are.
+        progress: callback given the share of rows that are answered.
+        threads: number of CPU threads.
+        cancelled: callback polled often; True stops the work.
+
+    Raises:
+        SetupError: llama.cpp cannot load the file.
+        StoppedError: Cancelled.
+    """
+    if rows is None or not found.passed:
+        return found
+
+    def answered(done: int) -> None:
+        stop_if(cancelled, "The verification")
+        progress(f"Scoring {found.quant}", done / len(rows.rows))
+
+    replies = file_replies(gguf, rows, answered, threads=threads)
+    return found.model_copy(update={"task": rows.score(replies)})
 
 
 def check_file(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
 from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
@@ -26,6 +27,7 @@ from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tenso
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
 from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.scoring.score import TaskRows
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +79,8 @@ class ReferenceOptions:
         reported: held-out loss that training reported for the exported model, nats, and its number of supervised
             tokens.
         forgetting: loss on general text before and after training; None: not measured.
+        task: score of the task as training measured it; None: not measured.
+        task_rows: held-out rows on which files are scored; None: they are not.
     """
 
     supervised: Sequence[Sequence[bool]] = ()
@@ -89,6 +93,8 @@ class ReferenceOptions:
     onto_rounded: bool = False
     reported: tuple[float, int] | None = None
     forgetting: Forgetting | None = None
+    task: TaskChange | None = None
+    task_rows: TaskRows | None = None
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -112,6 +118,8 @@ class Reference:
         other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
         reported: held-out loss that training reported; see `ReferenceOptions`.
         forgetting: loss on general text before and after training; None: not measured.
+        task: score of the task as training measured it; None: not measured.
+        task_rows: held-out rows on which files are scored; None: they are not.
         flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
     """
 
@@ -126,6 +134,8 @@ class Reference:
     other_merge: OtherMerge | None = None
     reported: tuple[float, int] | None = None
     forgetting: Forgetting | None = None
+    task: TaskChange | None = None
+    task_rows: TaskRows | None = None
     flags_known: bool = True
 
     @property
@@ -284,6 +294,8 @@ def compute_reference(
         other_merge=other,
         reported=options.reported,
         forgetting=options.forgetting,
+        task=options.task,
+        task_rows=options.task_rows,
         flags_known=bool(options.supervised),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
 from burnish_engine.export.base.staging import publish
@@ -136,6 +137,7 @@ def build_report(
     notes += _loss_text(reference)
     if reference.forgetting is not None:
         notes.append(f"What training forgot: {reference.forgetting.text}.")
+    notes += _task_text(checked.files, reference)
     if (other := reference.other_merge) is not None:
         notes.append(_merge_text(reference, other))
     if reference.importance is not None and (weighed := [file.quant for file in checked.files if file.importance]):
@@ -162,6 +164,7 @@ def build_report(
         conversion_kl=checked.conversion_kl,
         base_loss=reference.base_loss,
         tuned_loss=reference.tuned_loss,
+        task=reference.task,
         importance_tokens=reference.importance.tokens if reference.importance else 0,
         notes=notes,
     )
@@ -221,6 +224,20 @@ def _loss_text(reference: Reference) -> list[str]:
         f"Two held-out losses: training reported {reported:.3f} nats on {tokens:,} learned tokens; the "
         f"{reference.tuned_loss:.3f} here is of {counted}."
     ]
+
+
+def _task_text(files: Sequence[QuantFidelity], reference: Reference) -> list[str]:
+    """Note the score of the task before and after training, and the files that answer worse beyond chance."""
+    if reference.task is None:
+        return []
+    notes = [f"Score of the task as training measured it: {reference.task.text}."]
+    for file in files:
+        if file.task is None:
+            continue
+        change = TaskChange(before=reference.task.after, after=file.task)
+        if change.verdict == "worse":
+            notes.append(f"{file.quant} answers fewer rows rightly than the trained model: {change.text}.")
+    return notes
 
 
 def _merge_text(reference: Reference, other: OtherMerge) -> str:

@@ -13,7 +13,7 @@ from burnish_engine.export.base.staging import Cancelled, never
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
 from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
-from burnish_engine.export.verify.fidelity import check_file, probe_texts
+from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import ReferenceOptions, compute_reference, render_probes
 from burnish_engine.export.verify.report import CheckedFiles, build_report
@@ -91,6 +91,14 @@ def verify_file(
         probe_texts(tokenizer),
         reference,
         origin=Origin(source, adapter, options.rounded if options else frozenset()),
+        threads=threads,
+        cancelled=cancelled,
+    )
+    result = add_score(
+        result,
+        gguf,
+        reference.task_rows,
+        progress=lambda what, share: progress(what, 0.6 + 0.4 * share),
         threads=threads,
         cancelled=cancelled,
     )

@@ -18,6 +18,8 @@ from burnish_engine.models.generation.text_generator import TextGenerator
 Prompt = Sequence[int] | Sequence[Mapping[str, str]]
 """Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
 
+_MOST_TOGETHER = 16
+"""Most replies that are made together: more gain little, and each keeps the keys and values of its tokens."""
 END_OF_TURN_NAMES = (
     "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "</s>",
     "<EOT>", "[EOT]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",
@@ -116,8 +118,38 @@ def _stream(
         yield piece
 
 
+def replies_at_once(prompt_tokens: int, reply_tokens: int, budget: int) -> int:
+    """Return how many replies to make together so that they keep no more tokens than a budget; at least one.
+
+    Args:
+        prompt_tokens: tokens of the longest prompt.
+        reply_tokens: most tokens of a reply.
+        budget: most tokens that may be kept.
+    """
+    return min(max(budget // max(prompt_tokens + reply_tokens, 1), 1), _MOST_TOGETHER)
+
+
+def reply_groups(lengths: Sequence[int], reply_tokens: int, budget: int) -> Iterator[list[int]]:
+    """Yield groups of prompts to answer together, as indices; prompts of like lengths share a group.
+
+    Args:
+        lengths: tokens of each prompt.
+        reply_tokens: most tokens of a reply.
+        budget: most tokens that a group may keep; one prompt alone may have more.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    group: list[int] = []
+    for row in order:
+        if group and len(group) >= replies_at_once(lengths[row], reply_tokens, budget):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
 def generate_replies(
-    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int = 16
+    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int = _MOST_TOGETHER
 ) -> list[GeneratedReply]:
     """Generate greedy replies to many prompts, in their order, several at a time.
 

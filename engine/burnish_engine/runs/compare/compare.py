@@ -82,6 +82,7 @@ def compared_run(paths: RunPaths) -> ComparedRun:
         accuracy=run.of_result(evaluations.accuracy),
         margin=run.of_result(evaluations.margin),
         forgetting=run.forgetting,
+        task=run.task,
         tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
         memory_bytes=run.highest_bytes or None,
         training_s=sum(steps.step_s.values()) if len(steps) else None,
@@ -120,5 +121,8 @@ def comparison_notes(recipes: Sequence[Recipe], outcomes: Sequence[ComparedRun])
         yield "The held-out losses were measured on different rows; they do not say which run is better."
     elif len({recipe.model.path for recipe in recipes}) > 1:
         yield "The models differ, and so may their tokens: losses per token are not quite the same measure."
+    scored = [outcome.task.after for outcome in outcomes if outcome.task is not None]
+    if len({(score.metric, score.rows) for score in scored}) > 1:
+        yield "The scores of the task are of different metrics or rows; they do not say which run is better."
     if len({outcome.step for outcome in outcomes}) > 1:
         yield "The runs made different numbers of steps."

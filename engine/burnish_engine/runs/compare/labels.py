@@ -26,11 +26,13 @@ class RunLabels:
         model: base model, as in the recipe.
         data: names of the training files.
         held_out: text that is equal for runs measured on the same held-out rows in the same way; empty: unknown.
+        objective: objective that the recipe learns by; empty: unknown.
     """
 
     model: str = ""
     data: str = ""
     held_out: str = ""
+    objective: str = ""
 
 
 def run_labels(paths: RunPaths) -> RunLabels:
@@ -53,7 +55,12 @@ def _labels(recipe: Path, card: Path, _recipe_ns: int, _card_ns: int) -> RunLabe
         document = tomllib.loads(recipe.read_text(encoding="utf-8"))
         model, data = document.get("model", {}), document.get("data", {})
         names = [Path(name).name for name in data.get("files", [])]
-        return RunLabels(str(model.get("path", "embedded")), ", ".join(names), _held_out(document, card))
+        return RunLabels(
+            model=str(model.get("path", "embedded")),
+            data=", ".join(names),
+            held_out=_held_out(document, card),
+            objective=str(document.get("preference", {}).get("objective", "sft")),
+        )
     return RunLabels()
 
 

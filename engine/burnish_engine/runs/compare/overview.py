@@ -36,6 +36,7 @@ def _summary(run: StoredRun, waiting: Mapping[Path, str]) -> RunSummary:
         model=labels.model,
         data=labels.data,
         held_out=labels.held_out,
+        objective=labels.objective,
         notes=_notes(run.paths),
         waits_for=waiting.get(run.paths.root, "") if run.status == "queued" else "",
         export=read_export_job(run.paths),

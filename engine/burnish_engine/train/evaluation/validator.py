@@ -99,13 +99,7 @@ class Validator:
             return
         system = self._recipe.data.system_prompt
         start = [{"role": "system", "content": system}] if system else []
-        prompts = [self._prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]
+        prompts = [self._inputs.prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]
         replies = engine.replies(prompts, section.sample_tokens)
         for prompt, reply in zip(section.prompts, replies, strict=True):
             self._recorder.emit(SampleDone(step=step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
-
-    def _prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
-        """Render a prompt with the training data's template, and return its token ids."""
-        text = self._inputs.data.template.render(messages, add_generation_prompt=True)
-        ids: list[int] = self._inputs.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids

@@ -12,6 +12,7 @@ from typing import Literal, Self, TypeVar
 
 from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import ExportChoice, export_text
+from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import (
     CardData,
@@ -110,6 +111,7 @@ class CardKeeper:
         best: EarlyStopping | None = None,
         exports: Sequence[ExportChoice] | None = None,
         forgetting: Forgetting | None = None,
+        task: TaskChange | None = None,
     ) -> None:
         """Wait for the hashes, and add the result.
 
@@ -123,6 +125,7 @@ class CardKeeper:
             best: early stopping, where the result is its best evaluation's and not the last step's.
             exports: decision for each kind of export; None keeps the one made at the beginning.
             forgetting: loss on general text before and after; None where it was not measured.
+            task: score of the task before and after; None where it was not measured.
         """
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:
@@ -149,6 +152,7 @@ class CardKeeper:
                 best_step=best.best.step if best else None,
                 best_loss=best.best.loss if best else None,
                 forgetting=forgetting,
+                task=task,
             )
             known = self._kept.exports if exports is None else list(exports)
             self._kept = self._kept.model_copy(update={"result": result, "exports": known})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -11,6 +11,7 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import Phase
+from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
@@ -20,6 +21,8 @@ from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
 from burnish_engine.runs.store import with_own_template
+from burnish_engine.scoring.rows_file import load_task_rows, save_task_rows
+from burnish_engine.scoring.score import TaskRows, choose_rows
 from burnish_engine.train.base.stream import BatchStream, Budget
 from burnish_engine.train.lifecycle.start import provide_start
 
@@ -48,6 +51,7 @@ class RunInputs:
         stream: micro-batches of the rows.
         budget: number of steps and micro-batches of the run.
         held_out: rows that evaluations use.
+        task: held-out rows that replies are scored on; None: they are not scored.
         start: the run's copy of the adapter that it goes on from; None: it begins with a new one.
         held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
     """
@@ -60,6 +64,7 @@ class RunInputs:
     held_out: Sequence[Document]
     held_out_mismatched: MismatchedDocuments | None = None
     start: Path | None = None
+    task: TaskRows | None = None
 
     @classmethod
     def load(
@@ -100,7 +105,38 @@ class RunInputs:
             MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
             for documents in (data.train, held_out)
         ]
+        task = _task_rows(paths, recipe, tokenizer, data, fresh=fresh)
         stream = BatchStream(
             data.train, recipe.train, order=order, mismatched=mismatched[0], alike=recipe.devices.shares
         )
-        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start)
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start, task)
+
+    def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Render turns with the training data's template, ready for the reply, and return their token ids."""
+        return _prompt_ids(self.tokenizer, self.data, messages)
+
+
+def _task_rows(
+    paths: RunPaths, recipe: Recipe, tokenizer: Any, data: PreparedDataset, *, fresh: bool
+) -> TaskRows | None:
+    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there."""
+    if not recipe.task.is_active:
+        return None
+    if not fresh and (kept := load_task_rows(paths)) is not None:
+        return kept
+
+    def prompt_tokens(messages: list[dict[str, str]]) -> int | None:
+        try:
+            return len(_prompt_ids(tokenizer, data, messages))
+        except RowError:
+            return None
+
+    chats = data.validation_conversations[:MOST_ROWS]
+    rows = choose_rows(recipe.task, chats, prompt_tokens, recipe.data.max_length)
+    save_task_rows(paths, rows)
+    return rows
+
+
+def _prompt_ids(tokenizer: Any, data: PreparedDataset, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    text = data.template.render([dict(turn) for turn in messages], add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

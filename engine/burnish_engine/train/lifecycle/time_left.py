@@ -15,6 +15,7 @@ from burnish_engine.contract.run.events import (
     GeneralTextDone,
     GuardReported,
     PhaseChanged,
+    TaskScored,
 )
 
 MEASURED_STEPS = 5
@@ -50,6 +51,8 @@ class TimeLeft:
                 self._pace = replace(self._pace, evaluation_s=event.seconds)
             case GeneralTextDone():
                 self._pace = replace(self._pace, general_text_s=event.seconds)
+            case TaskScored():
+                self._pace = replace(self._pace, task_s=event.seconds)
             case CheckpointSaved():
                 self._pace = replace(self._pace, save_s=event.seconds)
             case GuardReported(when="before" | "after_warmup"):
@@ -80,4 +83,5 @@ def _planned_pace(plan: RunPlan | None) -> RunPace:
         prompts_s=one.get("prompts", 0.0),
         save_s=one.get("saves", 0.0),
         general_text_s=one.get("general_text", 0.0),
+        task_s=one.get("task", 0.0),
     )

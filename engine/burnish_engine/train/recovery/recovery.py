@@ -169,7 +169,7 @@ class RecoveringEngine(Engine):
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
-        return self._retry("the replies to the fixed prompts", lambda: self._engine.replies(prompts, max_new_tokens))
+        return self._retry("the replies", lambda: self._engine.replies(prompts, max_new_tokens))
 
     @override
     def save_adapter(self, folder: Path) -> None:

@@ -7,13 +7,13 @@ from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from burnish_app.look.theme import colors_of
+from burnish_app.look.theme import LIGHT, colors_of
 from burnish_app.state.hardware_alarms import find_alarms
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.widgets.hardware.link_graph import LinkGraph, slowest_pair
 from burnish_app.widgets.hardware.panel import HardwarePanel
 from burnish_app.widgets.hardware.run_hardware import RunHardware
-from burnish_app.widgets.hardware.strip import HardwareStrip
+from burnish_app.widgets.hardware.strip import HardwareStrip, fullness_ink
 from burnish_app.widgets.hardware.trace import Layer, Trace, _parts, rounded_up
 from burnish_engine.contract.facts.machine import HOST, EdgeFacts, LinkFacts, ParallelSettings
 from burnish_engine.contract.run.events import EvaluationDone
@@ -64,6 +64,12 @@ def test_its_bar_tells_ours_from_others(strip, theme):
     assert few[0] > 300
     assert abs(few[0] - many[0]) < 20
     assert many[1] > 2 * few[1] > 0
+
+
+@pytest.mark.parametrize(("share", "tone"), [(0.5, "text"), (0.92, "warning"), (0.98, "error")])
+def test_the_figure_of_a_card_that_fills_up_is_a_warning(share, tone):
+    assert fullness_ink(LIGHT, int(share * 1000), 1000) == getattr(LIGHT, tone)
+    assert fullness_ink(LIGHT, None, 0) == LIGHT.text
 
 
 def test_it_stays_low_with_many_gpus(strip):

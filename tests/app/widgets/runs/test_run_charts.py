@@ -208,10 +208,15 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
     qtbot.waitUntil(lambda: not beside(charts.rate))
 
 
-def test_plots_are_high_enough_on_a_small_screen(charts):
-    charts.fit_height(800)
-    assert charts.loss.plot_height() >= 200
-    assert min(chart.plot_height() for chart in charts.small) >= 110
+@pytest.mark.parametrize(("page_px", "small_px"), [(800, 110), (1080, 150)])
+def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_px):
+    def area_px(chart):
+        return chart._drawing.plot.box.sceneBoundingRect().height() if chart._drawing is not None else 0
+
+    charts.fit_height(page_px)
+    qtbot.waitUntil(lambda: area_px(charts.loss) >= 200)
+    for chart in (charts.rate, charts.grad_norm):
+        qtbot.waitUntil(lambda chart=chart: area_px(chart) >= small_px)
 
 
 def test_another_run_is_shown_from_its_beginning(charts):

@@ -6,12 +6,13 @@ from engine.advise.plan.test_plan import QWEN3_06B, dataset
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.run_time import RunPace, time_parts
 from burnish_engine.contract.recipe.recipe import EvaluationSection, GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 from support.machines import cpu_machine, gpu_machine
 
 GIB = 2**30
-PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0, general_text_s=1.0)
+PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0, general_text_s=1.0, task_s=1.0)
 
 
 def recipe(*, every=0, checkpoint_every=0, minutes=0, prompts=(), guard=None, **evaluation):
@@ -43,7 +44,8 @@ def test_evaluations_come_before_on_the_way_and_at_the_end(every, done, evaluati
 @pytest.mark.parametrize(("patience", "left"), [(0, {-1: 2, 0: 1, 99: 1}), (3, {-1: 11, 0: 10, 99: 1})])
 def test_general_text_is_measured_at_both_ends_or_where_early_stopping_may_keep_the_result(patience, left):
     made = recipe(every=10, patience=patience)
-    assert {done: counts(made, done=done, steps=100)["general_text"] for done in left} == left
+    for measure in ("general_text", "task"):
+        assert {done: counts(made, done=done, steps=100)[measure] for done in left} == left
 
 
 def test_saves_come_by_steps_or_by_minutes_whichever_are_more():
@@ -85,6 +87,18 @@ def test_a_recipe_without_general_text_is_predicted_shorter(machine):
     assert measured.seconds == without.seconds
     assert measured.total_seconds - without.total_seconds == pytest.approx(part.seconds)
     assert 0 < part.seconds / part.count < measured.seconds  # far fewer tokens than the run has
+
+
+@pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
+def test_a_score_of_the_task_takes_longer_with_more_rows_and_longer_replies(machine):
+    def task_s(**task):
+        made = recipe().model_copy(update={"task": TaskSection(metric="exact_match", **task)})
+        return sum(part.seconds for part in planned(made, machine).times if part.name == "task")
+
+    assert 0 < task_s(max_rows=8) < task_s(max_rows=80)
+    assert task_s(max_tokens=16) < task_s(max_tokens=160)
+    assert task_s(max_rows=100) == task_s(max_rows=200)  # there are no more rows than are held out
+    assert not [part for part in planned(recipe(), machine).times if part.name == "task"]
 
 
 def test_without_data_the_time_is_not_known():

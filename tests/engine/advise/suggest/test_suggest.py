@@ -1,5 +1,7 @@
 """The recipe an expert would write: for each machine, target and dataset."""
 
+import json
+
 import pytest
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
@@ -7,6 +9,7 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.suggest.settings import learning_rate, quick_fit
 from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.data_report import DatasetReport, TaskHint
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.families import family
 
@@ -27,6 +30,7 @@ from support.advice import (
     dataset,
     machine,
     recorded,
+    remembered_fits,
 )
 
 MACHINES = {
@@ -34,6 +38,12 @@ MACHINES = {
 } | {"desktop_4060": DESKTOP_4060, "h100": H100, "h200": H200, "cpu_16": CPU_16, "cpu_24": CPU_24}
 TARGETS = {"phone": PHONE, "laptop": LAPTOP, "desktop": DESKTOP}
 DATASETS = {"none": None, "tiny": TINY, "chats": CHATS, "documents": DOCUMENTS}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fits():
+    with remembered_fits():
+        yield
 
 
 ANSWERS = {}
@@ -337,3 +347,17 @@ def test_checkpoints_come_about_every_ten_minutes_and_evaluations_about_ten_time
     assert 8 <= plan.steps / recipe.evaluation.every <= 12
     short = recipe_of(ask(H100, data=TINY))
     assert short.train.checkpoint_every <= ask(H100, data=TINY).plan.steps / 2 + 1
+
+
+def test_a_task_that_the_rows_show_is_scored_with_a_reason():
+    keys = {"name": "string", "note": ""}
+    hint = TaskHint(metric="json", rows=40, says="The rows' replies are JSON.", reply_tokens=30, schema_keys=keys)
+    data = CHATS.model_copy(update={"report": DatasetReport(used_rows=40, task=hint)})
+    suggestion = ask(CPU_16, LAPTOP, data)
+    task = recipe_of(suggestion).task
+    assert task.metric == "json"
+    assert json.loads(task.json_schema)["required"] == ["name", "note"]
+    assert 30 < task.max_tokens < 100
+    assert hint.says in reasons(suggestion)["task.metric"]
+    assert "task" in {part.name for part in suggestion.plan.times}
+    assert recipe_of(ask(CPU_16, LAPTOP, CHATS)).task.metric == "none"

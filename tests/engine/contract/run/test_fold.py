@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.run.columns import numbers
 from burnish_engine.contract.run.events import (
     BestKept,
@@ -22,6 +23,7 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     SampleDone,
     StepDone,
+    TaskScored,
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold, fold_all
@@ -47,6 +49,10 @@ def step(number, loss=2.0):
 
 def evaluation(number, loss):
     return EvaluationDone(step=number, loss=loss, tokens=10, seconds=1)
+
+
+def scored(number, *passed):
+    return TaskScored(step=number, score=TaskScore(metric="json", passed=list(passed)), seconds=1)
 
 
 def sample(number):
@@ -273,3 +279,20 @@ def test_measured_pairs_that_were_undone_do_not_count():
 def test_the_predicted_time_of_a_run_is_that_of_its_steps_where_no_more_is_known(whole, known):
     plan = PlanMade(memory_bytes=1, memory_free_bytes=2, tokens_per_s=1, seconds=20, total_seconds=whole, fits=True)
     assert plan.run_s == known
+
+
+def test_the_score_of_the_task_is_that_before_training_and_of_the_result():
+    begun = run(started(), scored(0, False, False), step(1), scored(1, True, False))
+    assert (begun.task.before.right, begun.task.after.right) == (0, 1)
+    on = fold_all(begun, numbered(step(2), start=5))
+    assert on.task is None  # the result so far is not scored
+    kept = fold_all(on, numbered(BestKept(step=1, loss=1.0, at_step=2, stopped_early=True), start=6))
+    assert kept.task.after.right == 1
+
+
+def test_scores_of_steps_that_were_undone_are_gone():
+    state = run(started(), scored(0, False), step(1), step(2), scored(2, True), started(resumed=1))
+    assert [one.step for one in state.task_scores] == [0]
+    again = fold_all(state, numbered(step(2), scored(2, False), scored(2, True), start=6))
+    assert [one.step for one in again.task_scores] == [0, 2]
+    assert again.task.after.right == 1

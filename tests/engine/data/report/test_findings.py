@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.prepare import inspect_dataset, prepare
-from burnish_engine.data.report.describe import share_text
+from burnish_engine.data.report.describe import readable, share_text
 from burnish_engine.data.report.findings import row_list_text
 from burnish_engine.data.rows.near_duplicates import earliest_near_duplicates, minhash_bands
 
@@ -448,3 +448,10 @@ def test_templates_by_name_and_from_a_file(write_jsonl, make_tokenizer, tmp_path
 
     with pytest.raises(DataError, match="neither a known name"):
         prepared(path, tokenizer, template="nothing")
+
+
+def test_the_example_of_a_conversation_is_its_turns_and_other_values_stay():
+    turns = [{"role": "user", "content": "Why?"}, {"from": "assistant", "value": "Because."}]
+    assert readable(turns) == "user: Why? | assistant: Because."
+    assert readable([{"role": "user", "content": 3}]) == [{"role": "user", "content": 3}]
+    assert readable("as it is") == "as it is"

@@ -207,3 +207,22 @@ def test_forgetting_is_compared_where_it_was_measured():
     found = by_measure(duel_of(runs))["forgetting"]
     assert (found.winner, found.difference) == (0, pytest.approx(-0.3))
     assert "forgetting" not in by_measure(duel_of(pairs([2.0, 2.1, 2.2], [2.0, 2.2, 2.1])))
+
+
+def scored(ours, theirs, *, rows=50):
+    """Runs of two sides with these shares of right replies, seed by seed."""
+    return [
+        outcome(side, 2.0 + 0.01 * seed, seed=seed, task_share=shares[seed - 1], task_rows=rows)
+        for seed in range(1, len(ours) + 1)
+        for side, shares in enumerate((ours, theirs))
+    ]
+
+
+def test_the_score_of_the_task_has_a_winner_only_beyond_its_seeds_and_its_rows():
+    verdict = by_measure(duel_of(scored([0.9, 0.92, 0.9], [0.5, 0.56, 0.52])))["task_score"]
+    assert (verdict.kind, verdict.winner, verdict.form) == ("winner", 0, "points")
+    assert verdict.low < verdict.difference < verdict.high
+    assert "points" in verdict.text
+    one_row_more = by_measure(duel_of(scored([0.52, 0.52, 0.52], [0.5, 0.5, 0.5])))["task_score"]
+    assert one_row_more.kind == "not distinguishable"
+    assert "task_score" not in by_measure(duel_of(pairs([2.0, 2.1, 2.2], [2.3, 2.4, 2.5])))

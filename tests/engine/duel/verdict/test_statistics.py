@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from burnish_engine.duel.verdict.statistics import incomplete_beta, paired_interval, sign_test, t_cdf, t_quantile
+from burnish_engine.contract.facts.intervals import sign_test
+from burnish_engine.duel.verdict.statistics import incomplete_beta, paired_interval, t_cdf, t_quantile
 
 # Abramowitz and Stegun, table 26.10.
 TABLE = [

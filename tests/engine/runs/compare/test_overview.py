@@ -52,6 +52,12 @@ def test_runs_measured_on_the_same_held_out_rows_are_told_from_others(burnish_ho
     assert len(set(held_out.values())) == 5
 
 
+def test_runs_say_what_they_learn_by(burnish_home):
+    with_train("replies")
+    with_train("pairs", preference__objective="dpo")
+    assert {run.state.name: run.objective for run in overview()} == {"replies": "sft", "pairs": "dpo"}
+
+
 def test_runs_carry_their_notes_and_the_names_of_their_data(burnish_home):
     paths = with_train("noted", data__files=["/somewhere/support.jsonl", "/else/more.jsonl"])
     write_notes(paths, ["keep"], "the good one")

@@ -1,0 +1,50 @@
+"""A choice among a few as a card: a radio button, and what it means."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtWidgets import QFrame, QRadioButton, QVBoxLayout
+
+from burnish_app.look.theme import font
+from burnish_app.look.tokens import UNIT
+from burnish_app.widgets.basic.text import caption, set_tone
+
+_CARD_PX = 200
+
+
+class ChoiceCard(QFrame):
+    """A choice: its button, and what it is for. A press anywhere chooses it.
+
+    Args:
+        name: text of the button.
+        text: sentence about the choice.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self.setProperty("look", "choice")
+        self.button = QRadioButton(name)
+        self.button.setFont(font(bold=True))
+        self.button.setAccessibleDescription(text)
+        self.label = caption(text)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
+        column.setSpacing(4)
+        column.addWidget(self.button)
+        column.addWidget(self.label)
+        column.addStretch(1)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: wide enough for the button's text, which does not wrap."""
+        hint = super().minimumSizeHint()
+        return QSize(max(hint.width(), _CARD_PX), hint.height())
+
+    def show_chosen(self, *, chosen: bool) -> None:
+        """Show with the card's edge whether the choice is the one."""
+        set_tone(self, "choice-on" if chosen else "choice")
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Choose this one, as a press on its button does."""
+        if self.button.isEnabled() and not self.button.isChecked():
+            self.button.click()

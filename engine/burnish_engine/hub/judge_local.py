@@ -1,0 +1,73 @@
+"""Judge the models that other programs keep on this machine: can they be trained here, and how fast? No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from burnish_engine.advise.suggest.rank import is_quantized
+from burnish_engine.advise.suggest.settings import quick_fit
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.facts.advice import LocalModel
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.units import memory_size
+from burnish_engine.hub.local_models import FoundModel
+from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
+from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
+
+GGUF_ONLY = (
+    "Its weights are GGUF, rounded for running: training needs the model's safetensors, which `burnish models fetch` "
+    "gets."
+)
+
+
+def judge_local(
+    found: Sequence[FoundModel],
+    machine: MachineFacts,
+    target: TargetSection,
+    *,
+    dataset: DatasetFacts | None = None,
+    progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
+) -> list[LocalModel]:
+    """Judge models: the headers of their weights are read, and a recipe is fitted to this machine.
+
+    Args:
+        found: models in the folders of other programs.
+        machine: facts of the machine that trains.
+        target: device that the result shall run on.
+        dataset: facts on the rows; None: usual ones.
+        progress: callback given the model that is judged, the number that are, and how many there are.
+    """
+    judged = []
+    for number, model in enumerate(found):
+        progress(model.name, number, len(found))
+        judged.append(_judge(model, machine, target, dataset))
+    order = ("good", "tight", "unknown", "too_big", "unusable")
+    return sorted(judged, key=lambda model: order.index(model.verdict))
+
+
+def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None) -> LocalModel:
+    known = {"name": model.name, "place": model.place, "folder": str(model.folder), "bytes": model.bytes}
+    if model.gguf_only:
+        return LocalModel(**known, verdict="unusable", reason=GGUF_ONLY)
+    folder = str(model.folder)
+    if not opens_without_torch(folder):
+        return LocalModel(**known, verdict="unknown", reason="Transformers knows it; choose it to see whether it fits.")
+    try:
+        source = open_model(folder)
+        check_token_ids(source)
+    except BurnishError as error:
+        return LocalModel(**known, verdict="unusable", reason=error.what)
+    fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
+    if not fit:
+        return LocalModel(**known, verdict="too_big", reason="Not even its smallest pass fits into what is free here.")
+    plan, method = fit.plan, "QLoRA" if is_quantized(fit) else "LoRA"
+    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
+    return LocalModel(
+        **known,
+        verdict="good" if fit.comfortable else "tight",
+        reason=f"{method} takes {memory}, at about {plan.tokens_per_s:,.0f} tokens/s.",
+        train_bytes=plan.memory_bytes,
+        tokens_per_s=plan.tokens_per_s,
+    )

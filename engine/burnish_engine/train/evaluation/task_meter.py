@@ -1,0 +1,56 @@
+"""Score the task during training: greedy replies to held-out rows, before the first step and of the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import TaskScored
+from burnish_engine.models.generation.generate import reply_groups
+from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
+from burnish_engine.train.lifecycle.inputs import RunInputs
+
+
+class TaskMeter:
+    """Scores the task of a run.
+
+    Args:
+        recipe: recipe of the run.
+        inputs: inputs of the run.
+        recorder: recorder that receives the scores.
+    """
+
+    def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder) -> None:
+        self._recipe, self._inputs, self._recorder = recipe, inputs, recorder
+
+    def measure(self, engine: Engine, step: int, early: EarlyStopping) -> None:
+        """Score before the first step and after the last; with early stopping after each step that is the best so far.
+
+        Args:
+            engine: loaded engine.
+            step: optimizer steps done.
+            early: early stopping, which has seen the step's held-out loss.
+        """
+        task = self._inputs.task
+        last = early.best.step == step if early.is_on else step == self._inputs.budget.steps
+        if task is None or (step and not last):
+            return
+        self._recorder.phase("scoring")
+        began = time.perf_counter()
+        prompts = [self._inputs.prompt_ids(row.messages) for row in task.rows]
+        replies = [(reply.text, reply.stopped) for reply in self._replies(engine, prompts, task.section.max_tokens)]
+        score = task.score(replies)
+        self._recorder.emit(TaskScored(step=step, score=score, seconds=time.perf_counter() - began))
+
+    def _replies(self, engine: Engine, prompts: Sequence[list[int]], longest: int) -> list[GeneratedReply]:
+        """Generate the replies in their order, as many together as a pass has tokens."""
+        found: dict[int, GeneratedReply] = {}
+        for group in reply_groups([len(ids) for ids in prompts], longest, self._recipe.train.micro_batch_tokens):
+            made = engine.replies([prompts[row] for row in group], longest)
+            found.update(zip(group, made, strict=True))
+            self._recorder.progress(len(found), len(prompts))
+        return [found[row] for row in range(len(prompts))]

@@ -1,0 +1,87 @@
+"""The guide's window: places, links, the way back, and search."""
+
+import pytest
+from PySide6.QtCore import QPoint, QUrl
+
+from burnish_app.state.guide_pages import GuidePage
+from burnish_app.widgets.guide.guide_window import GuideWindow, page_html
+
+LONG = "\n\n".join(f"Line {n}." for n in range(200))
+PAGES = [
+    GuidePage("README.md", "# Guide\n\n[one](one.md#far-down) [out](https://example.org)\n"),
+    GuidePage(
+        "one.md", f"# One\n\n{LONG}\n\n## Far down\n\nHere is gold.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n{LONG}\n"
+    ),
+]
+
+
+@pytest.fixture
+def guide(qtbot):
+    made = GuideWindow(pages=PAGES)
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def rows(guide):
+    return [guide.places.item(row).text() for row in range(guide.places.count())]
+
+
+def scrolled(guide):
+    return guide.page.verticalScrollBar().value()
+
+
+def test_a_place_is_shown_with_its_section_at_the_top(guide):
+    guide.show_place("one.md#far-down")
+    assert "gold" in guide.page.toPlainText()
+    assert scrolled(guide) > 0
+    assert guide.page.cursorForPosition(QPoint(30, 12)).block().text() == "Far down"
+    guide.show_place("one.md")
+    assert scrolled(guide) == 0
+    assert guide.places.currentItem().text() == "One"
+
+
+def test_an_unknown_page_shows_the_first_one(guide):
+    guide.show_place("gone.md#there")
+    assert guide.place == "README.md"
+
+
+def test_links_stay_within_the_guide_and_lead_back(guide, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        "burnish_app.widgets.guide.guide_window.QDesktopServices.openUrl", lambda url: opened.append(url.toString())
+    )
+    guide.show_place("README.md")
+    assert not guide.back.isEnabled()
+    guide.page.anchorClicked.emit(QUrl("one.md#far-down"))
+    assert guide.place == "one.md#far-down"
+    guide.page.anchorClicked.emit(QUrl("#one"))
+    assert guide.place == "one.md#one"
+    guide.back.click()
+    guide.back.click()
+    assert guide.place == "README.md"
+    assert "Guide" in guide.page.toPlainText()
+    assert not guide.back.isEnabled()
+    guide.page.anchorClicked.emit(QUrl("https://example.org"))
+    assert opened == ["https://example.org"]
+
+
+def test_a_search_lists_what_it_found_and_opens_it(qtbot, guide):
+    guide.show_place("README.md")
+    guide.search.setText("gold")
+    guide.search.returnPressed.emit()
+    assert guide.place == "one.md#far-down"
+    assert "gold" in rows(guide)[0]
+    guide.search.setText("silver")
+    guide.search.textEdited.emit("silver")
+    qtbot.waitUntil(lambda: not rows(guide))
+    guide.search.clear()
+    guide.search.textEdited.emit("")
+    qtbot.waitUntil(lambda: rows(guide) == ["Guide", "One"])
+
+
+def test_nothing_of_a_page_is_lost_on_the_way_to_html():
+    page = GuidePage("a.md", "# Is `it` R&D?\n\nOne.\n\n| a | b |\n|---|---|\n| <i>1</i> | 2 |\n\nTwo.\n")
+    made = page_html(page)
+    assert 'name="is-it-rd"' in made
+    assert made.index("One.") < made.index("<table") < made.index("&lt;i&gt;1") < made.index("Two.")

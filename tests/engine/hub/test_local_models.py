@@ -1,0 +1,103 @@
+"""Models of other programs: where they are found, what is left out, and what is said of them."""
+
+import json
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.paths import cached_model_name
+from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
+from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
+from burnish_engine.models.checkpoint.source import open_model
+
+from support.advice import CPU_16, LAPTOP
+from support.tiny import make_llama
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home folder in which other programs may keep models."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    return tmp_path
+
+
+def cached(home, name, revision="a1", *, main=True):
+    """A folder of the hub's cache for a model."""
+    repository = home / ".cache" / "huggingface" / "hub" / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True, exist_ok=True)
+    if main:
+        (repository / "refs" / "main").write_text(revision, encoding="utf-8")
+    snapshot = repository / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    return snapshot
+
+
+def pulled(home, *path, size=5):
+    """A manifest of Ollama."""
+    file = ollama_folder().joinpath("manifests", *path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "size": size},
+              {"mediaType": "application/vnd.ollama.image.license", "size": 99}]  # fmt: skip
+    file.write_text(json.dumps({"layers": layers}), encoding="utf-8")
+    return file
+
+
+def test_nothing_is_found_where_nothing_is(home):
+    assert find_local_models() == []
+
+
+def test_the_snapshot_of_the_main_branch_is_found_by_its_name(home):
+    for revision, is_main in (("b2", True), ("a1", False)):
+        snapshot = cached(home, "Acme/Tiny-1", revision, main=is_main)
+        (snapshot / "config.json").write_text("{}", encoding="utf-8")
+        (snapshot / "model.safetensors").write_bytes(b"12345")
+    (cached(home, "Acme/Only-Tokenizer") / "config.json").write_text("{}", encoding="utf-8")
+    (hub_cache() / "datasets--acme--rows" / "snapshots" / "a").mkdir(parents=True)
+    (found,) = find_local_models()
+    assert (found.name, found.place, found.folder.name, found.bytes) == ("Acme/Tiny-1", "hub_cache", "b2", 5)
+    assert not found.gguf_only
+    assert cached_model_name(found.folder) == "Acme/Tiny-1"
+    assert cached_model_name(home) == ""
+
+
+def test_files_of_lm_studio_and_ollama_are_found_and_damaged_ones_left_out(home):
+    folder = home / ".lmstudio" / "models" / "acme" / "Tiny-GGUF"
+    folder.mkdir(parents=True)
+    (folder / "tiny-Q4.gguf").write_bytes(b"GGUF...")
+    pulled(home, "registry.ollama.ai", "library", "tiny", "1b")
+    pulled(home, "registry.ollama.ai", "acme", "tuned", "latest")
+    pulled(home, "registry.ollama.ai", "library", "broken", "x").write_text("{", encoding="utf-8")
+    pulled(home, "registry.ollama.ai", "library", "odd", "x").write_text('{"layers": [1]}', encoding="utf-8")
+    found = find_local_models()
+    assert [(one.name, one.place) for one in found] == [
+        ("acme/Tiny-GGUF", "lm_studio"), ("acme/tuned:latest", "ollama"), ("tiny:1b", "ollama"),
+    ]  # fmt: skip
+    assert all(one.gguf_only for one in found)
+    assert {one.reason for one in judge_local(found, CPU_16, LAPTOP)} == {GGUF_ONLY}
+
+
+def test_a_named_cache_is_looked_in(home, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(home / "other"))
+    assert hub_cache() == home / "other" / "hub"
+    monkeypatch.setenv("HF_HUB_CACHE", str(home / "third"))
+    assert hub_cache() == home / "third"
+
+
+def test_a_whole_model_is_judged_and_a_cut_one_refused(home, capsys):
+    make_llama(cached(home, "Acme/Whole"))
+    weights = make_llama(cached(home, "Acme/Cut")) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    whole, cut = judge_local(find_local_models(), CPU_16, LAPTOP)
+    assert (whole.name, whole.verdict) == ("Acme/Whole", "good")
+    assert whole.tokens_per_s > 0
+    assert whole.train_bytes > whole.bytes
+    assert (cut.name, cut.verdict) == ("Acme/Cut", "unusable")
+    assert "model.safetensors" in cut.reason
+    assert open_model(whole.folder).name == "Whole"
+    assert main(["models", "local", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["Acme/Whole", "Acme/Cut"]
+    assert main(["models", "local"]) == 0
+    assert "Acme/Cut" in capsys.readouterr().out

@@ -1,0 +1,185 @@
+"""The score of the task in whole runs: when it is measured, on which rows, and where it is kept and compared."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import PhaseChanged, TaskScored
+from burnish_engine.duel.measures.outcome import outcome_of
+from burnish_engine.duel.sides.spec import RunSpec, run_recipe
+from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.compare.compare import compared_run
+from burnish_engine.runs.events_file import read_run
+from burnish_engine.runs.store import create_run, read_state
+from burnish_engine.scoring.rows_file import load_task_rows
+from burnish_engine.scoring.score import TaskRow, TaskRows
+from burnish_engine.train.evaluation.task_meter import TaskMeter
+from burnish_engine.train.run import run_training
+
+from support.runs import of_kind, tiny_recipe
+from support.tiny import write_jsonl
+
+TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'
+
+
+def json_recipe(folder, *, extra=TASK, reply="7", **train):
+    """A recipe that teaches one reply to every question, which is JSON."""
+    recipe = tiny_recipe(folder, extra=extra, **train)
+    files = [
+        str(write_jsonl(folder / f"{name}.jsonl", [{"prompt": f"Part {first + n}?", "completion": reply}
+                                                   for n in range(rows)]))
+        for name, rows, first in (("json", 32, 0), ("json-held", 8, 500))
+    ]  # fmt: skip
+    data = recipe.data.model_copy(update={"files": files[:1], "validation_files": files[1:]})
+    return recipe.model_copy(update={"data": data})
+
+
+@pytest.fixture(scope="module")
+def scored_run(tmp_path_factory):
+    """A finished run of the fast engine whose task is scored."""
+    folder = tmp_path_factory.mktemp("scored")
+    recipe = json_recipe(folder, max_steps=20, epochs=40.0, learning_rate=2e-2, engine='"fast"')
+    paths = create_run(recipe, folder / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    return paths
+
+
+def test_a_task_that_is_learned_scores_better_after_than_before(scored_run):
+    events = of_kind(scored_run, TaskScored)
+    assert [event.step for event in events] == [0, 20]
+    found = read_run(scored_run.events).task
+    assert (found.before.rows, found.before.right) == (6, 0)
+    assert found.after.right == 6
+    assert found.verdict == "better"
+    assert events[0].score.failures[0].wanted == "7"
+    assert "scoring" in {event.phase for event in of_kind(scored_run, PhaseChanged)}
+    assert len(load_task_rows(scored_run).rows) == 6
+
+
+def test_card_comparison_and_duel_have_the_score(scored_run, capsys):
+    found = read_run(scored_run.events).task
+    assert read_card(scored_run).result.task == found
+    assert compared_run(scored_run).task == found
+    spec = RunSpec(side=0, phase="seeds", seed=1, rate=0.02)
+    outcome = outcome_of(spec, scored_run, scored_run.root / "no-energy")
+    assert (outcome.task_share, outcome.task_rows) == (1.0, 6)
+    assert main(["runs", "show", str(scored_run.root)]) == 0
+    assert found.after.figures in " ".join(capsys.readouterr().out.split())
+
+
+def test_evaluating_afterwards_finds_the_same_scores(scored_run, capsys):
+    assert main(["evaluate", str(scored_run.root), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = read_run(scored_run.events).task
+    assert document["models"]["base"]["right"] == found.before.right
+    assert document["models"]["tuned"]["right"] == found.after.right
+    assert [row["replies"]["tuned"]["right"] for row in document["rows"]] == found.after.passed
+    assert main(["evaluate", str(scored_run.root)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert found.after.figures in printed
+    assert "against base" in printed
+
+
+def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsys):
+    assert main(["evaluate", str(scored_run.root), "--metric", "regex", "--pattern", "^7", "--max-tokens", "3",
+                 "--json"]) == 0  # fmt: skip
+    document = json.loads(capsys.readouterr().out)
+    assert document["task"]["max_rows"] == 50
+    assert len(document["rows"]) == 8  # all that are held out
+    assert document["models"]["base"]["right"] == 0
+    assert document["models"]["tuned"]["right"] == 8
+    assert main(["evaluate", str(scored_run.root), "--metric", "best"]) == 2
+    assert "--metric" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--metric", "regex"]) == 2
+    assert "pattern" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--file", str(scored_run.recipe)]) == 2
+    assert "GGUF" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--rows", "201"]) == 2
+    assert "--rows" in capsys.readouterr().err
+
+
+def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys):
+    assert main(["export", str(scored_run.root), "--quant", "F16", "--quant", "Q8_0"]) == 0
+    assert "valid JSON" in capsys.readouterr().out
+    report = json.loads((scored_run.export / "fidelity.json").read_text(encoding="utf-8"))
+    after = read_run(scored_run.events).task.after
+    assert report["task"]["after"]["passed"] == after.passed
+    assert report["files"][0]["task"]["passed"] == after.passed
+    assert len(report["files"][1]["task"]["passed"]) == after.rows
+    assert after.figures in (scored_run.export / "README.md").read_text(encoding="utf-8")
+    file = scored_run.export / report["files"][0]["file"]
+    assert main(["evaluate", str(scored_run.root), "--file", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][file.name]["right"] == after.right
+
+
+def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_path):
+    watch = f"{TASK}[evaluation]\nevery = 2\npatience = 5\n"
+    paths = create_run(json_recipe(tmp_path, extra=watch, max_steps=4, engine='"plain"'), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    state = read_run(paths.events)
+    assert {event.step for event in of_kind(paths, TaskScored)} <= {0, 2, 4}
+    assert state.task is not None
+    result = state.best.step if state.best else state.step
+    assert state.task.after == {one.step: one.score for one in state.task_scores}[result]
+
+
+@pytest.mark.gpu
+def test_captured_steps_leave_room_for_the_replies(tmp_path):
+    """Steps are captured as graphs when the result is scored; the replies then are those of the saved adapter."""
+    recipe = json_recipe(tmp_path, max_steps=20, epochs=40.0, learning_rate=2e-2, engine='"fast"', precision='"bf16"')
+    devices = recipe.devices.model_copy(update={"kind": "cuda"})
+    paths = create_run(recipe.model_copy(update={"devices": devices}), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    found = read_run(paths.events).task
+    assert found.before.right == 0
+    assert found.after.right == 6
+
+
+def test_a_run_whose_rows_cannot_be_scored_ends_before_it_trains(tmp_path):
+    recipe = json_recipe(tmp_path, extra='[task]\nmetric = "number"\n', reply="none")
+    paths = create_run(recipe, tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.USAGE
+    assert "task.metric" in read_state(paths).message
+    assert not of_kind(paths, TaskScored)
+
+
+def test_runs_that_only_seek_a_learning_rate_are_not_scored(tmp_path):
+    recipe = Recipe.model_validate({"task": {"metric": "exact_match"}})
+    scored = {phase: run_recipe(recipe, RunSpec(side=0, phase=phase, seed=1, rate=1e-4), every=5).task.is_active
+              for phase in ("grid", "seeds", "second look")}  # fmt: skip
+    assert scored == {"grid": False, "seeds": True, "second look": True}
+
+
+@pytest.mark.parametrize(
+    ("step", "best", "patience", "is_measured"),
+    [(0, None, 0, True), (5, None, 0, False), (10, None, 0, True),
+     (0, None, 3, True), (5, 5, 3, True), (10, 5, 3, False), (10, 10, 3, True)],
+)  # fmt: skip
+def test_it_is_measured_before_training_and_for_what_may_be_the_result(step, best, patience, is_measured):
+    groups, scores = [], []
+    rows = [TaskRow(messages=[{"role": "user", "content": "x" * n}], wanted="y") for n in (1, 30, 2, 90)]
+    recipe = Recipe.model_validate(
+        {"task": {"metric": "exact_match", "max_tokens": 10}, "train": {"micro_batch_tokens": 64},
+         "data": {"max_length": 64}}
+    )  # fmt: skip
+    inputs = SimpleNamespace(
+        task=TaskRows(section=recipe.task, rows=rows), budget=SimpleNamespace(steps=10),
+        prompt_ids=lambda messages: [0] * len(messages[-1]["content"]),
+    )  # fmt: skip
+    recorder = SimpleNamespace(phase=lambda _phase: None, progress=lambda _done, _total: None, emit=scores.append)
+
+    def replies(prompts, longest):
+        groups.append([len(prompt) for prompt in prompts])
+        return [GeneratedReply("y" if len(prompt) != 2 else "z", stopped=True, tokens=1) for prompt in prompts]
+
+    early = SimpleNamespace(is_on=patience > 0, best=SimpleNamespace(step=best))
+    TaskMeter(recipe, inputs, recorder).measure(SimpleNamespace(replies=replies), step, early)
+    assert bool(scores) == is_measured
+    if is_measured:
+        assert scores[0].score.passed == [True, True, False, True]  # in the rows' order
+        assert groups == [[1, 2], [30], [90]]  # no more tokens at once than a pass has

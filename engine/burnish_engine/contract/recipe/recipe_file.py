@@ -64,7 +64,8 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
     try:
         document = _read_toml(text)
     except (TOMLKitError, ValueError, RecursionError) as error:  # Python refuses numbers of more than 4,300 digits
-        raise UsageError(f"{source} is not valid TOML: {error}.", "Correct that place and try again.") from None
+        problem = str(error).rstrip(".")
+        raise UsageError(f"{source} is not valid TOML: {problem}.", "Correct that place and try again.") from None
     version = document.get("version", RECIPE_VERSION)
     if version != RECIPE_VERSION:
         raise UsageError(

@@ -49,6 +49,7 @@ def test_the_empty_recipe_is_all_defaults():
         ),
         ("version = 9\n", ["version 9", "reads version 1"]),
         ("[train\n", ["not valid TOML", "line 1"]),
+        ("[train]\nmax_steps = 1\nmax_steps = 2\n", ["already exists. Correct"]),
         ('[export]\nquants = ["Q9_Z"]\n', ["export.quants.0", "Q9_Z", "Q8_0"]),
     ],
 )

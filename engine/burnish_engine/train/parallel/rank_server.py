@@ -154,7 +154,7 @@ class RankServer:
         if name == "step":
             return self._step(replica)
         if name in ("exchange", "abandon"):
-            return  # the verdict on a step that failed here
+            return None  # the verdict on a step that failed here
         if name == "load":
             answer = replica.load(order)
         elif name == "plan":
@@ -182,8 +182,8 @@ class RankServer:
         except AbandonedStepError:
             release(self._device)
         except (HalfUpdatedError, *MEMORY_ERRORS) as error:
-            whole = isinstance(error, HalfUpdatedError) or is_out_of_memory(error)
-            if not (self._exchanged and whole):
+            of_memory = isinstance(error, HalfUpdatedError) or is_out_of_memory(error)
+            if not (self._exchanged and of_memory):
                 raise
             self._behind = short_message(error)
             traceback.clear_frames(error.__traceback__)

@@ -18,7 +18,7 @@ class FollowedCharts(QWidget):
     Attributes:
         advanced: signal with the list of `RunState` of the runs, in their order, when there are new events.
         failed: signal with a sentence that says why a picture could not be written.
-        charts: charts of the runs.
+        charts: charts of the runs; None before the first ones are followed.
     """
 
     advanced = Signal(object)
@@ -30,10 +30,9 @@ class FollowedCharts(QWidget):
         self._page_px = 0
         self._follower = RunsFollower(self)
         self._follower.advanced.connect(self._advanced)
-        self.charts = OverlayCharts(())
+        self.charts: OverlayCharts | None = None
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.addWidget(self.charts)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -56,9 +55,11 @@ class FollowedCharts(QWidget):
         self.charts = OverlayCharts(self._runs)
         self.charts.failed.connect(self.failed)
         self.charts.fit_height(self._page_px)
-        self._column.replaceWidget(before, self.charts)
-        before.hide()
-        before.deleteLater()
+        if before is not None:
+            self._column.removeWidget(before)
+            before.hide()
+            before.deleteLater()
+        self._column.addWidget(self.charts)
         self._follower.follow(self.folders)
         return True
 
@@ -70,10 +71,12 @@ class FollowedCharts(QWidget):
     def fit_height(self, page_px: int) -> None:
         """Set the heights of the charts for a page of this height, device-independent pixels."""
         self._page_px = page_px
-        self.charts.fit_height(page_px)
+        if self.charts is not None:
+            self.charts.fit_height(page_px)
 
     def _advanced(self, states: dict[str, RunState]) -> None:
-        if tuple(states) == self.folders:  # else it is the follower's last word about other runs
+        # What comes of other runs is the follower's last word about them.
+        if self.charts is not None and tuple(states) == self.folders:
             found = list(states.values())
             self.charts.show_states(found)
             self.advanced.emit(found)

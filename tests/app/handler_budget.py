@@ -9,8 +9,8 @@ from PySide6.QtGui import QImage, QPainter, QTextDocument
 from burnish_app.instrument import HandlerTimes, MeasuredApplication
 
 _YARDS = 11.0
-"""A handler may take as long as this many screens of text. One takes about 6 ms where this was set, so these are 64:
-32 ms in the studio, since every event passes through `MeasuredApplication`, which makes a handler with many events, such
+"""A handler may take as long as this many screens of text. One takes about 6 ms where this was set, so these are 64,
+which are 32 in the studio: that every event passes through `MeasuredApplication` makes a handler with many events, such
 as the making of a page, about twice as slow (41 against 22 ms for the Export page). What people notice are 50 ms."""
 _PARAGRAPHS = 30
 _ATTEMPTS = 3

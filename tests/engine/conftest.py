@@ -49,3 +49,17 @@ def llama_source(shared_folder):
 
     with FileLock(shared_folder / "llama-source.lock"):
         return unpack_llama_source(shared_folder / "llama-source")
+
+
+@pytest.fixture(scope="module")
+def short_replies():
+    """Exports and verifications let a model talk for a few tokens only.
+
+    Models of random weights never end by themselves; what replies show is tested on one that has learned to talk.
+    """
+    from burnish_engine.export.verify import contexts, fidelity, reference, report
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (contexts, fidelity, reference, report):
+            patch.setattr(module, "REPLY_TOKENS", 8)
+        yield

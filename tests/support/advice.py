@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
@@ -73,3 +74,22 @@ def dataset(rows, histogram, *, supervised=0.6, validation_share=0.05):
 TINY = dataset(100, [(128, 20), (256, 60), (512, 20)])
 CHATS = dataset(50_000, [(128, 10_000), (256, 15_000), (512, 17_500), (768, 5_000), (1024, 2_000), (4096, 500)])
 DOCUMENTS = dataset(2_000, [(2048, 200), (4096, 500), (8192, 700), (16384, 500), (32768, 100)])
+
+FITS = {}
+"""Fits that `remembered_fits` has worked out, by all that they depend on."""
+
+
+def remembered_fits():
+    """Within this context, ranking works each fit out once: a catalog takes seconds, and tests ask for it again."""
+    from burnish_engine.advise.suggest import rank
+
+    real = rank.quick_fit
+
+    def once(name, spec, machine, target, on_data, **options):
+        asked = [spec, machine, target, *([on_data] if on_data else [])]
+        key = (name, *(one.model_dump_json() for one in asked), *options.items())
+        if key not in FITS:
+            FITS[key] = real(name, spec, machine, target, on_data, **options)
+        return FITS[key]
+
+    return patch.object(rank, "quick_fit", once)

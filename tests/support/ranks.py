@@ -111,7 +111,7 @@ class SharedEngine:
                 thread.start()
                 self.threads.append(thread)
             others = [Rank(rank, Link(ours)) for rank, (ours, _) in enumerate(pairs, start=1)]
-            self.ranks = Ranks(others, ThreadCollectives(store, 0, size))
+            self.ranks = Ranks(others, lambda: ThreadCollectives(store, 0, size))
         self.engine = make_engine(self.spec, self.ranks, {})
 
     def stream(self):
@@ -123,7 +123,7 @@ class SharedEngine:
     def _serve(self, store, rank, size, link, failing):
         orphaned = threading.Event()
         self.orphans.append(orphaned)
-        server = RankServer(link, rank, size, CPU, ThreadCollectives(store, rank, size), orphaned.set)
+        server = RankServer(link, rank, size, CPU, lambda: ThreadCollectives(store, rank, size), orphaned.set)
         server.serve(_Replica(server, self, failing))
 
     def steps(self, count, first=0):

@@ -98,9 +98,9 @@ def local(
 
     Looked through are the hub's cache and the folders of LM Studio and Ollama. The headers of all weights are checked.
     """
-    from burnish_engine.advise.suggest.local import judge_local
     from burnish_engine.hardware.probe import probe
-    from burnish_engine.models.checkpoint.local_models import find_local_models
+    from burnish_engine.hub.judge_local import judge_local
+    from burnish_engine.hub.local_models import find_local_models
 
     judged = judge_local(find_local_models(), probe(), target_section(target, ram_gib, context))
     if json:

@@ -75,6 +75,18 @@ def file_hashes_file() -> Path:
     return user_data_dir() / "file-hashes.json"
 
 
+CACHED_MODEL = "models--"
+"""Beginning of the name of a model's folder in the hub's cache."""
+
+
+def cached_model_name(folder: Path) -> str:
+    """Return OWNER/NAME of a snapshot in the hub's cache, whose folder is named by its revision; else empty."""
+    repository = folder.parent.parent.name
+    if folder.parent.name != "snapshots" or not repository.startswith(CACHED_MODEL):
+        return ""
+    return repository.removeprefix(CACHED_MODEL).replace("--", "/", 1)
+
+
 _RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models, find_model, search
 from burnish_engine.advise.suggest.capacity import find_capacity
-from burnish_engine.advise.suggest.local import judge_local
 from burnish_engine.advise.suggest.rank import rank
 from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.channel.child import Child
@@ -26,7 +25,8 @@ from burnish_engine.contract.serve.model_requests import (
     SuggestRequest,
     WhatFitsRequest,
 )
-from burnish_engine.models.checkpoint.local_models import find_local_models
+from burnish_engine.hub.judge_local import judge_local
+from burnish_engine.hub.local_models import find_local_models
 from burnish_engine.models.checkpoint.source import opens_without_torch, read_config
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService

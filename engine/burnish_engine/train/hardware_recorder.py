@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -30,11 +30,12 @@ class RunUse:
     """The use that a run makes of the hardware.
 
     Args:
-        tally: tally of the run; its measurements tell the memory as soon as there are any.
+        tally: tally of the run; its measurements tell the memory of this process as soon as there are any.
+        gpu: index of this process's GPU. Further ones are held by processes that it started.
     """
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, tally: Tally, gpu: int = 0) -> None:
+        self._tally, self._gpu = tally, gpu
         self._asked = 0
         self._held: int | None = None
         self._spilled: int | None = None
@@ -44,13 +45,17 @@ class RunUse:
         return (os.getpid(),)
 
     def owns(self, pid: int) -> bool:
-        """Whether it is this process."""
-        return pid == os.getpid()
+        """Whether it is this process, or a rank that it started."""
+        if pid == os.getpid():
+            return True
+        with suppress(psutil.Error):
+            return psutil.Process(pid).ppid() == os.getpid()
+        return False
 
-    def held_bytes(self, _gpu: GpuFacts) -> int | None:
-        """Return the bytes that the run holds of its GPU."""
+    def held_bytes(self, gpu: GpuFacts) -> int | None:
+        """Return the bytes that this process holds of its GPU; None of others, for which the driver's list is asked."""
         measure = self._tally.measure
-        if measure is None:
+        if measure is None or gpu.index != self._gpu:
             return None
         if not psutil.WINDOWS:
             return measure.held_bytes()
@@ -59,31 +64,32 @@ class RunUse:
         self._asked += 1
         return self._held
 
-    def spilled_bytes(self, _gpu: GpuFacts) -> int | None:
+    def spilled_bytes(self, gpu: GpuFacts) -> int | None:
         """Return the bytes of the run in system memory, as Windows counted them a moment ago."""
-        return self._spilled
+        return self._spilled if gpu.index == self._gpu else None
 
 
 @contextmanager
 def recorded_hardware(
-    paths: RunPaths, device: torch.device | None, tally: Tally, make: MakeSampler | None = None
+    paths: RunPaths, devices: Sequence[torch.device], tally: Tally, make: MakeSampler | None = None
 ) -> Iterator[None]:
     """Record samples of the hardware inside the context. Whatever fails here stays here: the run goes on.
 
     Args:
         paths: run folder.
-        device: device of the run; None where there is none, and nothing is recorded.
+        devices: devices of the run, that of this process first; where there are none, nothing is recorded.
         tally: tally of the run.
         make: function that makes the sampler from the indices of the run's GPUs and its own use.
     """
-    if device is None:
+    if not devices:
         yield
         return
     stop = threading.Event()
-    gpus = [device.index or 0] if device.type == "cuda" else []
+    gpus = [device.index or 0 for device in devices if device.type == "cuda"]
+    own = RunUse(tally, *gpus[:1])
     making = make or (lambda only, own: HardwareSampler(only, own=own))
     thread = threading.Thread(
-        target=_record, args=(paths, lambda: making(gpus, RunUse(tally)), stop), name="hardware", daemon=True
+        target=_record, args=(paths, lambda: making(gpus, own), stop), name="hardware", daemon=True
     )
     thread.start()
     try:

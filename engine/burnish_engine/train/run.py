@@ -120,7 +120,7 @@ def _run_and_record(
     try:
         with (
             kept_awake(f"Training {paths.root.name}"),
-            recorded_hardware(paths, devices[0] if devices else None, tally),
+            recorded_hardware(paths, devices, tally),
             started_ranks(devices, paths.root) as ranks,
             closing(open_session(paths, recipe, recorder, tally, ranks=ranks)) as session,
         ):

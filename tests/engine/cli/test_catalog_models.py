@@ -15,6 +15,8 @@ from burnish_engine.runs.card import read_card
 from support.catalog_models import small_checkpoint
 from support.tiny import conversations, write_jsonl
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 WITH_IMAGES = {
     **{f"google/gemma-3-{size}-it": "gemma3" for size in ("4b", "12b", "27b")},
     **{f"mistralai/Ministral-3-{size}-Instruct-2512-BF16": "mistral3" for size in ("3B", "8B")},
@@ -49,7 +51,8 @@ def whole_way(entry, folder, capsys, quantize="none"):
         f"[model]\npath = '{model}'\nquantize = '{quantize}'\n"
         f"[data]\nfiles = ['{data}']\nmax_length = 200\n[adapter]\nrank = 4\n"
         "[devices]\nkind = 'cpu'\nthreads = 1\n"
-        "[train]\nmax_steps = 2\nmicro_batch_tokens = 400\nprecision = 'fp32'\n",
+        "[train]\nmax_steps = 2\nmicro_batch_tokens = 400\nprecision = 'fp32'\n"
+        "[evaluation]\ngeneral_text = false\n",
         encoding="utf-8",
     )
     steps = {

@@ -27,6 +27,8 @@ from support.runs import tiny_recipe
 from support.tiny import make_llama
 from support.upload_server import UploadHub
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 SAY = ["--prompt", "My lamp number 3 is broken?", "--max-tokens", "8"]
 
 

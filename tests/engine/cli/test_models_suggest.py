@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.advice import RankedModel, Suggestion
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 
-from support.advice import CPU_16, H100, TINY, machine
+from support.advice import CPU_16, H100, TINY, machine, remembered_fits
 from support.tiny import conversations, make_llama, write_jsonl
 
 
@@ -20,6 +20,12 @@ from support.tiny import conversations, make_llama, write_jsonl
 def an_h100(monkeypatch):
     """The commands see this machine."""
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: H100)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fits():
+    with remembered_fits():
+        yield
 
 
 @pytest.fixture(scope="module")

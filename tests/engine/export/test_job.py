@@ -22,6 +22,8 @@ from burnish_engine.runs.file_hashes import sha256_file
 
 from support.export import make_adapter, make_model, rows, tuned_model
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 MOMENTS = ("Writing the 16-bit file", "Running the trained model", "Checking F16", "Making Q8_0")
 Usage = namedtuple("Usage", "total used free")
 

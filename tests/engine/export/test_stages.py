@@ -20,6 +20,8 @@ from burnish_engine.runs.file_hashes import sha256_file
 from support.export import rows
 from support.serve import wait_for
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 STAGES = (
     "Writing the 16-bit file", "Running the trained model", "Weighing what the training rows use", "Checking F16",
     "Making Q4_0", "Checking Q4_0", "Making IQ4_NL", "Checking IQ4_NL",

@@ -1,7 +1,11 @@
 """The thread that samples beside a run: it records from the start to the end, and nothing it meets reaches the run."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,7 +56,7 @@ def test_samples_are_taken_while_the_run_goes_on_and_once_more_at_its_end(tmp_pa
         asked.append(list(only))
         return HardwareSampler(only, own=own, machine=machine, nvml=nvml)
 
-    with recorded_hardware(paths, torch.device("cuda", 1), tally, make):
+    with recorded_hardware(paths, [torch.device("cuda", 1)], tally, make):
         wait_for(lambda: lines_of(paths) > 4)
     history = read_history(paths.hardware)
     assert asked == [[1]]
@@ -61,6 +65,28 @@ def test_samples_are_taken_while_the_run_goes_on_and_once_more_at_its_end(tmp_pa
     assert set(history.gpus[1].ours_bytes.values()) == {GIB // 2}
     assert nvml.open == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "hardware"]
+
+
+def test_every_gpu_that_shares_the_run_is_recorded_with_what_the_run_holds_of_it(tmp_path):
+    paths, tally = RunPaths(tmp_path), Tally()
+    rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    stranger = os.getppid()
+    nvml = FakeNvml(
+        {"used": 3 * GIB, "energy": 0, "processes": [(os.getpid(), 2 * GIB)]},
+        {"used": 5 * GIB, "energy": 0, "processes": [(rank.pid, GIB), (stranger, 4 * GIB)]},
+    )
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, count=2)
+
+    def make(only, own):
+        return HardwareSampler(only, own=own, machine=machine, nvml=nvml)
+
+    tally.measure = SimpleNamespace(held_bytes=lambda: GIB // 2)
+    with recorded_hardware(paths, [torch.device("cuda", 0), torch.device("cuda", 1)], tally, make):
+        wait_for(lambda: lines_of(paths) > 4)
+    rank.communicate(b"\n")
+    history = read_history(paths.hardware)
+    assert sorted(history.gpus) == [0, 1]
+    assert set(history.gpus[1].ours_bytes.values()) == {GIB}
 
 
 @pytest.mark.parametrize("where", ["make", "start", "sample", "close"])
@@ -87,7 +113,7 @@ def test_whatever_fails_the_run_goes_on(tmp_path, where):
             raise RuntimeError("no driver")
         return Sampler(only, own=own, machine=cpu_machine())
 
-    with recorded_hardware(paths, CPU, Tally(), make):
+    with recorded_hardware(paths, [CPU], Tally(), make):
         if where == "sample":
             wait_for(lambda: lines_of(paths) > 3)  # it goes on after a sample that failed
 
@@ -103,7 +129,7 @@ def test_a_driver_that_hangs_does_not_hold_up_the_end_of_the_run(tmp_path, monke
             return []
 
     with recorded_hardware(
-        RunPaths(tmp_path), CPU, Tally(), lambda only, own: Hangs(only, own=own, machine=cpu_machine())
+        RunPaths(tmp_path), [CPU], Tally(), lambda only, own: Hangs(only, own=own, machine=cpu_machine())
     ):
         assert inside.wait(30)
     assert not release.is_set()
@@ -111,6 +137,6 @@ def test_a_driver_that_hangs_does_not_hold_up_the_end_of_the_run(tmp_path, monke
 
 
 def test_a_run_without_a_device_records_nothing(tmp_path):
-    with recorded_hardware(RunPaths(tmp_path), None, Tally()):
+    with recorded_hardware(RunPaths(tmp_path), [], Tally()):
         pass
     assert not RunPaths(tmp_path).hardware.exists()

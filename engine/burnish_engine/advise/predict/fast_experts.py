@@ -107,7 +107,9 @@ def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4:
     return sum(expert_tensor_bytes(spec, made, width, nf4=nf4))
 
 
-def scratch_bytes(spec: DecoderSpec, made: Sequence[ExpertStackShape], width: int, *, nf4: bool) -> int:
+def scratch_bytes(
+    spec: DecoderSpec, made: Sequence[ExpertStackShape], width: int, *, nf4: bool, tokens: int | None = None
+) -> int:
     """Count the memory that groups of packed experts are unpacked into on a GPU.
 
     Args:
@@ -115,8 +117,12 @@ def scratch_bytes(spec: DecoderSpec, made: Sequence[ExpertStackShape], width: in
         made: stacks of all layers.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        tokens: most tokens of a pass; None: so many that unpacking pays.
     """
     if not is_packed(spec, nf4=nf4):
+        return 0
+    rows = UNPACK_ROWS["mxfp4" if is_mxfp4(spec) else "nf4"]
+    if tokens is not None and tokens * spec.experts_per_token < rows * spec.num_experts:
         return 0
     return scratch_elements([(stack.outputs, stack.inputs) for stack in made], width) * width
 

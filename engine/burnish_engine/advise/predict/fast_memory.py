@@ -120,8 +120,9 @@ class FastMemory:
         self._shapes, kinds = layer_shapes(run)
         self._rank = max(shape.rank for shape in self._shapes)
         self._kinds = np.array(kinds)
-        self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4)
         self.tokens = run.largest.padded_tokens
+        most = max(self.tokens, run.recipe.train.micro_batch_tokens)
+        self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4, tokens=most)
         section, precision = run.recipe.adapter, run.precision
         hosted = [hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4) for one in self._shapes]
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)

@@ -131,8 +131,18 @@ def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, c
     return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= _FUSED_RANK
 
 
-def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool) -> FrozenWeightBytes:
-    """Count the memory of the frozen weights."""
+def frozen_weights(
+    spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool, tokens: int | None = None
+) -> FrozenWeightBytes:
+    """Count the memory of the frozen weights.
+
+    Args:
+        spec: shape of the model.
+        adapter: the recipe's adapter section.
+        precision: "fp32", "bf16" or "fp16".
+        nf4: whether they are held in 4 bits.
+        tokens: most tokens of a pass, on which it depends whether experts are unpacked; None: they are.
+    """
     width = BYTES_OF[precision]
     layers, numbers = distinct_layers(spec)
     counted = [(stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
@@ -145,7 +155,9 @@ def frozen_weights(spec: DecoderSpec, adapter: AdapterSection, precision: str, *
     for one, count in experts:
         outside += count * sum(_aligned(stack.compute_copies) for stack in one.values()) * width
         outside += count * selection_bytes(spec) * bool(one)
-    unpacked = scratch_bytes(spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4)
+    unpacked = scratch_bytes(
+        spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4, tokens=tokens
+    )
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
             outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)

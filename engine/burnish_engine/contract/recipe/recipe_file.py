@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
         UsageError: The text is not TOML, of another version, or breaks the schema.
     """
     try:
-        document = tomlkit.parse(text).unwrap()
+        document = _read_toml(text)
     except (TOMLKitError, ValueError, RecursionError) as error:  # Python refuses numbers of more than 4,300 digits
         problem = str(error).rstrip(".")
         raise UsageError(f"{source} is not valid TOML: {problem}.", "Correct that place and try again.") from None
@@ -81,6 +82,14 @@ def parse_recipe(text: str, source: str = "recipe") -> Recipe:
             f"{source} has {count} problem{'s' if count > 1 else ''}: {'; '.join(problems)}{more}.",
             "`burnish recipe reference` lists every key with its range.",
         ) from None
+
+
+def _read_toml(text: str) -> dict[str, Any]:
+    """Read a TOML text. Python's own reader takes a tenth of the time; tomlkit's words say better what is wrong."""
+    try:
+        return tomllib.loads(text)
+    except ValueError:
+        return tomlkit.parse(text).unwrap()
 
 
 def recipe_problems(document: Mapping[str, Any]) -> dict[str, str]:

@@ -11,10 +11,9 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.paths import fetched_model_dir, is_address, is_model_name, models_dir
+from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
-from burnish_engine.models.checkpoint.local_models import repository_name
 from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
@@ -125,7 +124,7 @@ def open_model(path: str) -> ModelSource:
         check_tensors(folder, config, spec, tensors)
     return ModelSource(
         folder,
-        repository_name(folder.resolve()).rpartition("/")[2] or folder.resolve().name,
+        cached_model_name(folder.resolve()).rpartition("/")[2] or folder.resolve().name,
         config,
         spec,
         note=_LANGUAGE_ONLY if wrapper else "",

@@ -58,7 +58,7 @@ class DecoderOptions:
     Attributes:
         dtype: dtype to compute in: fp32, bf16 or fp16.
         device: device that the weights go to.
-        positions: tokens of the longest document, for which there is a rope table.
+        positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
         quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
@@ -267,7 +267,9 @@ class _Builder:
         for vector in self._family.vectors(spec):
             roles = own if vector.is_of_mixer else of_experts if vector.is_of_experts else vectors
             roles[vector.layer][vector.role] = self._vector(vector.name, is_fp32=vector.is_fp32)
-        experts = ExpertBuilder(spec.experts, expert_slots, self._compute_buffer) if spec.experts else None
+        experts = None
+        if spec.experts:
+            experts = ExpertBuilder(spec.experts, expert_slots, self._compute_buffer, options.positions)
         layers = []
         for index, layer in enumerate(spec.layers):
             stacks: dict[str, Any] = {

@@ -12,8 +12,12 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 
-_TIMEOUT = timedelta(minutes=10)
-"""Time after which an operation that not all ranks joined fails. Ranks agree before each, so that none waits long."""
+_TIMEOUT = timedelta(days=1)
+"""Time after which torch gives an operation up, and with NCCL goes on without its result.
+
+It counts from when the operation is queued, which may be several steps, of minutes each, before the device comes to
+it. A rank that ended is noticed by its link long before.
+"""
 
 
 class Collectives(Protocol):

@@ -24,12 +24,15 @@ RUN_MODULE = "burnish_engine.train.parallel.run_rank"
 
 
 def devices_of(kind: torch.device, gpus: Sequence[int]) -> list[torch.device]:
-    """Return the device of each rank.
+    """Return the device of each rank; under torchrun, of those on this machine, where each takes that of its place.
 
     Args:
         kind: device that the leader would train on alone.
         gpus: indices of the GPUs; on the CPU only their number counts.
     """
+    given = World.from_environment()
+    if given:
+        gpus = range(given.local_size)
     return [torch.device("cuda", index) if kind.type == "cuda" else kind for index in gpus]
 
 
@@ -69,7 +72,9 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             Rank(rank, links[rank], processes[rank - 1] if processes else None, _log(logs, rank))
             for rank in range(1, world.size)
         ]
-        ranks = Ranks(others, TorchCollectives(devices[0], store, 0, world.size))
+        ranks = Ranks(others, lambda: TorchCollectives(devices[0], store, 0, world.size))
+        if devices[0].type == "cuda":
+            torch.cuda.set_device(devices[0])  # the collectives did so on a thread of their own
         try:
             yield ranks
             failed = False

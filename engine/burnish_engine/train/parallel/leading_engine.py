@@ -14,7 +14,7 @@ from burnish_engine.contract.units import memory_size
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
-from burnish_engine.models.device.device import MEMORY_ERRORS
+from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.parallel.link import Message
@@ -39,7 +39,12 @@ def slow_exchange(ranks: Ranks, gradient: torch.Tensor) -> list[str]:
     """
     if gradient.device.type == "cpu":
         return []
-    measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
+    try:
+        measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
+    except MEMORY_ERRORS as error:
+        if not is_out_of_memory(error):
+            raise
+        return []  # a measurement is not worth a smaller plan
     expected = parallel_settings(probe(), adapter_bytes=gradient.nbytes).exchange_ms
     if expected is None or measured <= max(_SLOW * expected, 1.0):
         return []

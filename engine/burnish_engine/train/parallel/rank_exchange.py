@@ -9,14 +9,20 @@ from functools import partial
 import torch
 from typing_extensions import override
 
+from burnish_engine.contract.errors import DriverError
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.parallel.collectives import Collectives
 from burnish_engine.train.parallel.deal import cost_of, deal_by_cost, deal_in_turn
+from burnish_engine.train.recovery.recovery import short_message
 
 _NEWS_S = 5.0
 """Time within which it is known which rank is gone, after an operation failed."""
 _POLL_S = 0.05
+
+
+class ExchangeFailedError(DriverError):
+    """An operation over all ranks failed, and none is known to be gone."""
 
 
 def _nothing() -> None:
@@ -95,12 +101,20 @@ class RankExchange(GradientExchange):
             loss.add_(parts[1])
 
     def _over_ranks(self, operation: Callable[[torch.Tensor], None], values: torch.Tensor) -> None:
-        """Run an operation over all ranks; where it fails because one of them is gone, say that instead."""
+        """Run an operation over all ranks; where it fails because one of them is gone, say that instead.
+
+        Raises:
+            ExchangeFailedError: It failed otherwise; also for want of memory, since a rank cannot drop the step alone.
+        """
         try:
             operation(values)
-        except RuntimeError:
+        except RuntimeError as error:
             until = time.monotonic() + _NEWS_S
             while time.monotonic() < until:
                 self._check()
                 time.sleep(_POLL_S)
-            raise
+            raise ExchangeFailedError(
+                f"GPUs could not exchange gradients ({short_message(error)}).",
+                "Resume the run. If it happens again, set NCCL_DEBUG=INFO to be told more; `burnish doctor` says how "
+                "the GPUs are connected.",
+            ) from error

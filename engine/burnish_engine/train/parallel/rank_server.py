@@ -9,11 +9,13 @@ Orders and answers, each a JSON object:
 | start | position; tensors: weights, optimizer state, references | checksum of the weights |
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
 | checksum | | checksum of the weights |
-| time | bytes | milliseconds of one exchange of so many |
+| time | bytes, repeats | `ready` and `exchange` as in a step; after so many exchanges an empty one |
 | close | | none: the process ends |
 
 An answer with `failed` says what went wrong: `memory`, which leaves the replica as it was before the order, or `error`,
-after which the rank ends. Once the leader is gone, the process ends at once, whatever it waits for.
+after which the rank ends. Where memory runs out after the exchange, in the update, nobody waits for an answer: the rank
+is behind, and `memory` is its answer to the next step or checksum, until the leader begins anew (`start`). Once the
+leader is gone, the process ends at once, whatever it waits for.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import torch
 
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
+from burnish_engine.train.base.engine import HalfUpdatedError
 from burnish_engine.train.parallel.collectives import Collectives
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
 from burnish_engine.train.parallel.rank_exchange import RankExchange
@@ -77,7 +80,7 @@ class RankServer:
         rank: number of this rank.
         size: number of ranks.
         device: device of this rank.
-        collectives: operations in which all ranks take part.
+        connect: function that makes the operations in which all ranks take part; it waits until all ranks do so.
         orphaned: function called, in a thread, when the leader is gone.
     """
 
@@ -87,13 +90,15 @@ class RankServer:
         rank: int,
         size: int,
         device: torch.device,
-        collectives: Collectives,
+        connect: Callable[[], Collectives],
         orphaned: Callable[[], object] = lambda: os._exit(ExitCode.STOPPED),
     ) -> None:
         self._link, self._rank, self._size = link, rank, size
-        self._device, self._collectives, self._orphaned = device, collectives, orphaned
+        self._device, self._connect, self._orphaned = device, connect, orphaned
+        self._collectives: Collectives | None = None
         self._orders: queue.Queue[_Order] = queue.Queue()
-        self._closing = False
+        self._closing = self._exchanged = False
+        self._behind = ""  # why the update after the newest exchange was not made
 
     def exchange(self, *, exact: bool) -> RankExchange:
         """Make the exchange that this rank's trainer takes part in."""
@@ -107,6 +112,7 @@ class RankServer:
         """
         threading.Thread(target=self._read, name="orders", daemon=True).start()
         try:
+            self._collectives = self._connect()
             while True:
                 order, tensors = self._orders.get()
                 if order["do"] == "close":
@@ -128,7 +134,8 @@ class RankServer:
         finally:
             self._closing = True
             replica.close()
-            self._collectives.close()
+            if self._collectives:
+                self._collectives.close()
             self._link.close()
 
     def _read(self) -> None:
@@ -145,27 +152,43 @@ class RankServer:
     def _obey(self, replica: Replica, order: Message, tensors: dict[str, torch.Tensor]) -> None:
         name, answer = order["do"], dict[str, Any]()
         if name == "step":
-            try:
-                replica.step()
-            except AbandonedStepError:
-                release(self._device)
-            return
+            return self._step(replica)
         if name in ("exchange", "abandon"):
-            return  # the verdict on a step that failed here
+            return None  # the verdict on a step that failed here
         if name == "load":
             answer = replica.load(order)
         elif name == "plan":
             replica.use_plan(order["plan"])
         elif name == "start":
             replica.start(order, tensors)
+            self._behind = ""
             answer = {"checksum": replica.checksum()}
         elif name == "checksum":
+            if self._behind:
+                raise MemoryError(self._behind)
             answer = {"checksum": replica.checksum()}
         elif name == "time":
-            self._time(order)
+            return self._time(order)
         else:
             raise ValueError(f"unknown order {name!r}")
-        self._link.send(answer)
+        return self._link.send(answer)
+
+    def _step(self, replica: Replica) -> None:
+        if self._behind:
+            raise MemoryError(self._behind)
+        self._exchanged = False
+        try:
+            replica.step()
+        except AbandonedStepError:
+            release(self._device)
+        except (HalfUpdatedError, *MEMORY_ERRORS) as error:
+            of_memory = isinstance(error, HalfUpdatedError) or is_out_of_memory(error)
+            if not (self._exchanged and of_memory):
+                raise
+            self._behind = short_message(error)
+            traceback.clear_frames(error.__traceback__)
+            del error
+            release(self._device)
 
     def _agree(self) -> None:
         self._link.send({"ready": True})
@@ -174,14 +197,21 @@ class RankServer:
             raise LinkLostError("the leader closed within a step")
         if verdict["do"] != "exchange":
             raise AbandonedStepError
+        self._exchanged = True
 
     def _time(self, order: Message) -> None:
         """Take part in the leader's measurement of exchanges."""
+        assert self._collectives is not None
         values = torch.zeros(order["bytes"] // 4, dtype=torch.float32, device=self._device)
+        try:
+            self._agree()
+        except AbandonedStepError:
+            return
         for _ in range(order["repeats"]):
             self._collectives.all_reduce(values)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        self._link.send({})
 
     def _report(self, error: BaseException) -> None:
         traceback.print_exception(error)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import select
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +22,7 @@ _CHECK_EVERY_S = 0.05
 _END_S = 10.0  # for a process to end by itself
 _LAST_LINES = 40  # lines of its log that are read
 _UNTIMED = 5  # exchanges before those that are timed
+_CONNECT_S = 300.0  # for all ranks to be connected by the collectives' library
 
 
 def _wait_for(device: torch.device) -> None:
@@ -97,18 +100,52 @@ class Ranks:
 
     Args:
         others: other ranks, in order of their numbers.
-        collectives: operations in which all ranks take part, the leader too.
+        connect: function that makes the collectives, which waits until all ranks do so.
 
     Attributes:
         size: number of ranks, the leader counted.
-        collectives: the same.
+        collectives: operations in which all ranks take part, the leader too.
+
+    Raises:
+        RankLostError: A rank ended before it was connected.
+        SetupError: A rank could not be connected, or not all of them in time.
     """
 
-    def __init__(self, others: list[Rank], collectives: Collectives) -> None:
-        self._others, self.collectives = others, collectives
+    def __init__(self, others: list[Rank], connect: Callable[[], Collectives]) -> None:
+        self._others = others
         self.size = 1 + len(others)
         self._stepping = self._is_lost = False
+        self._early: dict[int, Message] = {}  # answers of the step that came before they were waited for
         self._checked = 0.0
+        try:
+            self.collectives = self._connected(connect)
+        except BaseException:
+            for rank in others:
+                rank.end(kill=True)
+            raise
+
+    def _connected(self, connect: Callable[[], Collectives]) -> Collectives:
+        """Connect on a thread, which is left alone where a rank ends meanwhile: it would wait for that one."""
+        made: Future[Collectives] = Future()
+
+        def run() -> None:
+            try:
+                made.set_result(connect())
+            except BaseException as error:  # noqa: BLE001  raised where it is waited for
+                made.set_exception(error)
+
+        threading.Thread(target=run, name="connect", daemon=True).start()
+        until = time.monotonic() + _CONNECT_S
+        while not wait([made], _CHECK_EVERY_S).done:
+            self.check()
+            if time.monotonic() > until:
+                raise SetupError(
+                    f"The {self.size} processes of the run found each other, but could not be connected for exchanging "
+                    f"gradients within {_CONNECT_S:.0f} s.",
+                    "NCCL_DEBUG=INFO lets it say more. NCCL_SOCKET_IFNAME (GLOO_SOCKET_IFNAME on CPUs) names the "
+                    "network to use.",
+                )
+        return made.result()
 
     def call(self, message: Message, tensors: Mapping[str, torch.Tensor] | None = None) -> list[Message]:
         """Tell all ranks to do something, and wait until they have.
@@ -132,6 +169,10 @@ class Ranks:
         """Tell all ranks to begin the next step. `agree` or `drop_step` must follow."""
         self._send({"do": "step"})
         self._stepping = True
+
+    def _awaits(self, rank: Rank, answer: Message) -> bool:
+        """Whether an answer that arrives early is that of the step: a rank may be ready before the leader is."""
+        return self._stepping and rank.number not in self._early and answer.get("failed") != "error"
 
     def agree(self) -> None:
         """Wait until all have queued their passes of the step, and let the exchange begin.
@@ -169,7 +210,10 @@ class Ranks:
         readable, _, _ = select.select([rank.link for rank in self._others], [], [], 0)
         for link in readable:
             rank = next(rank for rank in self._others if rank.link is link)
-            raise self._unasked(rank, self._receive(rank))
+            answer = self._receive(rank)
+            if not self._awaits(rank, answer):
+                raise self._unasked(rank, answer)
+            self._early[rank.number] = answer
 
     def require_equal(self, own: int, step: int, answers: list[Message] | None = None) -> None:
         """Compare the weights' checksum with that of every rank.
@@ -199,9 +243,14 @@ class Ranks:
             count: bytes of the buffer.
             device: device of the leader.
             repeats: number of sums that are timed, after a few that are not.
+
+        Raises:
+            OtherRankMemoryError: A rank has no memory for it.
         """
         values = torch.zeros(count // 4, dtype=torch.float32, device=device)
         self._send({"do": "time", "bytes": count, "repeats": repeats + _UNTIMED})
+        self._stepping = True
+        self.agree()
         began = 0.0
         for index in range(_UNTIMED + repeats):
             if index == _UNTIMED:
@@ -237,7 +286,7 @@ class Ranks:
 
     def _answers(self) -> list[Message]:
         """Wait for an answer of each; one that ends meanwhile ends the wait for all."""
-        found: dict[int, Message] = {}
+        found, self._early = self._early, {}
         while len(found) < len(self._others):
             waiting = [rank for rank in self._others if rank.number not in found]
             # Those that have answered are watched too: nothing more may come from them but their end.

@@ -34,8 +34,9 @@ def join(make: Callable[[RankServer, torch.device], Replica]) -> ExitCode:
         raise UsageError("This process is part of a run that `burnish train` or torchrun starts.")
     store = world.store()
     link, device = link_to_leader(world, store)
-    collectives = TorchCollectives(device, store, world.rank, world.size)
-    server = RankServer(link, world.rank, world.size, device, collectives)
+    server = RankServer(
+        link, world.rank, world.size, device, lambda: TorchCollectives(device, store, world.rank, world.size)
+    )
     return server.serve(make(server, device))
 
 

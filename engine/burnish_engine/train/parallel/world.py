@@ -36,6 +36,7 @@ class World:
         rank: number of this process, from 0.
         size: number of processes.
         local_rank: number of this process on its machine, from 0.
+        local_size: number of processes on its machine, as far as the launcher says.
         address: host name of the leader.
         port: port of the store on it; 0: the leader chooses one.
         store_exists: whether the launcher holds the store, as torchrun does.
@@ -47,6 +48,7 @@ class World:
     address: str = _LOCAL
     port: int = 0
     store_exists: bool = False
+    local_size: int = 1
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> World | None:
@@ -59,10 +61,12 @@ class World:
         try:
             rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
             local, port = int(found.get("LOCAL_RANK", rank)), int(found["MASTER_PORT"])
+            beside = int(found.get("LOCAL_WORLD_SIZE", 1))
         except (KeyError, ValueError):
             return None
         agent = found.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
-        return cls(rank, size, local, found.get("MASTER_ADDR", _LOCAL), port, agent) if size > 1 else None
+        address = found.get("MASTER_ADDR", _LOCAL)
+        return cls(rank, size, local, address, port, agent, beside) if size > 1 else None
 
     def environment(self, rank: int) -> dict[str, str]:
         """Return the variables for another process on this machine."""
@@ -76,15 +80,26 @@ class World:
 
     def store(self) -> torch.distributed.TCPStore:
         """Connect to the store, or hold it where this is the leader and nobody else does."""
+        holds, port, listening = self.rank == 0 and not self.store_exists, self.port, None
+        if holds and self.is_local and sys.platform != "win32":
+            # By itself the store listens on all of the machine's addresses, and whoever reaches it can read the word.
+            server = socket.create_server((_LOCAL, port), backlog=self.size)
+            port, listening = server.getsockname()[1], server.detach()
         return torch.distributed.TCPStore(
             self.address,
-            self.port,
+            port,
             self.size,
-            is_master=self.rank == 0 and not self.store_exists,
+            is_master=holds,
             timeout=timedelta(seconds=_JOIN_S),
             wait_for_workers=False,
+            master_listen_fd=listening,
             use_libuv=sys.platform != "win32",  # torch for Windows is built without
         )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all processes are on this machine."""
+        return self.address in (_LOCAL, "localhost")
 
 
 def gather_links(
@@ -102,9 +117,8 @@ def gather_links(
         SetupError: Not all connected in time.
     """
     word = secrets.token_hex(32)
-    local = world.address in (_LOCAL, "localhost")
     links: dict[int, Link] = {}
-    with socket.create_server((_LOCAL if local else "", 0), backlog=world.size) as server:
+    with socket.create_server((_LOCAL if world.is_local else "", 0), backlog=world.size) as server:
         server.settimeout(_POLL_S)
         told = {"port": server.getsockname()[1], "word": word, "devices": [str(device) for device in devices]}
         store.set(_KEY, json.dumps(told))
@@ -122,7 +136,7 @@ def gather_links(
             except TimeoutError:
                 continue
             link = Link(connected)
-            rank = _greeted(connected, link, word)
+            rank = _greeted(link, word)
             if rank is None or rank in links or not 0 < rank < world.size:
                 link.close()
             else:
@@ -130,15 +144,13 @@ def gather_links(
     return links
 
 
-def _greeted(connected: socket.socket, link: Link, word: str) -> int | None:
+def _greeted(link: Link, word: str) -> int | None:
     """Read who connected; None where it does not know the word."""
-    connected.settimeout(_GREETING_S)
     try:
-        greeting, _ = link.receive()
+        greeting = link.receive_greeting(_GREETING_S)
     except LinkLostError:
         return None
-    connected.settimeout(None)
-    knows = hmac.compare_digest(str(greeting.get("word", "")), word)
+    knows = hmac.compare_digest(str(greeting.get("word", "")).encode(), word.encode())
     return greeting["rank"] if knows and isinstance(greeting.get("rank"), int) else None
 
 

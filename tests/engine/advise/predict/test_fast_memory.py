@@ -30,6 +30,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
+from burnish_engine.models.decoder.experts.declared import SCRATCH_BYTES
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
@@ -178,6 +179,15 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert predicted.scratch == sum(scratch.values()) + groups
 
 
+@pytest.mark.parametrize(("name", "tokens"), [("qwen3-30b-a3b", 3072), ("gpt-oss-20b", 2560)])
+def test_experts_are_unpacked_where_they_have_many_rows(name, tokens):
+    """Of 192 rows an expert in NF4 and 320 in MXFP4; a pass of fewer tokens decodes them on the way."""
+    spec, section = shape(name), AdapterSection()
+    found = [frozen_weights(spec, section, "bf16", nf4=True, tokens=count).scratch for count in (tokens - 1, tokens)]
+    assert 0.6 * SCRATCH_BYTES < found[1] - found[0] <= SCRATCH_BYTES
+    assert frozen_weights(spec, section, "bf16", nf4=True).scratch == found[1]
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("nf4", [False, True])
 def test_weights_in_host_memory_are_counted_to_the_byte(name, nf4):
@@ -288,7 +298,9 @@ def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, leve
     levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
     real = peak_of_a_pass(monkeypatch, name, section, rows=rows, head_rows=chunk, layers=levels, quantize=True)
     plan = MemoryPlan(layers=levels, head_rows=chunk)
-    found = parts(Recipe(adapter=section), spec, MicroBatchSize(rows, 256), plan, nf4=True)
+    recipe = Recipe(adapter=section)
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": rows})})
+    found = parts(recipe, spec, MicroBatchSize(rows, 256), plan, nf4=True)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.003)
 

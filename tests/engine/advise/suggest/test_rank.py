@@ -21,6 +21,7 @@ from support.advice import (
     PHONE,
     RTX_2080,
     recorded,
+    remembered_fits,
 )
 
 BILLION = 1e9
@@ -28,6 +29,12 @@ MACHINES = {"desktop_4060": DESKTOP_4060, "h100": H100, "h200": H200, "rtx_2080"
     "cpu_16": CPU_16, "cpu_24": CPU_24,
 }  # fmt: skip
 TARGETS = {"phone": PHONE, "laptop": LAPTOP, "desktop": DESKTOP}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fits():
+    with remembered_fits():
+        yield
 
 
 def machine_of(name):

@@ -19,6 +19,8 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
 from support.export import make_adapter, rows
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def forget_the_adapter(self, weight):
     return weight

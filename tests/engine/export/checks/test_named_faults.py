@@ -14,6 +14,8 @@ from burnish_engine.export.verify.verify import verify_file
 from support.export import rows, source_with
 from support.small_families import make_small
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def sabotage(monkeypatch, change):
     """Let the writer be handed another plan than was made."""

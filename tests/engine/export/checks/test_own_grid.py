@@ -6,7 +6,7 @@ from gguf import GGMLQuantizationType, quants
 
 from burnish_engine.export.checks.own_grid import is_nearest
 from burnish_engine.export.checks.rounding_error import outside
-from burnish_engine.export.gguf.block_formats import BLOCK_FORMATS, dequantize
+from burnish_engine.export.gguf.block_formats import BLOCK_FORMATS, dequantize, grid, pack, unpack
 from burnish_engine.export.quantize.gptq import refine, upper_cholesky
 
 WIDTH = 512
@@ -74,8 +74,16 @@ def test_rows_of_wrong_scale_are_found(kind, factor):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_code_beside_the_nearest_is_found(kind):
-    rows = np.random.default_rng(7).standard_normal((8, WIDTH)).astype(np.float32)
+@pytest.mark.parametrize("step", [-1, 1])
+def test_one_code_beside_the_nearest_is_found(kind, step):
+    """In every second row one code below or above its own, of a number that lies nearer to that than to any other."""
+    rows = np.random.default_rng(7).standard_normal((32, WIDTH)).astype(np.float32)
     data = quantized(rows, kind)
-    data[3, -1] ^= 2
-    assert is_nearest(data, dequantize(data, kind), rows, kind).tolist() == [row != 3 for row in range(8)]
+    codes, allowed = unpack(data, kind), grid(data, kind)
+    off = np.abs(dequantize(data, kind) - rows) / np.repeat(np.abs(allowed.scale), allowed.group, axis=1)
+    can_move = (off > 0.2) & (off < 0.3) & (codes > 0) & (codes < len(allowed.levels) - 1)
+    for row in range(0, len(rows), 2):
+        place = np.flatnonzero(can_move[row])[row // 2]
+        codes[row, place] = int(codes[row, place]) + step
+    moved = pack(codes, data, kind)
+    assert is_nearest(moved, dequantize(moved, kind), rows, kind).tolist() == [bool(row % 2) for row in range(32)]

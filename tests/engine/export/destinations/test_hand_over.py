@@ -19,6 +19,8 @@ from burnish_engine.export.verify.verdict import suggest, verdict_text
 
 from support.export import rows
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def file_of(quant, size, kl, *, kept=None, passed=True):
     return QuantFidelity(

@@ -14,6 +14,8 @@ from burnish_engine.export.verify.report import read_report
 from support.export import rows
 from support.upload_server import UploadHub
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 @pytest.fixture(scope="module")
 def exported(wide, wide_adapter, tmp_path_factory):

@@ -26,6 +26,8 @@ from burnish_engine.models.transformers_path.plain import load_base
 from support.export import CPU, gguf_kl, rows, tuned_model
 from support.small_families import make_small
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 FTYPES = {
     "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q8_0": 7, "Q4_K": 14, "Q5_K": 16, "Q6_K": 18, "IQ4_NL": 25,
     "IQ4_XS": 30,

@@ -17,6 +17,8 @@ from burnish_engine.models.transformers_path.plain import load_base
 from support.export import CPU, gguf_kl, rows, tuned_model
 from support.small_mixtures import adapt_experts, make_mixture
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def options_for(source, **more):
     return ReferenceOptions(in_4_bits=rounded_names(source), **more)

@@ -2,7 +2,10 @@
 
 import json
 import socket
+import struct
+import sys
 import threading
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -45,6 +48,12 @@ def test_gpus_that_cannot_share_a_run_are_refused(tmp_path, monkeypatch, indices
         pass
 
 
+def test_torchruns_processes_take_the_gpus_of_their_places(monkeypatch):
+    for name, value in (GIVEN | {"RANK": "0", "LOCAL_WORLD_SIZE": "2"}).items():
+        monkeypatch.setenv(name, value)
+    assert devices_of(torch.device("cuda", 3), [3]) == [torch.device("cuda", 0), torch.device("cuda", 1)]
+
+
 @pytest.fixture
 def store():
     return dist.TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
@@ -78,6 +87,62 @@ def test_only_who_knows_the_word_becomes_a_rank(store):
         links[rank].send({"to": rank})
         assert link.receive()[0] == {"to": rank}
         assert device == torch.device("cpu")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the store chooses its addresses itself")
+def test_the_store_of_ranks_on_one_machine_is_reached_from_that_machine_only():
+    ours = World(0, 2, 0).store()
+    ours.set("word", "secret")
+    assert World(1, 2, 1, port=ours.port).store().get("word") == b"secret"
+    with socket.socket() as other:  # where the store listens on all addresses, nobody else can on this one
+        other.bind(("127.0.0.2", ours.port))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"[" * 1000,
+        json.dumps({"rank": 1, "word": "\N{LATIN SMALL LETTER E WITH ACUTE}"}, ensure_ascii=False).encode(),
+        json.dumps({"rank": 1, "word": 7}).encode(),
+        b" " * 2000,
+        struct.pack("!IQ", 2, 2**35) + b"{}",
+    ],
+    ids=["nested", "not ASCII", "no text", "long", "tensors"],
+)
+def test_whatever_a_stranger_sends_the_leader_waits_on(store, sent):
+    framed = sent if sent.endswith(b"{}") else struct.pack("!IQ", len(sent), 0) + sent
+
+    def strange():
+        told = json.loads(theirs.get("burnish/leader"))
+        with socket.create_connection(("127.0.0.1", told["port"])) as stranger:
+            stranger.sendall(framed)
+            with suppress(ConnectionError):
+                assert not stranger.recv(1)
+        link_to_leader(World(1, 2, 1, port=store.port), theirs)
+
+    theirs = World(1, 2, 1, port=store.port).store()
+    thread = threading.Thread(target=strange)
+    thread.start()
+    assert list(gather_links(World(0, 2, 0, port=store.port), store, [torch.device("cpu")] * 2, lambda: None)) == [1]
+    thread.join()
+
+
+def test_a_stranger_that_dawdles_is_turned_away(monkeypatch):
+    ours, theirs = socket.socketpair()
+    theirs.sendall(struct.pack("!IQ", 500, 0))
+    feeding = threading.Event()
+
+    def feed():
+        with suppress(OSError):
+            while not feeding.wait(0.02):
+                theirs.sendall(b" ")
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    with pytest.raises(world.LinkLostError):
+        Link(ours).receive_greeting(0.2)
+    feeding.set()
+    thread.join()
 
 
 def test_a_rank_that_died_ends_the_wait(store):

@@ -1,13 +1,14 @@
 """Steps that ranks share, as threads over gloo: the same as accumulation on one process, also in the odd cases."""
 
 import gc
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
 from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
@@ -113,15 +114,16 @@ def test_ranks_without_a_pass_or_without_supervised_tokens_join_in(tmp_path, sha
     assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
-def test_preferences_are_shared_as_well(tmp_path, shared, objective):
+def test_preferences_are_shared_as_well(tmp_path, shared, objective, exact):
     rows = [
         {"prompt": f"Lamp {number}?", "chosen": "Gladly." * (1 + number % 3), "rejected": "No."}
         if objective == "dpo"
         else {"prompt": f"Lamp {number}?", "completion": f"Gladly, {number}.", "label": number % 3 == 0}
         for number in range(24)
     ]
-    recipe = recipe_of(tmp_path, exact=True, accumulation=3)
+    recipe = recipe_of(tmp_path, exact=exact, accumulation=3)
     files = {"files": [str(write_jsonl(tmp_path / "rows.jsonl", rows))], "validation_files": []}
     recipe = recipe.model_copy(
         update={
@@ -134,9 +136,17 @@ def test_preferences_are_shared_as_well(tmp_path, shared, objective):
     references = References(known, none, other, none)
     results, masters = shared(recipe, 1, references=references).steps(3)
     found, theirs = shared(recipe, 2, references=references).steps(3)
-    assert figures(found) == figures(results)
-    assert [one.preference for one in found] == [one.preference for one in results]
-    assert torch.equal(theirs, masters)
+    for one, other in zip(found, results, strict=True):
+        same, wanted = (
+            {name: value for name, value in asdict(of.preference).items() if value is not None} for of in (one, other)
+        )
+        assert same == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+    assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-6)
+    if exact:
+        assert figures(found) == figures(results)
+        assert [one.preference for one in found] == [one.preference for one in results]
+        assert torch.equal(theirs, masters)
 
 
 class Failing:
@@ -168,6 +178,93 @@ def test_out_of_memory_on_one_rank_lets_all_go_on_with_a_smaller_plan(tmp_path, 
     assert engine.memory_plan != before
     assert figures(found) == figures(results)
     assert torch.equal(made.engine.model.optimizer.param, masters)
+
+
+class FailingUpdate:
+    """Makes another rank run out of memory in its so many-th update, when gradients are exchanged already."""
+
+    def __init__(self, at, *, halfway):
+        self.at, self.halfway, self.failed = at, halfway, []
+
+    def __call__(self, engine):
+        optimizer = engine.model.optimizer
+        if self.failed or int(optimizer.counters[0]) + 1 != self.at:
+            return
+        make = optimizer.step
+
+        def step():
+            optimizer.step = make
+            self.failed.append(self.at)
+            if self.halfway:
+                optimizer.param.mul_(2)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+        optimizer.step = step
+
+
+@pytest.mark.parametrize("then", ["step", "save"])
+@pytest.mark.parametrize("halfway", [False, True])
+def test_out_of_memory_in_an_update_on_one_rank_lets_all_go_on(tmp_path, shared, halfway, then):
+    """Nobody waits for that rank's answer when it happens: it is behind until the leader begins anew."""
+    recipe = recipe_of(tmp_path, exact=True)
+    results, masters = shared(recipe, 1).steps(5)
+    failing, told = FailingUpdate(3, halfway=halfway), []
+    made = shared(recipe, 2, failing=failing)
+    engine = RecoveringEngine(made.engine, CPU, told.append)
+    engine.start(0, made.budget.steps, made.budget.micro_batches)
+    for _ in range(3):
+        engine.queue_step()
+    if then == "save":
+        engine.save_adapter(tmp_path / "adapter")
+        assert len(told) == 1
+    for _ in range(2):
+        engine.queue_step()
+    found = list(engine.results(wait=True))
+    assert failing.failed == [3]
+    assert len(told) == 1
+    assert "rank 1" in told[0]
+    assert figures(found) == figures(results)
+    assert torch.equal(made.engine.model.optimizer.param, masters)
+    made.engine.save_adapter(tmp_path / "end")
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZER_USES, "masked", "dora"])
+def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
+    """Also around an evaluation, which some switch to other weights for, and where the leader begins anew."""
+    changes = {"masked": ("masking", {"kind": "magma"}), "dora": ("adapter", {"method": "dora", "dropout": 0.0})}
+    name, change = changes.get(optimizer, ("train", {"optimizer": optimizer}))
+    recipe = recipe_of(tmp_path, exact=True)
+    recipe = recipe.model_copy(update={name: getattr(recipe, name).model_copy(update=change)})
+    assert change.items() <= vars(getattr(recipe, name)).items()
+
+    def trained(size):
+        made = shared(recipe, size)
+        results, _ = made.steps(2)
+        loss = made.engine.held_out_loss(made.data.validation, 128)
+        made.engine.queue_step()
+        results += made.engine.results(wait=True)
+        made.engine.save_adapter(tmp_path / f"{size}")
+        more, masters = made.steps(2, first=3)
+        return figures(results + more), loss, masters
+
+    (alone, loss, masters), (found, other, theirs) = trained(1), trained(2)
+    assert found == alone
+    assert other == loss
+    assert torch.equal(theirs, masters)
+
+
+def test_a_gradient_that_is_no_number_on_one_rank_skips_the_step_on_all(tmp_path, shared):
+    def spoil(engine):
+        if int(engine.model.optimizer.counters[0]) == 1 and not spoiled:
+            spoiled.append(True)
+            engine.model.optimizer.grad[5] = float("nan")
+
+    spoiled = []
+    made = shared(recipe_of(tmp_path), 2, failing=spoil)
+    results, _ = made.steps(3)
+    assert spoiled
+    assert [one.taken for one in results] == [True, False, True]
+    made.engine.save_adapter(tmp_path / "adapter")  # the weights on both are alike
 
 
 def test_a_rank_that_fails_otherwise_ends_the_step_with_its_reason(tmp_path, shared):

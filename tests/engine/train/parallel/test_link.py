@@ -58,6 +58,17 @@ def test_the_end_of_the_other_process_is_noticed(ends):
             ends[1].send({"do": "step"})
 
 
+def test_the_end_of_a_whole_machine_is_noticed():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = Link(socket.create_connection(server.getsockname()))
+    with socket.socket(fileno=link.fileno()) as asked:
+        assert asked.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert asked.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
+        asked.detach()
+    link.close()
+
+
 @pytest.mark.parametrize(
     "sent", [struct.pack("!IQ", 2**31, 0), struct.pack("!IQ", 5, 0) + b"{no}!", struct.pack("!IQ", 2, 0) + b"[]"]
 )

@@ -224,9 +224,13 @@ class ExpertLinear:
         """Return memory to unpack groups of experts into; None where decoding within the product is faster."""
         if self.scratch is None or isinstance(self.weight, torch.Tensor):
             return None
-        storage: Storage = "mxfp4" if isinstance(self.weight, Mxfp4Experts) else "nf4"
-        if not unpacking_pays(storage, order.positions / order.experts, x.device):
+        if not unpacking_pays(storage_of(self.weight), order.positions / order.experts, x.device):
             return None
         size = self.outputs * self.inputs
         count = min(len(self.scratch) // size, self.experts)
         return self.scratch[: count * size].view(count, self.outputs, self.inputs) if count else None
+
+
+def storage_of(weight: Packed) -> Storage:
+    """Return the form of packed weights."""
+    return "mxfp4" if isinstance(weight, Mxfp4Experts) else "nf4"

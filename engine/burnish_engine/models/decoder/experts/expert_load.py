@@ -10,11 +10,12 @@ import torch
 from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
 from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
-from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear
+from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear, storage_of
 from burnish_engine.models.decoder.experts.expert_weights import ExpertWeight
 from burnish_engine.models.decoder.layer_types import ExpertWeights, Tensors
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_kernels.adamw.layout import Segment
+from burnish_kernels.grouped_linear.tiles import unpacking_pays
 from burnish_kernels.moe_act.activation import ExpertActivation
 from burnish_kernels.moe_route.router import Router
 
@@ -68,10 +69,12 @@ class ExpertBuilder:
         spec: experts of the model.
         slots: places of their adapters.
         compute_buffer: tensor in the compute dtype that holds every compute copy.
+        tokens: most tokens of a pass.
     """
 
-    def __init__(self, spec: ExpertSpec, slots: ExpertSlots, compute_buffer: torch.Tensor) -> None:
+    def __init__(self, spec: ExpertSpec, slots: ExpertSlots, compute_buffer: torch.Tensor, tokens: int) -> None:
         self._spec, self._slots, self._compute_buffer = spec, slots, compute_buffer
+        self._rows = tokens * spec.slots / spec.count
         self._router = Router(spec.router, spec.slots, normalize=spec.normalize, scale=spec.scale, rounded=spec.rounded)
         self._activation = ExpertActivation(
             spec.activation, interleaved=spec.layout == "interleaved", alpha=spec.alpha, limit=spec.limit
@@ -109,10 +112,13 @@ class ExpertBuilder:
         return ExpertLinear(frozen, adapters, vectors.get(f"{role}_bias"), self._scratch)
 
     def _make_scratch(self, frozen: Mapping[ExpertRole, ExpertWeight]) -> None:
-        """Allocate the memory that packed experts are unpacked into, once for all layers; nothing on the CPU."""
-        packed = [weight.shape for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
-        if self._scratch is None and packed and self._compute_buffer.device.type != "cpu":
-            numbers = scratch_elements(packed, self._compute_buffer.element_size())
+        """Allocate the memory that packed experts are unpacked into, once for all layers, where that may pay."""
+        device = self._compute_buffer.device
+        packed = [weight for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
+        if self._scratch is not None or not packed or device.type == "cpu":
+            return
+        if unpacking_pays(storage_of(packed[0]), self._rows, device):
+            numbers = scratch_elements([weight.shape for weight in packed], self._compute_buffer.element_size())
             self._scratch = self._compute_buffer.new_empty(numbers)
 
 

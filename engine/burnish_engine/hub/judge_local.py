@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.units import memory_size
-from burnish_engine.models.checkpoint.local_models import FoundModel
+from burnish_engine.hub.local_models import FoundModel
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name
+
 LocalPlace = Literal["hub_cache", "lm_studio", "ollama"]
 _MOST = 200  # models that are listed of a place
 _LONGEST_MANIFEST = 1_000_000
-_PREFIX = "models--"
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,11 @@ def find_local_models() -> list[FoundModel]:
     return sorted(found, key=lambda model: (model.gguf_only, model.name.casefold()))
 
 
-def repository_name(folder: Path) -> str:
-    """Return OWNER/NAME of a snapshot in the hub's cache, whose folder is named by its revision; else empty."""
-    repository = folder.parent.parent.name
-    if folder.parent.name != "snapshots" or not repository.startswith(_PREFIX):
-        return ""
-    return repository.removeprefix(_PREFIX).replace("--", "/", 1)
-
-
 def _in_hub_cache(cache: Path) -> Iterator[FoundModel]:
     for repository in _folders(cache)[:_MOST]:
-        snapshot = _newest_snapshot(repository) if repository.name.startswith(_PREFIX) else None
+        snapshot = _newest_snapshot(repository) if repository.name.startswith(CACHED_MODEL) else None
         if snapshot is not None:
-            yield from _model(snapshot, repository_name(snapshot), "hub_cache")
+            yield from _model(snapshot, cached_model_name(snapshot), "hub_cache")
 
 
 def _newest_snapshot(repository: Path) -> Path | None:

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from burnish_engine.advise.suggest.local import GGUF_ONLY, judge_local
 from burnish_engine.cli.main import main
-from burnish_engine.models.checkpoint.local_models import find_local_models, hub_cache, ollama_folder, repository_name
+from burnish_engine.contract.paths import cached_model_name
+from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
+from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
 from support.advice import CPU_16, LAPTOP
@@ -58,8 +59,8 @@ def test_the_snapshot_of_the_main_branch_is_found_by_its_name(home):
     (found,) = find_local_models()
     assert (found.name, found.place, found.folder.name, found.bytes) == ("Acme/Tiny-1", "hub_cache", "b2", 5)
     assert not found.gguf_only
-    assert repository_name(found.folder) == "Acme/Tiny-1"
-    assert repository_name(home) == ""
+    assert cached_model_name(found.folder) == "Acme/Tiny-1"
+    assert cached_model_name(home) == ""
 
 
 def test_files_of_lm_studio_and_ollama_are_found_and_damaged_ones_left_out(home):

@@ -90,7 +90,8 @@ SUBFOLDERS = {
     "burnish_engine.export": ("base", "weights", "gguf", "quantize", "checks", "verify", ".", "destinations"),
     "burnish_engine.hardware": ("gpu", "host", "."),
     "burnish_engine.models": (
-        "device", "families", "host_memory", "checkpoint", "decoder", "generation", "gguf", "transformers_path",
+        "device", "families", "host_memory", "checkpoint", "saved_adapters", "decoder", "generation", "gguf",
+        "transformers_path",
     ),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (

@@ -67,7 +67,7 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
     """Say whether a recipe is right, and if not, what is wrong."""
     recipe = load_recipe(path)
     from burnish_engine.data.templates.template import check_template
-    from burnish_engine.models.checkpoint.start_adapter import as_started
+    from burnish_engine.models.saved_adapters.start_adapter import as_started
 
     check_template(recipe.data.template)
     started = as_started(recipe).adapter

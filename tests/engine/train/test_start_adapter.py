@@ -19,8 +19,8 @@ from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, parse_recipe
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, StepDone
-from burnish_engine.models.checkpoint.start_adapter import as_started
 from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.models.saved_adapters.start_adapter import as_started
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run

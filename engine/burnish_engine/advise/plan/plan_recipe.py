@@ -13,8 +13,8 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.spec import rough_spec
-from burnish_engine.models.checkpoint.start_adapter import open_start, refuse_other_base
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
+from burnish_engine.models.saved_adapters.start_adapter import open_start, refuse_other_base
 
 
 def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> RunPlan:

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.models.checkpoint.saved_adapter import refuse_not_finite
 from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.saved_adapters.saved_adapter import refuse_not_finite
 from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
 

@@ -21,7 +21,16 @@ from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.checkpoint.saved_adapter import (
+from burnish_engine.models.decoder.experts.adapted_experts import (
+    PREFIX,
+    AdaptedExperts,
+    read_adapted_experts,
+    wrapped_inside,
+)
+from burnish_engine.models.families import Module
+from burnish_engine.models.families.adapter_targets import has_name
+from burnish_engine.models.families.experts import ExpertStack
+from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     is_promised,
@@ -32,15 +41,6 @@ from burnish_engine.models.checkpoint.saved_adapter import (
     refuse_strange,
     setting_of,
 )
-from burnish_engine.models.decoder.experts.adapted_experts import (
-    PREFIX,
-    AdaptedExperts,
-    read_adapted_experts,
-    wrapped_inside,
-)
-from burnish_engine.models.families import Module
-from burnish_engine.models.families.adapter_targets import has_name
-from burnish_engine.models.families.experts import ExpertStack
 
 _MAGNITUDE = "lora_magnitude_vector"
 _PARAMETER_PARTS = 3  # last parts of a parameter's name that PEFT's config gives: such as mlp.experts.down_proj

@@ -18,7 +18,11 @@ from safetensors.torch import load_file
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
-from burnish_engine.models.checkpoint.saved_adapter import (
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
+from burnish_engine.models.device.device import is_out_of_memory
+from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
+from burnish_engine.models.saved_adapters.saved_adapter import (
     WEIGHTS_FILE,
     read_config,
     refuse_missing,
@@ -26,10 +30,6 @@ from burnish_engine.models.checkpoint.saved_adapter import (
     refuse_other_ranks,
     refuse_strange,
 )
-from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
-from burnish_engine.models.device.device import is_out_of_memory
-from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
 from burnish_engine.models.transformers_path.peft_import import import_peft
 

@@ -10,9 +10,9 @@ from burnish_engine.contract.files import replace_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import HashedFile
-from burnish_engine.models.checkpoint.saved_adapter import ADAPTER_FILES
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.checkpoint.start_adapter import as_started, open_start, other_base, refuse_other_base
+from burnish_engine.models.saved_adapters.saved_adapter import ADAPTER_FILES
+from burnish_engine.models.saved_adapters.start_adapter import as_started, open_start, other_base, refuse_other_base
 from burnish_engine.runs.file_hashes import known_sha256, sha256_file
 
 

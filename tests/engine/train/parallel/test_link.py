@@ -58,6 +58,17 @@ def test_the_end_of_the_other_process_is_noticed(ends):
             ends[1].send({"do": "step"})
 
 
+@pytest.mark.parametrize(("text_bytes", "tensor_bytes"), [(5000, 0), (2, 2**30)])
+def test_a_greeting_is_short_and_without_tensors(ends, text_bytes, tensor_bytes):
+    ends[0].send({"rank": 1})
+    assert ends[1].receive_greeting(10) == {"rank": 1}
+    ours, theirs = socket.socketpair()
+    theirs.sendall(struct.pack("!IQ", text_bytes, tensor_bytes) + b"{}".ljust(text_bytes))
+    with pytest.raises(LinkLostError):
+        Link(ours).receive_greeting(10)
+    theirs.close()
+
+
 def test_the_end_of_a_whole_machine_is_noticed():
     with socket.create_server(("127.0.0.1", 0)) as server:
         link = Link(socket.create_connection(server.getsockname()))

@@ -87,6 +87,25 @@ def test_a_connection_that_never_comes_about_is_given_up(ends, monkeypatch):
     never.set()
 
 
+def test_a_rank_ends_with_its_leader_also_while_it_is_being_connected():
+    """Whatever it waits for: here for ranks that never come."""
+    (ours, theirs), never = map(Link, socket.socketpair()), threading.Event()
+    orphaned = threading.Event()
+
+    def connect():
+        never.wait()
+        return NoCollectives()
+
+    server = RankServer(theirs, 1, 2, CPU, connect, orphaned.set)
+    thread = threading.Thread(target=server.serve, args=(NoMemory(),))
+    thread.start()
+    ours.close()
+    assert orphaned.wait(20)
+    never.set()
+    server._orders.put(({"do": "close"}, {}))
+    thread.join()
+
+
 class NoMemory:
     """A replica on a rank that has no memory left for a measurement."""
 

@@ -10,16 +10,16 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.export.weights.adapter import read_adapter
-from burnish_engine.models.checkpoint.saved_adapter import (
+from burnish_engine.models.decoder.lora_adapter import read_plan
+from burnish_engine.models.families import family
+from burnish_engine.models.generation.load_fast import load_for_generation
+from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     is_promised,
     read_config,
     refuse_other_ranks,
 )
-from burnish_engine.models.decoder.lora_adapter import read_plan
-from burnish_engine.models.families import family
-from burnish_engine.models.generation.load_fast import load_for_generation
 from burnish_engine.models.transformers_path import plain
 
 from support import parity, tiny_models

@@ -19,14 +19,14 @@ from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, Adapte
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
-from burnish_engine.models.checkpoint.saved_adapter import (
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
     WEIGHTS_FILE,
     read_config,
     refuse_other_ranks,
 )
-from burnish_engine.models.checkpoint.source import ModelSource
 
 _LARGEST_CARD_BYTES = 50_000_000
 

@@ -1,0 +1,1 @@
+"""Adapters in PEFT's format on disk: checked, and gone on from."""

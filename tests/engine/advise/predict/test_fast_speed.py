@@ -22,8 +22,10 @@ H100 = GpuFacts(
 )  # fmt: skip
 
 
-def seconds(name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, span=SPAN, **pieces):
-    spec, one = shape(name), MicroBatchSize(tokens, tokens, bucket=tokens, longest=2048, span=span)
+def seconds(
+    name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, span=SPAN, first=0, **pieces
+):
+    spec, one = shape(name, first), MicroBatchSize(tokens, tokens, bucket=tokens, longest=2048, span=span)
     plan = {
         "layers": parse_save_levels(layers, spec.num_layers),
         "head_rows": head_chunk_tokens(tokens, cuda=cuda),
@@ -51,6 +53,31 @@ MEASURED = [
 @pytest.mark.parametrize(("name", "tokens", "nf4", "layers", "measured"), MEASURED)
 def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
     assert 1000 * seconds(name, tokens, layers, nf4=nf4) == pytest.approx(measured, rel=0.03)
+
+
+WHOLE_QWEN3 = "input:1,offloaded:1,input:3,offloaded:1,input:2,offloaded:1,input:2,offloaded:1,input:3,offloaded:1,\
+input:2,offloaded:1,input:2,offloaded:1,input:3,offloaded:1,input:2,offloaded:1,input:2,offloaded:1,input:3,\
+offloaded:1,input:2,offloaded:1,input:2,offloaded:1,input:3,offloaded:1,input:1,narrow:1"
+WHOLE_GPT_OSS = "input:1,offloaded:1,input:2,host:1,offloaded:1,input:3,offloaded:1,input:2,offloaded:1,input:2,\
+host:1,offloaded:1,input:3,offloaded:1,input:1,products:2"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "tokens", "nf4", "layers", "measured"),
+    [
+        ("qwen3-30b-a3b", 4, 16384, True, "products", 86.4),
+        ("qwen3-30b-a3b", 12, 16384, True, "products", 194.8),
+        ("qwen3-30b-a3b", 12, 16384, False, "products", 168.7),
+        ("qwen3-30b-a3b", 0, 16384, True, WHOLE_QWEN3, 814.5),
+        ("olmoe-1b-7b", 0, 16384, False, "products", 208.4),
+        ("gpt-oss-20b", 6, 16384, True, "products", 198.0),
+        ("gpt-oss-20b", 0, 16384, True, WHOLE_GPT_OSS, 708.8),
+    ],
+)
+def test_mixtures_that_were_measured_are_predicted(name, first, tokens, nf4, layers, measured):
+    hopper = H100.model_copy(update={"compute_capability": (9, 0)})
+    found = 1000 * seconds(name, tokens, layers, gpu=hopper, nf4=nf4, first=first, embedding_on_host=first == 0 and nf4)
+    assert found == pytest.approx(measured, rel=0.06)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,17 @@ def test_a_run_goes_on_where_the_adapter_stood(make, first, engine):
     assert not trained.start
 
 
+def test_an_adapter_may_reach_less_than_its_targets_name(tmp_path, make, first):
+    """PEFT's config can choose among layers, which a recipe cannot; the guard does not call that a fault."""
+    folder = changed_copy(first.adapter, tmp_path / "peft", layers_to_transform=[0])
+    file = folder / "adapter_model.safetensors"
+    save_file({name: value for name, value in load_file(file).items() if ".layers.0." in name}, file)
+    paths = make(folder)
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert shapes(paths.adapter) == shapes(folder)
+    assert all(not report.check for report in of_kind(paths, GuardReported))
+
+
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_the_adapter_is_the_reference_of_preferences(tmp_path, make, first, engine):
     folder = changed_copy(first.adapter, tmp_path / "peft", lora_dropout=0.0)  # which would move the first step

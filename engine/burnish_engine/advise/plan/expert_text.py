@@ -30,13 +30,14 @@ def expert_notes(run: PlannedRun) -> list[str]:
 
 
 def expert_bytes(run: PlannedRun, rank: int) -> int:
-    """Count what the experts' adapters take on the device: fp32, copies to compute with, gradients and optimizer.
+    """Count what the experts' adapters take on the device: fp32, gradients, optimizer and the fast engine's copies.
 
     Args:
         run: the run.
         rank: rank of each expert's adapter.
     """
-    return _state_bytes(run, rank) + _of_experts(run, rank) * (8 + BYTES_OF[run.device.precision])
+    copies = BYTES_OF[run.device.precision] if run.engine.fast else 0
+    return _state_bytes(run, rank) + _of_experts(run, rank) * (8 + copies)
 
 
 def fitting_rank(run: PlannedRun, lacking: int) -> int:

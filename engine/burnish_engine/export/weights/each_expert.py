@@ -39,7 +39,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
 
     Raises:
         UsageError: `out` is not empty, the adapter reaches no experts or has several ranks or alphas for them
-            or leaves their second maps out, or the family's files never have them apart.
+            or leaves their second maps out, or the family is unknown or never has them apart in its files.
         SetupError: The folder holds no adapter for this model.
         NoSpaceError: The adapter does not fit the disk.
     """
@@ -47,7 +47,11 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
         raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
     spec, known = source.spec, family(source.spec.family) if source.spec else None
     plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec)) if spec and known else None
-    if known is None or plan is None or not plan.experts:
+    if known is None or plan is None:
+        raise UsageError(
+            "This version does not know how files of this family name their experts.", "Leave out --each-expert."
+        )
+    if not plan.experts:
         raise UsageError("This adapter reaches no experts.", "Leave out --each-expert.")
     if len({(adapted.rank, adapted.scale) for adapted in plan.experts}) > 1:
         raise UsageError(

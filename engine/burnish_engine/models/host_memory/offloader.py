@@ -66,12 +66,13 @@ class Offloader:
         lockable: bytes of host memory that may be page-locked; None: as much as the system allows.
 
     Attributes:
+        tokens: number of tokens of the largest bucket.
         problem: reason why memory is not page-locked, as a sentence; empty where it is.
         serial: whether the device waits for every copy at once, as without a second buffer: to measure what that costs.
     """
 
     def __init__(self, device: torch.device, tokens: int, lockable: int | None = None) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self.problem, self.serial = "", False
         self._host_buffers: dict[tuple[int, str], torch.Tensor] = {}
         self._pool = BufferPool(device)
@@ -210,7 +211,7 @@ class Offloader:
 
     def _host_view(self, layer: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return a view of the tensor's host memory, in its shape."""
-        numbers = tensor.numel() // tensor.shape[0] * self._tokens
+        numbers = tensor.numel() // tensor.shape[0] * self.tokens
         if (layer, name) not in self._host_buffers:
             buffer = torch.empty(numbers, dtype=tensor.dtype)
             if self._copies.is_asynchronous and not self.problem:

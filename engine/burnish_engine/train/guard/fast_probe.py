@@ -41,7 +41,10 @@ class FastProbe(EngineProbe):
             with trainer.on_stream(), trainer.idle_memory():
                 device, levels = self._decoder.device, self._engine.plan.layers
                 loss = torch.zeros(1, dtype=torch.float32, device=device)
-                step = MicroBatchStep(self._model, layout, host.to(device), levels, loss, trainer.offloader)
+                offloader = trainer.offloader
+                if offloader is not None and offloader.tokens < layout.capacity:
+                    offloader = None  # training's passes are shorter than this one, which then makes its own
+                step = MicroBatchStep(self._model, layout, host.to(device), levels, loss, offloader)
                 step.run(counts)
                 scale = optimizer.loss_scale
                 gradients = optimizer.layout.views(optimizer.grad)

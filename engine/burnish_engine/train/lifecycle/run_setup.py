@@ -41,7 +41,8 @@ class RunSetup:
         measure: measurements of memory and speed.
         resume: checkpoint to resume from; None where the run begins.
         plan: memory plan to load the engine with, as text; empty leaves the choice to the engine.
-        planned_coverage: coverage that the plan announced; None: it announced none, or the run is resumed.
+        planned_coverage: coverage that the plan announced; None: it announced none, the run is resumed, or it goes on
+            from an adapter, which decides itself what it reaches.
         predicted_s: predicted time of all steps, seconds; 0 where not known.
         time_left: prediction of the time to the end.
     """
@@ -113,7 +114,7 @@ class RunSetup:
             measure=measure,
             resume=resume,
             plan=position.plan if position else planned,
-            planned_coverage=plan.coverage if plan and fresh else None,
+            planned_coverage=plan.coverage if plan and fresh and not recipe.adapter.start else None,
             predicted_s=(plan.seconds or 0.0) if plan else 0.0,
             time_left=TimeLeft(recipe, plan, inputs.budget.steps),
         )

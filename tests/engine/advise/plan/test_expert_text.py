@@ -26,6 +26,7 @@ def test_the_full_rank_on_all_experts_takes_about_ten_gibibytes():
     run = planned()
     assert expert_bytes(run, 16) == 629_145_600 * (16 + 2)
     assert expert_bytes(run, 2) * 8 == expert_bytes(run, 16)
+    assert expert_bytes(planned(fast=False), 16) == 629_145_600 * 16  # the plain engine computes with the fp32 ones
 
 
 def test_the_note_has_the_rank_its_reason_and_what_the_full_one_takes():

@@ -1,6 +1,7 @@
 """Adapters with every expert's matrices apart: PEFT reads them as experts, and gets the same logits."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
@@ -37,6 +38,8 @@ def test_what_has_no_such_form_is_refused(bases, tmp_path):
     for base, adapter in cases:
         with pytest.raises(UsageError, match=r"reaches no experts|never have the experts apart"):
             export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out")
+    with pytest.raises(UsageError, match="name their experts"):
+        export_adapter_by_expert(SimpleNamespace(spec=None), tmp_path / "a", tmp_path / "out")
     mixture = bases("mixtral")
     adapter = tiny_models.lora(mixture, tmp_path / "c", experts=2)
     with pytest.raises(UsageError, match="not empty"):

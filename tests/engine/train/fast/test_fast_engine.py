@@ -25,6 +25,7 @@ from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.guard.checksums import changed as changed_sums
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.guard.fast_probe import FastProbe
+from burnish_engine.train.guard.probe_checks import choose_rows, pass_of
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
@@ -254,6 +255,15 @@ def test_the_guard_sees_weights_in_host_memory(make, quantize):
     host = engine.model.loaded.decoder.ring.layers[1]
     host[len(host) // 3] ^= 1
     assert changed_sums(before, checksums(FastProbe(engine).frozen())) == ["layer 1 in host memory"]
+
+
+def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
+    """Its rows do not fit the host memory that offloaded activations of such short passes have."""
+    batch = pass_of(choose_rows(make().data.train))
+    small = {"rows": 1, "epochs": 50.0, "max_steps": 2}
+    hosted, usual = make(small, {"memory": {"layers": "host"}}), make(small)
+    assert batch.tokens > max(layout.capacity for layout in hosted.engine._layouts)
+    assert FastProbe(hosted.engine).audit(batch) == FastProbe(usual.engine).audit(batch)
 
 
 def test_a_run_goes_on_with_another_plan(make):

@@ -20,6 +20,7 @@ from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families.experts import EXPERT_MATRICES
 from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
@@ -132,33 +133,40 @@ def _card(paths: RunPaths) -> RunCard | None:
         return None
 
 
-def _expert_rank(folder: Path, config: dict[str, Any], parameters: Any) -> Any:
+def _experts(config: dict[str, Any]) -> list[str]:
+    """Return the stacks of experts that a PEFT config adapts, without other parameters, such as routers."""
+    parameters = config.get("target_parameters")
+    names = map(str, parameters) if isinstance(parameters, list) else ()
+    return [name for name in names if name.rpartition(".")[2] in EXPERT_MATRICES]
+
+
+def _expert_rank(folder: Path, config: dict[str, Any], experts: list[str]) -> Any:
     """Return the largest rank that a PEFT config gives the experts; 0 where it adapts none."""
     usual = config.get("r", 8)
-    if not parameters or not isinstance(parameters, list):
-        return 0
-    ranks = [setting_of(folder, config, "rank_pattern", str(name), usual) for name in parameters]
-    return max((rank for rank in ranks if isinstance(rank, int)), default=usual)
+    ranks = [setting_of(folder, config, "rank_pattern", name, usual) for name in experts]
+    return max((rank for rank in ranks if isinstance(rank, int)), default=usual if experts else 0)
 
 
-def _all_of(targets: Any, parameters: Any) -> str:
-    """Return the word for everything that a regular expression or "all-linear" may reach, with experts or without."""
-    return ALL_LINEAR if targets == ALL_LINEAR and not parameters else AUTO
+def _targets(config: dict[str, Any], experts: list[str]) -> list[str]:
+    """Return the targets that a recipe would name. Of a stack's path that is the end, the same in every layer."""
+    modules = config.get("target_modules")
+    if isinstance(modules, str):  # "all-linear", or a regular expression, which may reach everything
+        return [ALL_LINEAR if modules == ALL_LINEAR and not experts else AUTO]
+    names = {str(name).rpartition(".")[2] for name in modules or ()}
+    names |= {".".join(name.split(".")[-_PARAMETER_PARTS:]) for name in experts}
+    return sorted(names) or [AUTO]
 
 
 def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> AdapterSection:
-    targets, parameters = config.get("target_modules"), config.get("target_parameters") or []
-    names = [str(name).rpartition(".")[2] for name in targets] if isinstance(targets, list) else []
-    if isinstance(parameters, list):  # of a path the end, which names the same in every layer
-        names += [".".join(str(name).split(".")[-_PARAMETER_PARTS:]) for name in parameters]
+    experts = _experts(config)
     try:
         return AdapterSection(
             method="dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora",
             rank=config.get("r", 8),
             alpha=config.get("lora_alpha", 8),
             dropout=config.get("lora_dropout") or 0.0,
-            targets=sorted(set(names)) if names and not isinstance(targets, str) else [_all_of(targets, parameters)],
-            expert_rank=_expert_rank(folder, config, parameters),
+            targets=_targets(config, experts),
+            expert_rank=_expert_rank(folder, config, experts),
             start=asked.start,
         )
     except ValidationError as error:

@@ -18,6 +18,7 @@ STACK = "model.layers.0.mlp.experts.down_proj"
     [
         (["model.layers.0.self_attn.q_proj"], [STACK], ["mlp.experts.down_proj", "q_proj"]),
         ([], ["experts.down_proj"], ["experts.down_proj"]),
+        (["q_proj"], ["gate.weight"], ["q_proj"]),
         ("all-linear", [], ["all-linear"]),
         ("all-linear", [STACK], ["auto"]),
         (r".*\.q_proj", [STACK], ["auto"]),
@@ -27,7 +28,7 @@ def test_its_targets_are_names_that_a_recipe_may_have(tmp_path, modules, paramet
     _save(tmp_path, target_modules=modules, target_parameters=parameters)
     section = open_start(AdapterSection(start=str(tmp_path))).section
     assert section.targets == targets
-    assert section.expert_rank == (4 if parameters else 0)
+    assert section.expert_rank == (4 if "gate.weight" not in parameters and parameters else 0)
 
 
 @pytest.mark.parametrize(

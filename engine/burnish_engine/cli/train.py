@@ -177,7 +177,7 @@ def train_run(
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway)
+            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway, gpus=gpus)
             lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE

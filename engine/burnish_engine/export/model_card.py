@@ -7,15 +7,14 @@ from pathlib import Path
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import METRIC_NAMES
-from burnish_engine.contract.files import read_limited, write_atomic
+from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.verify.verdict import verdict_text
 
 CARD = "README.md"
-CHECKSUMS = "SHA256SUMS"
-_MOST_CHECKSUM_BYTES = 1_000_000
 _MADE_BY = "<!-- made by Burnish; a new export writes it again -->"
 
 
@@ -46,15 +45,6 @@ def write_card(folder: Path, report: FidelityReport, *, run: str, data: Sequence
         return [sums]
     write_atomic(card, _text(folder, report, run, data))
     return [card, sums]
-
-
-def recorded_checksum(file: Path) -> str | None:
-    """Return the SHA-256 that the checksums beside a file give for it, as its export wrote them; None without any."""
-    try:
-        lines = read_limited(file.parent / CHECKSUMS, _MOST_CHECKSUM_BYTES).decode().splitlines()
-    except (OSError, ValueError):
-        return None
-    return next((digest for digest, _, name in (line.partition("  ") for line in lines) if name == file.name), None)
 
 
 def _text(folder: Path, report: FidelityReport, run: str, data: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
-from burnish_engine.export.model_card import CHECKSUMS, recorded_checksum
 from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS

@@ -7,13 +7,13 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
+from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import check_vocabulary
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.vocabulary import Vocabulary
-from burnish_engine.export.model_card import CHECKSUMS
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
 from burnish_engine.export.quantize.quantize import FILE_TYPES, quantize

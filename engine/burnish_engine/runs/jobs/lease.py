@@ -120,7 +120,7 @@ def enqueue(run: RunPaths, device: str, *, anyway: bool = False, gpus: int = 0) 
         run: folder of the run.
         device: name of the device it waits for, such as "cuda-0" or "cpu".
         anyway: whether to start it although the plan says that it does not fit.
-        gpus: number of GPUs that share it, from the first; 0: as its recipe says.
+        gpus: number of GPUs that share it; 0: as its recipe says.
     """
     folder = _folder("queue")
     with _lock():

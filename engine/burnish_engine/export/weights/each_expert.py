@@ -1,7 +1,8 @@
 """Write an adapter with the matrices of every expert apart, for programs that do not know PEFT's fused experts.
 
 Each expert's gate and up then have the A that they share in the fused form, and their rows of B: the same numbers. The
-names are those of checkpoints with a tensor for each expert, which llama.cpp and vLLM read, and PEFT converts.
+names are those of checkpoints with a tensor for each expert, which llama.cpp and vLLM read. PEFT converts them back
+(`peft.utils.transformers_weight_conversion`) for Mixtral, OLMoE and Qwen3, where no dense layer has an adapter.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.base.staging import publish, require_folder, require_space, staging_folder
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.experts.adapted_experts import PREFIX, AdaptedExperts
-from burnish_engine.models.decoder.lora_adapter import read_plan
+from burnish_engine.models.decoder.lora_adapter import AdaptedModule, AdapterPlan, read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import ExpertNames, path_in_files
 from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, WEIGHTS_FILE
+
+_ALPHA_DIGITS = 12
 
 
 def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> Path:
@@ -35,8 +38,8 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
         Path `out`.
 
     Raises:
-        UsageError: `out` is not empty, the adapter reaches no experts or has several ranks for them, or the family's
-            files never have them apart.
+        UsageError: `out` is not empty, the adapter reaches no experts or has several ranks or alphas for them
+            or leaves their second maps out, or the family's files never have them apart.
         SetupError: The folder holds no adapter for this model.
         NoSpaceError: The adapter does not fit the disk.
     """
@@ -46,9 +49,15 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec)) if spec and known else None
     if known is None or plan is None or not plan.experts:
         raise UsageError("This adapter reaches no experts.", "Leave out --each-expert.")
-    if len({adapted.rank for adapted in plan.experts}) > 1:
+    if len({(adapted.rank, adapted.scale) for adapted in plan.experts}) > 1:
         raise UsageError(
-            "This adapter's experts have several ranks, and PEFT fuses only equal ones.", "Leave out --each-expert."
+            "This adapter's experts have several ranks or alphas, and PEFT fuses only equal ones.",
+            "Leave out --each-expert.",
+        )
+    if all(adapted.stack.role == "gate_up" for adapted in plan.experts):
+        raise UsageError(
+            "This adapter reaches the experts' first maps alone, and PEFT reads such matrices apart as none.",
+            "Leave out --each-expert.",
         )
     if known.expert_names.transposed:
         raise UsageError(
@@ -62,7 +71,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     for adapted in plan.experts:
         a, b = (adapted.from_file(name, tensors.pop(name)) for name in adapted.shapes)
         tensors |= _by_expert(adapted, a, b, known.expert_names)
-    config = _config(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")), plan.experts, known.expert_names)
+    config = _config(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")), plan, known.expert_names)
     with staging_folder(out.parent) as staging:
         folder = staging / "adapter"
         folder.mkdir()
@@ -100,15 +109,29 @@ def _parts(adapted: AdaptedExperts, names: ExpertNames) -> list[str]:
     return [names.gate, names.up] if adapted.stack.role == "gate_up" else [names.down]
 
 
-def _config(config: dict[str, Any], experts: tuple[AdaptedExperts, ...], names: ExpertNames) -> dict[str, Any]:
+def _config(config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> dict[str, Any]:
     """Return adapter_config.json for the matrices apart, as target modules.
 
-    The general rank is the experts', because PEFT looks at no pattern when it fuses them; other modules get patterns.
+    The general rank and alpha are the experts', because PEFT looks at no pattern when it fuses them. It then doubles
+    both, which keeps alpha / rank, but not rsLoRA's alpha / sqrt(rank): so each factor is said as alpha / rank. Other
+    modules get patterns by path, because dense layers may have matrices of the same names.
     """
-    old, modules = {str(name) for name in config.pop("target_parameters")}, list(config.get("target_modules") or [])
-    parts = dict.fromkeys(part for adapted in experts for part in _parts(adapted, names))
-    rank, general = experts[0].rank, config.get("r", 8)
-    patterns = {name: value for name, value in (config.get("rank_pattern") or {}).items() if name not in old}
-    if rank != general:
-        patterns |= {name: general for name in modules if name not in patterns}
-    return config | {"r": rank, "rank_pattern": patterns, "target_modules": sorted({*modules, *parts})}
+    del config["target_parameters"]
+    parts = dict.fromkeys(part for adapted in plan.experts for part in _parts(adapted, names))
+    rank, alpha = plan.experts[0].rank, _alpha(plan.experts[0])
+    asked = config.get("target_modules")
+    modules = asked if isinstance(asked, list) else [one.path for one in plan.modules]
+    said = {
+        "lora_alpha": alpha,
+        "r": rank,
+        "alpha_pattern": {one.path: _alpha(one) for one in plan.modules if _alpha(one) != alpha},
+        "rank_pattern": {one.path: one.rank for one in plan.modules if one.rank != rank},
+        "target_modules": sorted({*modules, *parts}),
+        "use_rslora": False,
+    }
+    return config | said
+
+
+def _alpha(adapted: AdaptedModule | AdaptedExperts) -> float:
+    """Return the alpha of plain LoRA that gives the same factor."""
+    return round(adapted.scale * adapted.rank, _ALPHA_DIGITS)

@@ -29,7 +29,7 @@ from burnish_engine.models.decoder.experts.adapted_experts import (
 )
 from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
-from burnish_engine.models.families.experts import ExpertStack
+from burnish_engine.models.families.experts import EXPERT_MATRICES, ExpertStack
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -266,6 +266,10 @@ def why_not_fast(config: dict[str, Any]) -> str:
     start = str(config.get("init_lora_weights", True)).lower()
     if start.startswith(_BASE_CHANGING_STARTS):
         return f"changes its base's own weights ({start})"
+    names = config.get("target_parameters")
+    other = [str(name) for name in names if _last(str(name)) not in EXPERT_MATRICES] if isinstance(names, list) else []
+    if other:  # PEFT's "all-linear" reaches the routers of a mixture too
+        return f"adapts {other[0]}, which is no matrix of experts"
     return next((reason for key, reason in _OTHER_KINDS.items() if config.get(key)), "")
 
 

@@ -106,17 +106,20 @@ def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: 
     names = last_names([matrix for matrix in (*inside, *outside) if matrix.form != "other"])
     if not chosen and not beside:
         raise UsageError(
-            f"None of the adapter targets {targets} is a matrix of this model, which has {names}.",
+            f"None of the adapter targets {targets} is a matrix of this model that gets adapters; it has {names}.",
             'Set adapter.targets to some of these, or to ["auto"].',
         )
     _check_stacked([matrix for matrix in (*chosen, *beside) if matrix.form == "stacked"], adapter)
     absent = absent_targets([*inside, *outside], targets)
+    routers = [name for name in absent if any(one.kind == ROUTER and has_name(one.name, name) for one in inside)]
+    absent = [name for name in absent if name not in routers]
     coverage = count_coverage((matrix, is_target(matrix, targets)) for matrix in inside)
-    if absent or AUTO in targets or ALL_LINEAR in targets:
+    if absent or routers or AUTO in targets or ALL_LINEAR in targets:
         missed = _missed(inside, coverage, targets)
         if missed:
-            raise UsageError(_refusal(targets, absent, missed, coverage), _remedy(targets, names))
-    return [f"This model has no matrices named {', '.join(absent)}; they get no adapter."] if absent else []
+            raise UsageError(_refusal(targets, absent, routers, missed, coverage), _remedy(targets, names))
+    notes = [f"Routers get no adapter: {', '.join(routers)} stays as it is."] if routers else []
+    return [*notes, f"This model has no matrices named {', '.join(absent)}; they get no adapter."] if absent else notes
 
 
 def absent_targets(matrices: Sequence[Matrix], targets: Sequence[str]) -> list[str]:
@@ -160,9 +163,13 @@ def _missed(inside: Sequence[Matrix], coverage: Coverage, targets: Sequence[str]
     return last_names(left)
 
 
-def _refusal(targets: Sequence[str], absent: Sequence[str], missed: Sequence[str], coverage: Coverage) -> str:
-    what = f"adapter.targets names {', '.join(absent)}, which this model does not have, and leaves out"
-    if not absent:
+def _refusal(
+    targets: Sequence[str], absent: Sequence[str], routers: Sequence[str], missed: Sequence[str], coverage: Coverage
+) -> str:
+    named = [f"{', '.join(absent)}, which this model does not have"] if absent else []
+    named += [f"{', '.join(routers)}, which chooses experts and gets no adapter"] if routers else []
+    what = f"adapter.targets names {', and '.join(named)}, and leaves out"
+    if not named:
         what = f"adapter.targets = {list(targets)} reaches nothing of this model's"
     return f"{what} {', '.join(missed)}: the adapter would train {coverage.text}."
 

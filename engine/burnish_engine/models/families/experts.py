@@ -12,6 +12,8 @@ from burnish_engine.models.families.matrices import ROUTER, layer_matrices
 ExpertRole = Literal["gate_up", "down"]
 BLOCKS, SCALES, MXFP4_BLOCK = "_blocks", "_scales", 32
 """Endings of the two tensors that hold a stack in MXFP4, and how many values share a scale."""
+EXPERT_MATRICES = frozenset({"gate_up_proj", "down_proj"})
+"""Last names of the stacks of experts' matrices in transformers' models."""
 EXPERT_ROLES = frozenset({"router_weight", "router_bias", "selection_bias", "gate_up_bias", "down_bias"})
 """Parameters of a mixture beside the experts' matrices."""
 

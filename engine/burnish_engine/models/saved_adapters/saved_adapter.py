@@ -23,6 +23,8 @@ ADAPTER_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 _LARGEST_CONFIG_BYTES = 10_000_000
 _PREFIX = "base_model.model."
 _LORA_A = ".lora_A.weight"
+_EXPERTS = "experts"
+"""Module that a parameter named without a path belongs to, such as gate_up_proj: a linear layer's is its weight."""
 _CHOOSING = ("layers_to_transform", "layers_pattern", "exclude_modules")
 _PEFT_RANK = 8  # LoraConfig's where the file does not say
 _COPY = "Copy the adapter again, with both of its files."
@@ -87,7 +89,8 @@ def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[
     Raises:
         SetupError: A rank differs.
     """
-    stacked = {str(name).rpartition(".")[0] for name in config.get("target_parameters") or ()}  # a rank an expert
+    parameters = config.get("target_parameters") or ()  # a rank for each expert
+    stacked = {str(name).rpartition(".")[0] or _EXPERTS for name in parameters}
     for name in sorted(shapes):
         module = name.removeprefix(_PREFIX).removesuffix(_LORA_A)
         if not name.endswith(_LORA_A) or any(_ends_with(module.replace(".base_layer", ""), path) for path in stacked):

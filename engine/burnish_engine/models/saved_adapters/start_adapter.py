@@ -26,9 +26,11 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     WEIGHTS_FILE,
     read_config,
     refuse_other_ranks,
+    setting_of,
 )
 
 _LARGEST_CARD_BYTES = 50_000_000
+_PARAMETER_PARTS = 3  # last parts of a stack's name that tell it apart: such as mlp.experts.down_proj
 
 
 @dataclass(frozen=True)
@@ -130,26 +132,33 @@ def _card(paths: RunPaths) -> RunCard | None:
         return None
 
 
-def _expert_rank(config: dict[str, Any], parameters: Any) -> Any:
-    """Return the rank that a PEFT config gives the experts; 0 where it adapts none."""
-    pattern, usual = config.get("rank_pattern"), config.get("r", 8)
-    if not parameters:
+def _expert_rank(folder: Path, config: dict[str, Any], parameters: Any) -> Any:
+    """Return the largest rank that a PEFT config gives the experts; 0 where it adapts none."""
+    usual = config.get("r", 8)
+    if not parameters or not isinstance(parameters, list):
         return 0
-    return pattern.get(next(iter(parameters)), usual) if isinstance(pattern, dict) else usual
+    ranks = [setting_of(folder, config, "rank_pattern", str(name), usual) for name in parameters]
+    return max((rank for rank in ranks if isinstance(rank, int)), default=usual)
+
+
+def _all_of(targets: Any, parameters: Any) -> str:
+    """Return the word for everything that a regular expression or "all-linear" may reach, with experts or without."""
+    return ALL_LINEAR if targets == ALL_LINEAR and not parameters else AUTO
 
 
 def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> AdapterSection:
     targets, parameters = config.get("target_modules"), config.get("target_parameters") or []
     names = [str(name).rpartition(".")[2] for name in targets] if isinstance(targets, list) else []
-    names += map(str, parameters) if isinstance(parameters, list) else []
+    if isinstance(parameters, list):  # of a path the end, which names the same in every layer
+        names += [".".join(str(name).split(".")[-_PARAMETER_PARTS:]) for name in parameters]
     try:
         return AdapterSection(
             method="dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora",
             rank=config.get("r", 8),
             alpha=config.get("lora_alpha", 8),
             dropout=config.get("lora_dropout") or 0.0,
-            targets=sorted(set(names)) or [ALL_LINEAR if targets == ALL_LINEAR else AUTO],
-            expert_rank=_expert_rank(config, parameters),
+            targets=sorted(set(names)) if names and not isinstance(targets, str) else [_all_of(targets, parameters)],
+            expert_rank=_expert_rank(folder, config, parameters),
             start=asked.start,
         )
     except ValidationError as error:

@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.weights.each_expert import export_adapter_by_expert
+from burnish_engine.models.saved_adapters.saved_adapter import setting_of
 
 from support import parity, tiny_models
 
@@ -14,13 +15,13 @@ BATCH = parity.micro_batch()
 
 
 @pytest.mark.parametrize("shape", ["qwen3-moe", "mixtral"])
-@pytest.mark.parametrize("experts", [2, 5])
-def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, experts):
+@pytest.mark.parametrize(("experts", "rslora"), [(2, False), (5, False), (2, True)])
+def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, experts, rslora):
     """With dense layers of the same names, PEFT would take those for experts too; so all layers are mixtures."""
     from peft import PeftModel
 
     base = tiny_models.make(shape, tmp_path / "base", **({"mlp_only_layers": []} if shape == "qwen3-moe" else {}))
-    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=experts, targets=["q_proj", "o_proj"])
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=experts, targets=["q_proj"], rslora=rslora)
     out = export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out" / "adapter")
     names = load_file(out / "adapter_model.safetensors").keys()
     assert not any(".base_layer" in name or name.endswith(".experts.lora_A.weight") for name in names)
@@ -41,3 +42,29 @@ def test_what_has_no_such_form_is_refused(bases, tmp_path):
     with pytest.raises(UsageError, match="not empty"):
         export_adapter_by_expert(parity.model_source(mixture), adapter, adapter)
     assert json.loads((adapter / "adapter_config.json").read_text())["target_parameters"]
+
+
+def test_what_peft_would_read_otherwise_is_refused(bases, tmp_path):
+    mixture = bases("mixtral")
+    first = tiny_models.lora(mixture, tmp_path / "a", experts=2, stacks=["gate_up_proj"])
+    alphas = tiny_models.lora(mixture, tmp_path / "b", experts=2)
+    file = alphas / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "alpha_pattern": {"experts.down_proj": 3}}))
+    for adapter, reason in ((first, "first maps alone"), (alphas, "alphas")):
+        with pytest.raises(UsageError, match=reason):
+            export_adapter_by_expert(parity.model_source(mixture), adapter, tmp_path / "out")
+    second = tiny_models.lora(mixture, tmp_path / "c", experts=2, stacks=["down_proj"])
+    assert export_adapter_by_expert(parity.model_source(mixture), second, tmp_path / "out").is_dir()
+
+
+def test_dense_layers_keep_their_rank_beside_experts_of_the_same_names(bases, tmp_path):
+    base = bases("lfm2-moe")
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=2, targets=["q_proj", "w1", "w2", "w3"])
+    out = export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out")
+    config = json.loads((out / "adapter_config.json").read_text())
+    for name, tensor in load_file(out / "adapter_model.safetensors").items():
+        if name.endswith(".lora_A.weight"):
+            module = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+            assert setting_of(out, config, "rank_pattern", module, config["r"]) == len(tensor), name
+            alpha = setting_of(out, config, "alpha_pattern", module, config["lora_alpha"])
+            assert alpha / len(tensor) == pytest.approx(16 / len(tensor))

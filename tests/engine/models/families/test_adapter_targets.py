@@ -79,6 +79,20 @@ def test_names_beside_what_reaches_everything_are_told():
         check_spec_targets(spec("llama"), AdapterSection(targets=["w1"]))
 
 
+@pytest.mark.parametrize(("family", "router"), [("qwen3_moe", "gate"), ("gpt_oss", "router")])
+def test_of_a_named_router_it_is_told_that_it_stays_as_it_is(family, router):
+    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    (note,) = check_spec_targets(
+        spec(family), AdapterSection(targets=[*attention, router, "gate_up_proj", "down_proj"])
+    )
+    assert router in note and "no matrices" not in note
+    with pytest.raises(UsageError) as told:
+        check_spec_targets(spec(family), AdapterSection(targets=["q_proj", router]))
+    assert router in told.value.what and "does not have" not in told.value.what
+    with pytest.raises(UsageError, match="gets adapters"):
+        check_spec_targets(spec(family), AdapterSection(targets=[router]))
+
+
 @pytest.mark.parametrize("section", [{"dropout": 0.1}, {"method": "dora"}])
 def test_adapters_on_fused_experts_are_plain_lora(section):
     with pytest.raises(UsageError, match="fused"):

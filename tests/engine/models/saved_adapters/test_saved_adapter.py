@@ -130,6 +130,7 @@ def test_adapters_of_fused_experts_and_of_an_embedding_have_the_rank_of_their_co
     experts = "base_model.model.model.layers.0.mlp.experts"
     shapes = {f"{experts}.lora_A.weight": (16, 8), f"{experts}.base_layer.lora_A.weight": (16, 8)}
     refuse_other_ranks(tmp_path, config, shapes | {f"{Q}.lora_A.weight": (4, 8), "embed.lora_embedding_A": (9, 4)})
+    refuse_other_ranks(tmp_path, {**config, "target_parameters": ["gate_up_proj", "down_proj"]}, shapes)
     with pytest.raises(SetupError, match="the rank 16"):
         refuse_other_ranks(tmp_path, {"r": 4}, shapes)
     refuse_other_ranks(tmp_path, {}, {f"{Q}.lora_A.weight": (8, 64)})  # PEFT's own rank where the config says none

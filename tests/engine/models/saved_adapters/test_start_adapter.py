@@ -1,0 +1,51 @@
+"""The section that a saved adapter stands for."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.decoder.lora_adapter import why_not_saved
+from burnish_engine.models.saved_adapters.start_adapter import open_start
+
+STACK = "model.layers.0.mlp.experts.down_proj"
+
+
+@pytest.mark.parametrize(
+    ("modules", "parameters", "targets"),
+    [
+        (["model.layers.0.self_attn.q_proj"], [STACK], ["mlp.experts.down_proj", "q_proj"]),
+        ([], ["experts.down_proj"], ["experts.down_proj"]),
+        ("all-linear", [], ["all-linear"]),
+        ("all-linear", [STACK], ["auto"]),
+        (r".*\.q_proj", [STACK], ["auto"]),
+    ],
+)
+def test_its_targets_are_names_that_a_recipe_may_have(tmp_path, modules, parameters, targets):
+    _save(tmp_path, target_modules=modules, target_parameters=parameters)
+    section = open_start(AdapterSection(start=str(tmp_path))).section
+    assert section.targets == targets
+    assert section.expert_rank == (4 if parameters else 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rank"), [({}, 4), ({"experts.down_proj": 2}, 2), ({r".*\.down_proj": 3}, 3), ({"q_proj": 9}, 4)]
+)
+def test_its_experts_have_the_rank_of_the_pattern_that_peft_finds(tmp_path, pattern, rank):
+    _save(tmp_path, target_modules=["q_proj"], target_parameters=["mlp.experts.down_proj"], rank_pattern=pattern)
+    assert open_start(AdapterSection(start=str(tmp_path))).section.expert_rank == rank
+
+
+def test_the_fast_engine_leaves_adapters_on_routers_to_the_plain_one(tmp_path):
+    """PEFT's "all-linear" reaches the routers of a mixture, which are parameters, as `target_parameters`."""
+    _save(tmp_path, target_modules=["q_proj"], target_parameters=[STACK, "gate.weight"])
+    assert "gate.weight" in why_not_saved(tmp_path)
+    _save(tmp_path, target_modules=["q_proj"], target_parameters=[STACK])
+    assert why_not_saved(tmp_path) == ""
+
+
+def _save(folder, **config):
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "peft_type": "LORA", **config}))
+    save_file({"base_model.model.x.lora_A.weight": torch.zeros(4, 8)}, folder / "adapter_model.safetensors")

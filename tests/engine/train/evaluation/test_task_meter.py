@@ -8,7 +8,7 @@ import pytest
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import PhaseChanged, TaskScored
+from burnish_engine.contract.run.events import PhaseChanged, TaskScored, Warned
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec, run_recipe
 from burnish_engine.models.generation.sampling import GeneratedReply
@@ -145,6 +145,24 @@ def test_a_run_whose_rows_cannot_be_scored_ends_before_it_trains(tmp_path):
     paths = create_run(recipe, tmp_path / "run")
     assert run_training(paths).exit_code == ExitCode.USAGE
     assert "task.metric" in read_state(paths).message
+    assert not of_kind(paths, TaskScored)
+
+
+def test_a_suggested_score_that_finds_no_row_is_left_out_with_a_warning(tmp_path):
+    def thoughtful(number):
+        turns = [("user", "Ready?"), ("assistant", "Yes."), ("user", f"What is {number} + 1?"),
+                 ("assistant", str(number + 1))]  # fmt: skip
+        messages = [{"role": role, "content": content} for role, content in turns]
+        messages[1]["reasoning_content"] = "I am."  # turns before the reply that no prompt is made of
+        return {"messages": messages}
+
+    recipe = tiny_recipe(tmp_path, extra='[task]\nmetric = "number"\n', max_steps=1)
+    files = [str(write_jsonl(tmp_path / f"{first}.jsonl", [thoughtful(first + n) for n in range(rows)]))
+             for first, rows in ((0, 8), (100, 12))]  # fmt: skip
+    data = recipe.data.model_copy(update={"files": files[:1], "validation_files": files[1:]})
+    paths = create_run(recipe.model_copy(update={"data": data}), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert "task" in {warning.code for warning in of_kind(paths, Warned)}
     assert not of_kind(paths, TaskScored)
 
 

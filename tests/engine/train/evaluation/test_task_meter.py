@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
@@ -27,9 +28,19 @@ from support.tiny import write_jsonl
 TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'
 
 
+def let_replies_end(weights):
+    """Give the token that ends a reply a logit: its row is zero, since it is the padding token too."""
+    tensors = load_file(weights)
+    table_VE = tensors["model.embed_tokens.weight"]
+    (zero,) = (table_VE.abs().sum(1) == 0).nonzero().flatten().tolist()
+    table_VE[zero] = table_VE[zero + 5].flip(0)
+    save_file(tensors, weights, metadata={"format": "pt"})
+
+
 def json_recipe(folder, *, extra=TASK, reply="7", **train):
     """A recipe that teaches one reply to every question, which is JSON."""
     recipe = tiny_recipe(folder, extra=extra, **train)
+    let_replies_end(folder / "base" / "model.safetensors")
     files = [
         str(write_jsonl(folder / f"{name}.jsonl", [{"prompt": f"Part {first + n}?", "completion": reply}
                                                    for n in range(rows)]))

@@ -26,7 +26,7 @@ PACKAGES = {
 ENGINE_MAY_IMPORT = {
     "contract": set(),
     "hardware": {"contract"},
-    "advise": {"contract", "hardware", "models"},
+    "advise": {"contract", "hardware", "models", "scoring"},
     "runs": {"contract"},
     "channel": {"contract"},
     "models": {"contract", "hardware"},

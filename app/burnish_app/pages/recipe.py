@@ -194,7 +194,9 @@ class RecipePage(Page):
 
     def _show_suggested(self) -> None:
         self._refresh_form()
-        warnings = self.bench.suggestion.warnings if self.bench.suggestion is not None else []
+        suggestion = self.bench.suggestion
+        # The notes of the plan stand beside the form all the time.
+        warnings = [one for one in suggestion.warnings if one not in suggestion.plan.notes] if suggestion else []
         for warning in warnings[:1]:
             self.banner("warning", warning, " ".join(warnings[1:]))
 

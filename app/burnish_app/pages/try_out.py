@@ -29,7 +29,10 @@ _DEFAULTS = ChatOptions()
 
 
 class TryOutPage(Page):
-    """Sends one message to two models, one after the other, and streams both replies."""
+    """Sends one message to two models, one after the other, and streams both replies.
+
+    Of a run that goes on from an adapter, a third one answers: the model that the run began with.
+    """
 
     key, title, question = "try_out", tr("Try it"), tr("Is it good?")
     fills = True
@@ -39,11 +42,13 @@ class TryOutPage(Page):
         self._open: dict[str, ChatPane] = {}
         self._folder = RunFolder()
         self.left = ChatPane(tr("First model"), _ANSWERERS, "base")
-        self.right = ChatPane(tr("Second model"), _ANSWERERS, "tuned")
+        self.middle = ChatPane(tr("Model between"), _ANSWERERS, "start")
+        self.right = ChatPane(tr("Last model"), _ANSWERERS, "tuned")
+        self.middle.hide()
         sides = QHBoxLayout()
         sides.setSpacing(2 * UNIT)
-        sides.addWidget(self.left, 1)
-        sides.addWidget(self.right, 1)
+        for pane in (self.left, self.middle, self.right):
+            sides.addWidget(pane, 1)
         self.column.addLayout(sides, 1)
         self.prompt = PromptBox()
         self.column.addWidget(self.prompt)
@@ -76,14 +81,18 @@ class TryOutPage(Page):
         if not text:
             return
         self.clear_banner()
-        able = [pane for pane in (self.left, self.right) if self._can_answer(pane.variant)]
+        able = [pane for pane in self._panes() if self._can_answer(pane.variant)]
         if not able:
-            self.banner("info", tr("Neither of the two can answer yet."), tr("Let one be the model before training."))
+            self.banner("info", tr("None of these can answer yet."), tr("Let one be the model before training."))
             return
         self.prompt.clear()
         for pane in able:
             self._ask(pane, text)
         self._show_state()
+
+    def _panes(self) -> list[ChatPane]:
+        """The panes that are shown, from left to right."""
+        return [pane for pane in (self.left, self.middle, self.right) if not pane.isHidden()]
 
     def _ask(self, pane: ChatPane, text: str) -> None:
         pane.say(text)
@@ -174,7 +183,7 @@ class TryOutPage(Page):
         for request in list(self._open):
             self.client.cancel(request)
         self._open.clear()
-        for pane in (self.left, self.right):
+        for pane in (self.left, self.middle, self.right):
             pane.clear()
         self._show_state()
 
@@ -198,12 +207,16 @@ class TryOutPage(Page):
         elif not self._folder.trained:
             words = tr("This run has nothing trained to talk to yet: that is there once it is saved.")
         else:
-            words = tr("The same question to both, answered one after the other.")
+            words = tr("The same question to each, answered one after the other.")
         self.set_name(self._folder.title if self._folder.trained else "")
         self.set_subtitle(words)
-        for pane in (self.left, self.right):
+        begins = self.middle.isHidden() and self._folder.starts_from_adapter
+        self.middle.setVisible(self._folder.starts_from_adapter)
+        for pane in (self.left, self.middle, self.right):
             pane.show_choice("start", self._folder.starts_from_adapter)
             pane.offer(self._can_answer)
+        if begins:
+            self.middle.choose("start")
         self._show_state()
 
     def _show_state(self) -> None:

@@ -113,7 +113,7 @@ def local(
         out.print(styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks))
         out.print(styled("  [dim]{}[/]", model.reason))
         if model.verdict != "unusable":
-            out.print(Text(f"  {model.folder}"))
+            out.print(styled("  {}", model.folder))
     return ExitCode.DONE
 
 

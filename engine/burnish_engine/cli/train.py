@@ -83,12 +83,10 @@ def help_leader() -> int:
 
 
 def _shared(recipe: Recipe, gpus: int) -> Recipe:
-    """Return the recipe with the first so many GPUs; 0: as it is."""
+    """Return the recipe with so many GPUs; 0: as it is."""
     if not gpus:
         return recipe
-    changes = {"gpus": list(range(gpus)), "strategy": "data_parallel"} if gpus > 1 else {}
-    if gpus == 1:
-        changes = {"gpus": recipe.devices.gpus[:1]}
+    changes = {"gpus": recipe.devices.first_gpus(gpus)} | ({"strategy": "data_parallel"} if gpus > 1 else {})
     devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
     return recipe.model_copy(update={"devices": devices})
 
@@ -142,7 +140,9 @@ def _busy_device(paths: RunPaths, gpus: int) -> str:
     from burnish_engine.train.parallel.launch import devices_of
 
     section = read_recipe(paths).devices
-    names = [lease_name(device) for device in devices_of(choose_device(section), range(gpus) or section.gpus)]
+    names = [
+        lease_name(device) for device in devices_of(choose_device(section), section.first_gpus(gpus) or section.gpus)
+    ]
     return next((name for name in names if lease.holder_of(name)), names[0])
 
 
@@ -156,7 +156,7 @@ def train_run(
         queue: whether to wait in the queue where the device is busy.
         force: whether to share the device.
         anyway: whether to start although the plan says that it does not fit.
-        gpus: number of GPUs, from the first, that share the steps now; 0: as the recipe says.
+        gpus: number of GPUs that share the steps now, see `DevicesSection.first_gpus`; 0: as the recipe says.
     """
     from burnish_engine.runs.jobs import lease
     from burnish_engine.runs.jobs.keeper import watched
@@ -172,12 +172,12 @@ def train_run(
                 stopping=progress.stopping,
                 force=force,
                 anyway=anyway,
-                gpus=range(gpus),
+                gpus=read_recipe(paths).devices.first_gpus(gpus),
             )
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway)
+            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway, gpus=gpus)
             lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE

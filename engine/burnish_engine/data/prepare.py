@@ -18,7 +18,7 @@ from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, TemplateSour
 from burnish_engine.data.pipeline.select import NOTHING_LEFT, Selection
 from burnish_engine.data.report.describe import dataset_hash, example_pieces, length_to_keep
 from burnish_engine.data.report.facts import PreparationRecord, dataset_facts
-from burnish_engine.data.report.task_hint import task_hint
+from burnish_engine.data.report.task_hint import task_fit, task_hint
 from burnish_engine.data.report.template_warnings import template_warnings
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
@@ -190,6 +190,7 @@ def _prepare(
         end_ids=end_ids,
         example=example_pieces(train_documents[0], tokenizer),
         task=None if recipe.preference.is_active else task_hint(conversations, tokenizer),
+        fit=task_fit(recipe, conversations, template, tokenizer),
     )
     return PreparedDataset(
         train=train_documents,

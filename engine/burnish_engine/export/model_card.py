@@ -10,11 +10,11 @@ from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.verify.verdict import verdict_text
 
 CARD = "README.md"
-CHECKSUMS = "SHA256SUMS"
 _MADE_BY = "<!-- made by Burnish; a new export writes it again -->"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +15,10 @@ from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name
 
 LocalPlace = Literal["hub_cache", "lm_studio", "ollama"]
 _MOST = 200  # models that are listed of a place
-_LONGEST_MANIFEST = 1_000_000
+_MOST_ENTRIES = 10_000  # entries of a folder that are looked at
+_LONGEST_MANIFEST = 1_000_000  # bytes
+_LONGEST_CONFIG = 50_000_000  # bytes
+_LARGEST = 2**60  # bytes; no disk holds more
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,15 @@ def ollama_folder() -> Path:
 
 def find_local_models() -> list[FoundModel]:
     """List the models in the folders of other programs, GGUF files last; unreadable ones are left out."""
-    found = [*_in_hub_cache(hub_cache()), *_in_ollama(ollama_folder())]
+    found = [*islice(_in_hub_cache(hub_cache()), _MOST), *islice(_in_ollama(ollama_folder()), _MOST)]
     for folder in lm_studio_folders():
-        found += _in_lm_studio(folder)
+        found += islice(_in_lm_studio(folder), _MOST)
+    found = [model for model in found if _is_text(f"{model.name}{model.folder}")]
     return sorted(found, key=lambda model: (model.gguf_only, model.name.casefold()))
 
 
 def _in_hub_cache(cache: Path) -> Iterator[FoundModel]:
-    for repository in _folders(cache)[:_MOST]:
+    for repository in _folders(cache):
         snapshot = _newest_snapshot(repository) if repository.name.startswith(CACHED_MODEL) else None
         if snapshot is not None:
             yield from _model(snapshot, cached_model_name(snapshot), "hub_cache")
@@ -75,17 +81,14 @@ def _in_hub_cache(cache: Path) -> Iterator[FoundModel]:
 def _newest_snapshot(repository: Path) -> Path | None:
     """Return the snapshot that the branch main stands at, else the newest one."""
     snapshots = _folders(repository / "snapshots")
-    try:
-        main = (repository / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        main = ""
+    main = (_small_text(repository / "refs" / "main") or "").strip()
     named = [snapshot for snapshot in snapshots if snapshot.name == main]
     return named[0] if named else max(snapshots, key=_changed, default=None)
 
 
 def _in_lm_studio(models: Path) -> Iterator[FoundModel]:
-    for publisher in _folders(models)[:_MOST]:
-        for folder in _folders(publisher)[:_MOST]:
+    for publisher in _folders(models):
+        for folder in _folders(publisher):
             yield from _model(folder, f"{publisher.name}/{folder.name}", "lm_studio")
 
 
@@ -93,7 +96,7 @@ def _in_ollama(models: Path) -> Iterator[FoundModel]:
     """List Ollama's models: each is a manifest that names its GGUF by its hash."""
     root = models / "manifests"
     try:
-        manifests = sorted(root.glob("*/*/*/*"))[:_MOST]
+        manifests = sorted(islice(root.glob("*/*/*/*"), _MOST_ENTRIES))
     except OSError:
         return
     for manifest in manifests:
@@ -107,35 +110,70 @@ def _in_ollama(models: Path) -> Iterator[FoundModel]:
 def _ollama_bytes(manifest: Path) -> int:
     """Return the size of the weights that a manifest names; 0 where it names none or cannot be read."""
     try:
-        if manifest.stat().st_size > _LONGEST_MANIFEST:
-            return 0
-        layers = json.loads(manifest.read_text(encoding="utf-8"))["layers"]
-        return sum(int(layer["size"]) for layer in layers if str(layer["mediaType"]).endswith(".image.model"))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        layers = json.loads(_small_text(manifest) or "")["layers"]
+        size = sum(int(layer["size"]) for layer in layers if str(layer["mediaType"]).endswith(".image.model"))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
+    return size if 0 < size <= _LARGEST else 0
 
 
 def _model(folder: Path, name: str, place: LocalPlace) -> Iterator[FoundModel]:
     """Describe a folder that holds weights; nothing else is a model."""
     sizes = {ending: _sizes(folder, ending) for ending in ("safetensors", "gguf")}
-    whole = sizes["safetensors"] if (folder / "config.json").is_file() else []
+    config = _file_size(folder / "config.json")
+    whole = sizes["safetensors"] if config is not None and config <= _LONGEST_CONFIG else []
     if whole or sizes["gguf"]:
         yield FoundModel(name, place, folder, sum(whole or sizes["gguf"]), gguf_only=not whole)
 
 
 def _sizes(folder: Path, ending: str) -> list[int]:
-    found = []
-    for path in folder.glob(f"*.{ending}"):
-        try:
-            found.append(path.stat().st_size)
-        except OSError:  # a link whose file is gone
-            continue
-    return found
+    """Return the sizes of a folder's files; none where an entry is no file, such as a pipe, which nothing may open."""
+    sizes = list[int]()
+    try:
+        for path in islice(folder.glob(f"*.{ending}"), _MOST_ENTRIES):
+            if path.is_symlink() and not path.exists():  # its file is gone
+                continue
+            size = _file_size(path)
+            if size is None:
+                return []
+            sizes.append(size)
+    except OSError:
+        return []
+    return sizes
+
+
+def _file_size(path: Path) -> int | None:
+    """Return the size of a file; None of anything else, and where it cannot be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _small_text(path: Path) -> str | None:
+    """Read a short text file; None where it is none. A pipe is not opened: that would wait for ever."""
+    size = _file_size(path)
+    if size is None or size > _LONGEST_MANIFEST:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name from a file system is text that can be sent: it may hold bytes of another encoding."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _folders(path: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+        return sorted(entry for entry in islice(path.iterdir(), _MOST_ENTRIES) if entry.is_dir())
     except OSError:
         return []
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -129,13 +130,16 @@ class _ValidJson(Metric):
 
 
 class _Choice(Metric):
-    """The choices that a text names are whole words of it; a longer choice hides shorter ones within it."""
+    """The choices that a text names are whole words of it; a longer choice hides shorter ones within it.
+
+    Parts of a word with hyphens (non-positive) and of a decimal number (4.5) are no whole words.
+    """
 
     def __init__(self, choices: Iterable[str]) -> None:
         self._choices = {same_text(choice, ignore_case=True): choice.strip() for choice in choices}
         longest_first = sorted(self._choices, key=len, reverse=True)
         words = "|".join(re.escape(choice) for choice in longest_first)
-        self._named = re.compile(rf"(?<!\w)(?:{words})(?!\w)" if words else r"(?!)")
+        self._named = re.compile(rf"(?<!\w)(?<!\w-)(?<!\d[.,])(?:{words})(?!\w|-\w|[.,]\d)" if words else r"(?!)")
 
     def why_not_scorable(self, wanted: str) -> str:
         return "" if len(self._names(wanted)) == 1 else "it does not name one of the choices"
@@ -155,7 +159,7 @@ class _Choice(Metric):
 
 class _Number(Metric):
     def __init__(self, tolerance: float, relative: float) -> None:
-        self._tolerance, self._relative = tolerance, relative
+        self._tolerance, self._relative = Decimal(str(tolerance)), Decimal(str(relative))
 
     def why_not_scorable(self, wanted: str) -> str:
         return "" if numbers_in(wanted) else "it has no number"
@@ -164,11 +168,9 @@ class _Number(Metric):
         found = numbers_in(reply)
         if not found:
             return "it has no number"
-        right, room = numbers_in(wanted)[-1], self._tolerance
-        room = max(room, self._relative * abs(right))
-        # Decimal fractions are not exact in binary: 0.3 - 0.2 exceeds a tolerance of 0.1 by a rounding.
-        room += 1e-12 * max(abs(right), abs(found[-1]))
-        return "" if abs(found[-1] - right) <= room else f"its number is {found[-1]:g}"
+        right = numbers_in(wanted)[-1]
+        room = max(self._tolerance, self._relative * abs(right))
+        return "" if abs(found[-1] - right) <= room else f"its number is {found[-1]}"
 
 
 @lru_cache(maxsize=1024)

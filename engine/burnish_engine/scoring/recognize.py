@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from burnish_engine.contract.facts.data_report import TaskHint
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.metrics import json_value, same_text
 from burnish_engine.scoring.numbers_in_text import numbers_in
 
@@ -16,6 +19,7 @@ _LABEL_CHARACTERS = 60
 _NUMBER_CHARACTERS = 40
 _NEARLY_ALL = 0.95
 _MOST_KEYS = 40
+_LONGEST_SCORED = 1024  # tokens of a reply that is scored by suggestion
 _NAMES: dict[type, str] = {
     bool: "boolean",
     int: "number",
@@ -36,6 +40,27 @@ def recognize_task(replies: Sequence[str]) -> TaskHint | None:
     if len(texts) < _FEWEST_ROWS:
         return None
     return _json(texts) or _labels(texts) or _numbers(texts)
+
+
+def suggested_section(hint: TaskHint) -> TaskSection:
+    """Return the section of a recipe that scores replies as they were recognized."""
+    schema = ""
+    if hint.schema_keys:
+        properties = {key: {"type": kind} if kind else {} for key, kind in hint.schema_keys.items()}
+        schema = json.dumps(
+            {"type": "object", "properties": properties, "required": list(properties)}, ensure_ascii=False
+        )
+    # Replies that are half as long again as the longest one are not right anyway.
+    longest = 16 * math.ceil(max(1.5 * hint.reply_tokens, 16) / 16)
+    return TaskSection(metric=hint.metric, json_schema=schema, max_tokens=min(longest, _LONGEST_SCORED))
+
+
+def is_suggested(section: TaskSection, hint: TaskHint | None) -> bool:
+    """Whether a recipe scores what its own rows suggest, rather than what somebody chose."""
+    if hint is None:
+        return False
+    suggested = suggested_section(hint)
+    return (section.metric, section.json_schema) == (suggested.metric, suggested.json_schema)
 
 
 def _json(texts: Sequence[str]) -> TaskHint | None:

@@ -15,6 +15,8 @@ from burnish_engine.scoring.metrics import make_metric, same_text
 
 _MOST_FAILURES = 5  # replies that are kept to be read
 _SHOWN = 300  # characters of each of their texts
+_THOUGHTS = {"reasoning_content"}  # key under which the rows' readers keep thoughts apart from a reply
+NO_ROW_REMEDY = 'Hold rows out (data.validation_share), choose another metric, or set task.metric = "none".'
 Turn = dict[str, str]
 
 
@@ -43,7 +45,7 @@ class TaskRows(BaseModel):
         Args:
             replies: for each row text and whether the model ended it by itself.
         """
-        reasons = self.reasons([text for text, _ in replies])
+        reasons = self.reasons(replies)
         failures = [
             TaskReply(
                 row=number,
@@ -62,11 +64,22 @@ class TaskRows(BaseModel):
             failures=failures[:_MOST_FAILURES],
         )
 
-    def reasons(self, replies: Sequence[str]) -> list[str]:
-        """Say for each reply what is wrong with it, in half a sentence; empty where it is right."""
+    def reasons(self, replies: Sequence[tuple[str, bool]]) -> list[str]:
+        """Say for each reply what is wrong with it, in half a sentence; empty where it is right.
+
+        A reply that was cut is not right: what comes behind the cut would count too, and it may never end. Thoughts
+        before a reply do not count; a regular expression alone sees them, since it may ask for them.
+
+        Args:
+            replies: for each row text and whether the model ended it by itself.
+        """
         metric = make_metric(self.section, [row.wanted for row in self.rows])
-        pairs = zip(replies, self.rows, strict=True)
-        return [metric.why_wrong(reply.strip(), row.wanted.strip()) for reply, row in pairs]
+        whole = self.section.metric == "regex"
+        found = list[str]()
+        for (text, ended), row in zip(replies, self.rows, strict=True):
+            why = metric.why_wrong((text if whole else without_thoughts(text)).strip(), row.wanted.strip())
+            found.append(why or ("" if ended else f"it does not end within {self.section.max_tokens} tokens"))
+        return found
 
     @property
     def left_out_text(self) -> str:
@@ -74,13 +87,35 @@ class TaskRows(BaseModel):
         return "; ".join(f"{count} not scored: {why}" for why, count in self.left_out.items())
 
 
-def choose_rows(
+def no_row_text(section: TaskSection, left_out: Mapping[str, int]) -> str:
+    """Say that no held-out row can be scored, and why.
+
+    Args:
+        section: section of the recipe.
+        left_out: reason to number of rows.
+    """
+    why = "; ".join(f"{count} rows: {reason}" for reason, count in left_out.items())
+    return f'No held-out row can be scored by task.metric = "{section.metric}" ({why or "there are none"}).'
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply without the thoughts before it; empty where they do not end.
+
+    A template may have opened them, so that only their end stands in the reply.
+    """
+    before, end, answer = text.partition("</think>")
+    if end:
+        return answer
+    return "" if before.lstrip().startswith("<think>") else text
+
+
+def find_rows(
     section: TaskSection,
     chats: Iterable[Sequence[Mapping[str, Any]]],
     prompt_tokens: Callable[[list[Turn]], int | None] | None = None,
     longest: int = 0,
 ) -> TaskRows:
-    """Choose the first held-out rows that can be scored.
+    """Find the first held-out rows that can be scored; there may be none.
 
     Args:
         section: section of the recipe, with a metric.
@@ -88,9 +123,6 @@ def choose_rows(
         prompt_tokens: function that counts the tokens of the turns before a reply, and returns None where the chat
             template refuses them; None: rows of any length are taken.
         longest: most tokens before a reply.
-
-    Raises:
-        UsageError: No row can be scored.
     """
     found, left_out, most = list[TaskRow](), Counter[str](), 0
     known = [_row(chat) for chat in chats]
@@ -114,13 +146,24 @@ def choose_rows(
         else:
             found.append(row)
             most = max(most, tokens)
-    if not found:
-        why = "; ".join(f"{count} rows: {reason}" for reason, count in left_out.items())
-        raise UsageError(
-            f'No held-out row can be scored by task.metric = "{section.metric}" ({why or "there are none"}).',
-            'Hold rows out (data.validation_share), choose another metric, or set task.metric = "none".',
-        )
     return TaskRows(section=section, rows=found, prompt_tokens=most, left_out=dict(left_out))
+
+
+def choose_rows(
+    section: TaskSection,
+    chats: Iterable[Sequence[Mapping[str, Any]]],
+    prompt_tokens: Callable[[list[Turn]], int | None] | None = None,
+    longest: int = 0,
+) -> TaskRows:
+    """Choose the first held-out rows that can be scored; arguments as for `find_rows`.
+
+    Raises:
+        UsageError: No row can be scored.
+    """
+    found = find_rows(section, chats, prompt_tokens, longest)
+    if not found.rows:
+        raise UsageError(no_row_text(section, found.left_out), NO_ROW_REMEDY)
+    return found
 
 
 def _with_choices(section: TaskSection, rows: Sequence[TaskRow]) -> TaskSection:
@@ -132,12 +175,16 @@ def _with_choices(section: TaskSection, rows: Sequence[TaskRow]) -> TaskSection:
 
 
 def _row(chat: Sequence[Mapping[str, Any]]) -> TaskRow | None:
-    """Make the row of a conversation that ends with a reply in text; None of others, such as calls of tools."""
+    """Make the row of a conversation that ends with a reply in text; None of others, such as calls of tools.
+
+    Thoughts before the reply are left out, as those of the models are.
+    """
     if len(chat) < 2 or chat[-1].get("role") != "assistant":
         return None
     if not all(isinstance(turn.get("content"), str) for turn in chat) or not chat[-1]["content"].strip():
         return None
-    if any(turn.keys() - {"role", "content"} for turn in chat):
+    allowed = {"role", "content"}
+    if any(turn.keys() - allowed for turn in chat[:-1]) or chat[-1].keys() - allowed - _THOUGHTS:
         return None
     return TaskRow(messages=[dict(turn) for turn in chat[:-1]], wanted=chat[-1]["content"])
 

@@ -168,6 +168,16 @@ def test_a_failed_suggestion_leaves_a_usable_form(qtbot, answers, window, bench)
     assert page.status == "attention"
 
 
+def test_a_warning_that_the_plans_notes_repeat_stands_once(qtbot, answers, window, bench):
+    plan = facts.plan().model_copy(update={"notes": ["Not all is known."]})
+    answers.result("suggest", suggestion=facts.suggestion(warnings=["Not all is known.", "Mind the step."], plan=plan))
+    bench.set_data_files(["/data/support.jsonl"])
+    window.go_to("recipe")
+    page = window.page("recipe")
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert page.shown_banner.what == "Mind the step."
+
+
 def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path):
     file = tmp_path / "my recipe.toml"
     page.export_file(file)

@@ -47,6 +47,17 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert contents == ["Hi", "Hello", "And then?"]
 
 
+def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    bar = page.left.text.verticalScrollBar()
+    for turn in range(3):
+        ask(page)
+        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page._open)
+        assert bar.maximum() == bar.value() > 0
+        bar.setValue(0)  # the person reads the beginning again
+
+
 def test_the_keyboard_sends(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -136,21 +147,25 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     page.shown()
     assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
     assert [pane.variant for pane in panes] == ["base", "tuned"]
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
+    assert [request["variant"] for request in answers.asked("chat")] == ["base", "start", "tuned"]
     for pane in panes:
         pane.choose("start")
-    ask(page)
-    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
-    assert [request["variant"] for request in answers.asked("chat")] == ["start", "start"]
     bench.set_run("")
+    assert page.middle.isHidden()
     assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
     assert [pane.variant for pane in panes] == ["base", "tuned"]
+    bench.set_run(str(run))
+    assert not page.middle.isHidden()
+    assert [pane.variant for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
 
 
 def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
     page = page_of(window)
     page.left.choose("tuned")
     ask(page)
-    assert "Neither" in page.shown_banner.what
+    assert "can answer" in page.shown_banner.what
     assert page.prompt.toPlainText() == "Hi"
     assert page.left.text.placeholderText() == "It cannot answer yet."
     page.left.choose("base")

@@ -1,11 +1,13 @@
 """Models of other programs: where they are found, what is left out, and what is said of them."""
 
 import json
+import os
 
 import pytest
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import cached_model_name
+from burnish_engine.hub import local_models
 from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
 from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
@@ -61,6 +63,45 @@ def test_the_snapshot_of_the_main_branch_is_found_by_its_name(home):
     assert not found.gguf_only
     assert cached_model_name(found.folder) == "Acme/Tiny-1"
     assert cached_model_name(home) == ""
+
+
+def test_a_manifest_that_is_no_size_is_left_out(home):
+    for number, size in enumerate(("1e999", "-5", "9" * 4000, "NaN", '"x"')):
+        file = pulled(home, "registry.ollama.ai", "library", "odd", str(number))
+        file.write_text(f'{{"layers": [{{"mediaType": "x.image.model", "size": {size}}}]}}', encoding="utf-8")
+    assert find_local_models() == []
+
+
+def test_names_of_another_encoding_are_left_out(home, monkeypatch):
+    pulled(home, "registry.ollama.ai", "library", "tiny", "1b")
+    pulled(home, "registry.ollama.ai", "library", "odd", "1b")
+    made = local_models.FoundModel
+    monkeypatch.setattr(local_models, "FoundModel", lambda name, *rest, **more: made(
+        name.replace("odd", "\udcff"), *rest, **more
+    ))  # fmt: skip
+    assert [one.name for one in find_local_models()] == ["tiny:1b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(home):
+    snapshot = cached(home, "Acme/Tiny", main=False)
+    os.mkfifo(snapshot.parent.parent / "refs" / "main")
+    (snapshot / "config.json").write_text("{}", encoding="utf-8")
+    os.mkfifo(snapshot / "model.safetensors")
+    folder = ollama_folder() / "manifests" / "r" / "library" / "m"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "1b")
+    assert find_local_models() == []
+
+
+def test_no_program_has_more_models_than_are_listed(home, monkeypatch):
+    monkeypatch.setattr(local_models, "_MOST", 3)
+    for number in range(9):
+        folder = home / ".lmstudio" / "models" / f"p{number % 3}" / f"m{number}"
+        folder.mkdir(parents=True)
+        (folder / "a.gguf").write_bytes(b"GGUF")
+    assert len(find_local_models()) == 3
 
 
 def test_files_of_lm_studio_and_ollama_are_found_and_damaged_ones_left_out(home):

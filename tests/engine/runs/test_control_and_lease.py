@@ -109,12 +109,14 @@ def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeyp
 
 
 def test_a_run_that_shall_start_anyway_still_does_after_it_waited(other_process, monkeypatch):
+    """And on as many GPUs as were asked for."""
     started = []
     monkeypatch.setattr(lease, "start_detached", lambda arguments, *_: started.append(arguments) or other_process[0])
     lease.enqueue(create_run(Recipe()), "cpu", anyway=True)
-    lease.enqueue(create_run(Recipe()), "cuda-0")
+    lease.enqueue(create_run(Recipe()), "cuda-0", gpus=4)
     lease.start_waiting()
     assert ["--anyway" in arguments for arguments in started] == [True, False]
+    assert [arguments[-2:] == ["--gpus", "4"] for arguments in started] == [False, True]
 
 
 @pytest.mark.parametrize("anyway", [True, False])

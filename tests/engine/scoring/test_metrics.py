@@ -115,6 +115,14 @@ def test_a_longer_choice_hides_the_shorter_one_in_it():
     assert right("I use C++.", "C++", metric="choice", choices=choices)
 
 
+def test_a_choice_within_a_word_with_hyphens_or_a_decimal_number_is_not_named():
+    assert not right("non-positive", "positive", metric="choice", choices=["positive", "negative"])
+    assert not right("positive-ish", "positive", metric="choice", choices=["positive", "negative"])
+    assert right("- positive", "positive", metric="choice", choices=["positive", "negative"])
+    assert not right("4.5", "4", metric="choice", choices=["3", "4"])
+    assert right("It is 4.", "4", metric="choice", choices=["3", "4"])
+
+
 def test_choices_are_those_of_the_rows_where_none_are_named():
     assert right("B!", "b", rows=["a", "b", "c"], metric="choice")
     assert not right("b and c", "b", rows=["a", "b", "c"], metric="choice")
@@ -145,3 +153,10 @@ def test_a_tolerance_is_met_at_its_very_edge():
     assert right("-90", "-100", metric="number", relative_tolerance=0.1)
     assert not right("0.001", "0", metric="number", relative_tolerance=0.1)
     assert not scorable("none", metric="number")
+
+
+def test_long_numbers_are_compared_to_their_last_digit():
+    assert not right("1700000000001", "1700000000000", metric="number")
+    assert not right("12345678901234567891", "12345678901234567890", metric="number")
+    assert right("12345678901234567890.0", "12345678901234567890", metric="number")
+    assert not right("5 000 000", "1 000 000", metric="number")

@@ -22,6 +22,9 @@ from burnish_engine.scoring.numbers_in_text import numbers_in
         ("10-20", [10, 20]),
         ("12 - 3 = 9", [12, 3, 9]),
         ("#### 18", [18]),
+        ("1 234 567 and 1 234,5", [1234567, 1234.5]),
+        ("1.000.000 EUR", [1000000]),
+        ("42m\u00b2, 10\u00b3", [42]),
         ("1, 2, 3", [1, 2, 3]),
         ("", []),
         ("CO2, v1.2, 1.2.3, 0x1F, 1,2,3", []),
@@ -30,4 +33,4 @@ from burnish_engine.scoring.numbers_in_text import numbers_in
     ],
 )
 def test_numbers_are_read_as_they_are_written(text, numbers):
-    assert numbers_in(text) == pytest.approx(numbers)
+    assert [float(number) for number in numbers_in(text)] == pytest.approx(numbers)

@@ -70,6 +70,39 @@ def test_a_score_counts_right_and_cut_replies_and_keeps_wrong_ones():
     assert score.failures[0].asked == "Is 2 even?"
 
 
+def test_a_reply_that_was_cut_is_not_right():
+    rows = choose_rows(TaskSection(metric="choice", max_tokens=3), LABELS[:1])
+    assert rows.reasons([("yes", True)]) == [""]
+    (why,) = rows.reasons([("yes yes yes", False)])
+    assert "3" in why
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_right"),
+    [
+        ("<think>\nyes or no?\n</think>\n\nyes", True),
+        ("yes or no?</think>yes", True),  # the template opened them
+        ("<think>yes or no?</think>no", False),
+        ("<think>yes", False),
+    ],
+)
+def test_thoughts_before_a_reply_do_not_count(reply, is_right):
+    rows = choose_rows(TaskSection(metric="choice"), LABELS)
+    assert rows.score([(reply, True)] + [("", True)] * 5).passed[0] == is_right
+
+
+def test_a_pattern_may_ask_for_thoughts():
+    rows = choose_rows(TaskSection(metric="regex", pattern="^<think>.+</think>"), LABELS[:1])
+    assert rows.score([("<think>x</think>yes", True)]).right == 1
+
+
+def test_a_row_whose_reply_has_thoughts_is_scored_and_one_with_thoughts_before_is_not():
+    thoughtful = chat("Is 0 even?", "yes", reasoning_content="0 = 2 x 0")
+    rows = choose_rows(TaskSection(metric="exact_match"), [thoughtful, [*thoughtful, *LABELS[1]]])
+    assert [row.wanted for row in rows.rows] == ["yes"]
+    assert sum(rows.left_out.values()) == 1
+
+
 def test_the_rows_survive_their_file(tmp_path):
     paths = RunPaths(tmp_path)
     assert load_task_rows(paths) is None

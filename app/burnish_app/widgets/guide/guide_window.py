@@ -27,9 +27,11 @@ from burnish_app.look.tokens import BODY_PX, UNIT
 from burnish_app.state.guide_pages import FIRST, GuidePage, anchor_of, load_guide, search_guide
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import caption
+from burnish_engine.contract.paths import assets_dir
 
 _SIZE_PX, _LIST_PX = QSize(1040, 760), 300
 _SEARCH_AFTER_MS = 150
+_SCHEMES = ("https", "http", "mailto")  # of links that leave the guide
 _PLACE = Qt.ItemDataRole.UserRole
 
 
@@ -137,11 +139,17 @@ class GuideWindow(QWidget):
             self.back.setEnabled(bool(before))
 
     def _follow(self, link: QUrl) -> None:
-        """Follow a link within the guide here, and any other where the system opens it."""
+        """Follow a link within the guide here; an address and another file of Burnish open where the system does it."""
         if link.scheme():
-            QDesktopServices.openUrl(link)
+            if link.scheme() in _SCHEMES:
+                QDesktopServices.openUrl(link)
             return
         file = link.path() or self._place.partition("#")[0]
+        if file not in self._pages:
+            beside = (assets_dir() / "guide" / file).resolve()
+            if beside.is_relative_to(assets_dir().resolve()) and beside.is_file():
+                QDesktopServices.openUrl(QUrl.fromLocalFile(str(beside)))
+            return
         self.show_place(f"{file}#{link.fragment()}" if link.fragment() else file)
 
     def _list_places(self) -> None:

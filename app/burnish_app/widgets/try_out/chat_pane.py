@@ -97,12 +97,14 @@ class ChatPane(Card):
         self._show_hint()
 
     def say(self, text: str) -> None:
-        """Add the person's message and start the reply."""
+        """Add the person's message and start the reply; the transcript shows its end, whatever was looked at before."""
         self._messages.append(ChatMessage(role="user", content=text))
         self._streamed.clear()
         self._add_speaker(tr("You"))
         self._insert(text, self._format("muted"))
         self._add_speaker(self.who.currentText())
+        bar = self.text.verticalScrollBar()
+        bar.setValue(bar.maximum())
         self.state.setText(tr("Loading the model ..."))
         set_tone(self.state, "muted")
 
@@ -199,5 +201,5 @@ class PromptBox(QPlainTextEdit):
         super().__init__()
         self.setFixedHeight(9 * UNIT)
         self.setTabChangesFocus(True)
-        self.setPlaceholderText(tr("Ask both the same. Ctrl+Return sends."))
+        self.setPlaceholderText(tr("Ask all the same. Ctrl+Return sends."))
         self.setAccessibleName(tr("Your message"))

@@ -16,6 +16,7 @@ from burnish_engine.advise.plan.exports import planned_exports
 from burnish_engine.advise.plan.plan_text import notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
+from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain_memory import plain_memory, uses_own_attention
@@ -80,9 +81,11 @@ def plan_run(
 
     Raises:
         UsageError: The recipe names a GPU that this machine does not have, asks for what its engine does not do, or
-            has targets that miss parts of the model (`models.families.adapter_targets.check_targets`).
+            has targets that miss parts of the model (`models.families.adapter_targets.check_targets`), or has a score
+            of the task that no held-out row allows.
     """
     device = planned_device(recipe, machine)
+    scored = [] if quick else task_notes(recipe.task, dataset)
     known = is_counted(spec)
     target_notes = check_spec_targets(spec, recipe.adapter) if known else []
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
@@ -140,6 +143,7 @@ def plan_run(
         problems=problems,
         notes=[
             *notes_on(run),
+            *scored,
             *target_notes,
             *filter(None, [streaming_note(choice.plan if choice else None), export_text(exports)]),
             *found.notes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Literal
 
@@ -24,6 +23,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.scoring.recognize import suggested_section
 
 _STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
 _MOST_STEP_TOKENS = 16_384
@@ -32,7 +32,6 @@ _STEP_TOKENS_UNKNOWN = 8_192
 _CPU_STEP_TOKENS = 2_048  # a step of about ten seconds, so that a person sees it learn
 _CHECKPOINT_S = 600.0  # most work a crash may cost
 _RSLORA_RANK = 64
-_LONGEST_SCORED = 1024  # tokens of a reply that is scored by suggestion
 _SLOWER_IN_4_BITS = 0.8  # least share of the speed with which 4 bits are preferred to 16-bit weights in host memory
 
 
@@ -97,18 +96,10 @@ def propose(
 
 def task_section(dataset: DatasetFacts | None) -> TaskSection:
     """Choose how the task is scored, by what the dataset's replies look like; not at all where that is not known."""
-    hint = dataset.report.task if dataset is not None and dataset.report is not None else None
-    if hint is None:
+    report = dataset.report if dataset is not None else None
+    if report is None or report.task is None or (report.task_fit is not None and not report.task_fit.usable_rows):
         return TaskSection()
-    schema = ""
-    if hint.schema_keys:
-        properties = {key: {"type": kind} if kind else {} for key, kind in hint.schema_keys.items()}
-        schema = json.dumps(
-            {"type": "object", "properties": properties, "required": list(properties)}, ensure_ascii=False
-        )
-    # Replies that are half as long again as the longest one are not right anyway.
-    longest = 16 * math.ceil(max(1.5 * hint.reply_tokens, 16) / 16)
-    return TaskSection(metric=hint.metric, json_schema=schema, max_tokens=min(longest, _LONGEST_SCORED))
+    return suggested_section(report.task)
 
 
 def quick_fit(

@@ -105,6 +105,8 @@ def suggest(
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
     facts = facts_for_recipe(recipe, goal.dataset)
     plan = plan_run(recipe, chosen.spec, machine, dataset=facts, config=chosen.config, download_bytes=download)
+    if chosen.entry and not chosen.here:  # as `plan_recipe` does
+        plan = plan.model_copy(update={"notes": [*unconfirmed(chosen.entry), *plan.notes]})
     becomes_gguf = any(one.kind == "gguf" and one.works for one in plan.exports)
     choices = [
         SettingChoice(key="model.path", value=chosen.path, reason=why),

@@ -6,7 +6,7 @@ import json
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.recipe.recipe_task import TaskMetric
+from burnish_engine.contract.recipe.recipe_task import TaskMetric, TaskSection
 
 
 class _Facts(BaseModel):
@@ -103,6 +103,16 @@ class TaskHint(_Facts):
     )
 
 
+class TaskFit(_Facts):
+    """How many held-out rows a score of the task finds."""
+
+    section: TaskSection = Field(description="The section that rows were looked for with.")
+    rows: int = Field(description="Rows that it scores.")
+    usable_rows: int = Field(description="Rows that some metric could score; once one is found, others may be more.")
+    long_replies: int = Field(default=0, description="Of the scored rows, those with a reply longer than max_tokens.")
+    left_out: dict[str, int] = Field(default={}, description="Reason to number of held-out rows that are not scored.")
+
+
 class DatasetReport(_Facts):
     """The close inspection of a dataset."""
 
@@ -121,3 +131,4 @@ class DatasetReport(_Facts):
     thoughtful_rows: int = Field(default=0, description="Rows with thoughts apart from the reply.")
     findings: list[Finding] = []
     task: TaskHint | None = Field(default=None, description="How its task could be scored; None: nothing fits.")
+    task_fit: TaskFit | None = Field(default=None, description="Rows that the recipe's score finds; None: not known.")

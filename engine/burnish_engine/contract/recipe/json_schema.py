@@ -73,6 +73,12 @@ def parse_schema(text: str) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise ValueError('a schema is a JSON object, such as {"type": "object"}')
     _check(schema, schema, "", 0)
+    parts = list(_schemas(schema))
+    checked = {id(part) for part in parts}
+    for reference in [part["$ref"] for part in parts if "$ref" in part]:
+        target = _target(reference, schema)
+        if isinstance(target, dict) and id(target) not in checked:
+            raise ValueError(f"$ref names {reference}, which is no schema; those that are named stand in $defs")
     return schema
 
 
@@ -96,6 +102,15 @@ def same_json(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def _frozen(value: Any) -> Any:
+    """Return a form of a parsed JSON value that can be hashed, and is equal where `same_json` says so."""
+    if isinstance(value, dict):
+        return frozenset((name, _frozen(entry)) for name, entry in value.items())
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return (bool, value) if isinstance(value, bool) else value
+
+
 def _check(schema: Any, root: Mapping[str, Any], place: str, depth: int) -> None:
     """Raise a ValueError that names the place of the first fault of a schema."""
     where = f" at {place}" if place else ""
@@ -109,6 +124,17 @@ def _check(schema: Any, root: Mapping[str, Any], place: str, depth: int) -> None
         raise ValueError(f"{unknown[0]}{where} is not a keyword that Burnish checks (known: {', '.join(_checked())})")
     for key, value in schema.items():
         _check_keyword(key, value, root, f"{place}/{key}", depth)
+
+
+def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """List a checked schema and all schemas in it, but not what stands in annotations, `enum` and `const`."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    for key, value in schema.items():
+        parts = value.values() if key in _MAPS else value if key in _LISTS else [value] if key in _SCHEMAS else []
+        for part in parts:
+            yield from _schemas(part)
 
 
 def _checked() -> list[str]:
@@ -250,9 +276,7 @@ def _object(value: Mapping[str, Any], schema: Mapping[str, Any], root: _Root, pl
 def _array(value: list[Any], schema: Mapping[str, Any], root: _Root, place: str, depth: int) -> Iterator[str]:
     here = f"{place or 'the reply'} "
     yield from _sized(len(value), schema, here, "Items", "items")
-    if schema.get("uniqueItems") and any(
-        same_json(one, other) for number, one in enumerate(value) for other in value[:number]
-    ):
+    if schema.get("uniqueItems") and len(set(map(_frozen, value))) < len(value):
         yield f"{here}has an item twice"
     for number, entry in enumerate(value):
         yield from _problems(entry, schema.get("items", True), root, f"{place}[{number}]", depth + 1)

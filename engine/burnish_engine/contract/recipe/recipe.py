@@ -198,6 +198,10 @@ class DevicesSection(Section):
         """Whether the passes of a step are made to be shared out, by however many GPUs."""
         return self.strategy == "data_parallel"
 
+    def first_gpus(self, count: int) -> list[int]:
+        """Return so many GPUs: the first that the recipe names, or of the machine where it names fewer."""
+        return self.gpus[:count] if count <= len(self.gpus) else list(range(count))
+
     @model_validator(mode="after")
     def _known_gpus(self) -> DevicesSection:
         if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):

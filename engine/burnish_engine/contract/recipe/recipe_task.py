@@ -60,7 +60,9 @@ class TaskSection(Section):
     max_rows: int = setting(
         50, "Most held-out rows to score; the first ones are taken.", unit="rows", ge=1, le=MOST_TASK_ROWS
     )
-    max_tokens: int = setting(128, "Longest reply that is scored; it is cut there.", unit="tokens", ge=1, le=8192)
+    max_tokens: int = setting(
+        128, "Longest reply that is scored; one that does not end within it is not right.", unit="tokens", ge=1, le=8192
+    )
 
     @property
     def is_active(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TaskHint, TemplateFacts
+from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TaskFit, TaskHint, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -65,6 +65,7 @@ def dataset_facts(
     end_ids: Sequence[int],
     example: list[tuple[str, bool]],
     task: TaskHint | None = None,
+    fit: TaskFit | None = None,
 ) -> DatasetFacts:
     """Compute a dataset's figures; those of a sampled dataset are estimates for the whole.
 
@@ -76,6 +77,7 @@ def dataset_facts(
         end_ids: tokens that end replies.
         example: first training document as (text, supervised) pieces.
         task: how the replies could be scored.
+        fit: held-out rows that the recipe's score finds.
     """
     data = recipe.data
     log, documents = record.log, record.documents
@@ -117,6 +119,7 @@ def dataset_facts(
         thoughtful_rows=round(log.reasoning_rows * scale),
         findings=odd,
         task=task,
+        task_fit=fit,
     )
     warnings = [
         *_reading_warnings(data, record),

@@ -16,7 +16,8 @@ from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
 from burnish_engine.contract.units import file_size
 from burnish_engine.export.base.staging import Cancelled, never
-from burnish_engine.export.model_card import CARD, CHECKSUMS
+from burnish_engine.export.checks.checksums import CHECKSUMS
+from burnish_engine.export.model_card import CARD
 from burnish_engine.export.verify.report import REPORT, read_report
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.hub.endpoint import endpoint

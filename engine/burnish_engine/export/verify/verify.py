@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
 from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
@@ -94,6 +95,12 @@ def verify_file(
         threads=threads,
         cancelled=cancelled,
     )
+    recorded = recorded_checksum(gguf)
+    if recorded not in (None, result.sha256):
+        changed = (
+            f"It changed after its export: its SHA-256 is {result.sha256}, and {CHECKSUMS} beside it says {recorded}."
+        )
+        result = result.model_copy(update={"problems": [*result.problems, changed], "passed": False})
     result = add_score(
         result,
         gguf,

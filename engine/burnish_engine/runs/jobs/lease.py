@@ -26,12 +26,13 @@ from burnish_engine.runs.store import open_run, read_state, write_state
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A run that waits for a device; `anyway` starts it although the plan says that it does not fit."""
+    """A run that waits for a device; `anyway` and `gpus` are those of `enqueue`."""
 
     file: Path
     run: Path
     device: str
     anyway: bool = False
+    gpus: int = 0
 
 
 @contextmanager
@@ -112,18 +113,19 @@ def holders() -> list[tuple[int, Path]]:
     return found
 
 
-def enqueue(run: RunPaths, device: str, *, anyway: bool = False) -> None:
+def enqueue(run: RunPaths, device: str, *, anyway: bool = False, gpus: int = 0) -> None:
     """Put a run at the end of the queue.
 
     Args:
         run: folder of the run.
         device: name of the device it waits for, such as "cuda-0" or "cpu".
         anyway: whether to start it although the plan says that it does not fit.
+        gpus: number of GPUs that share it; 0: as its recipe says.
     """
     folder = _folder("queue")
     with _lock():
         write_state(run, read_state(run).model_copy(update={"status": "queued", "device": device}))
-        entry = {"run": str(run.root), "device": device, "anyway": anyway, "since": time.time()}
+        entry = {"run": str(run.root), "device": device, "anyway": anyway, "gpus": gpus, "since": time.time()}
         write_atomic(folder / f"{time.time_ns():020d}.json", json.dumps(entry) + "\n")
 
 
@@ -131,10 +133,11 @@ def queue() -> list[QueueEntry]:
     """List waiting runs, first to start first, without damaged entries and deleted runs."""
     entries = []
     for file in sorted(_folder("queue").glob("*.json")):
-        with suppress(json.JSONDecodeError, OSError, KeyError):
+        with suppress(ValueError, TypeError, OSError, KeyError):
             raw = json.loads(file.read_text(encoding="utf-8"))
             if RunPaths(Path(raw["run"])).state.is_file():
-                entries.append(QueueEntry(file, Path(raw["run"]), str(raw["device"]), bool(raw.get("anyway"))))
+                anyway, gpus = bool(raw.get("anyway")), int(raw.get("gpus", 0))
+                entries.append(QueueEntry(file, Path(raw["run"]), str(raw["device"]), anyway, gpus))
     return entries
 
 
@@ -177,6 +180,7 @@ def _start(entry: QueueEntry) -> int | None:
     try:
         open_run(entry.run)
         arguments = ["runs", "resume", str(run.root), "--wait", *(["--anyway"] if entry.anyway else [])]
+        arguments += ["--gpus", str(entry.gpus)] if entry.gpus else []
         return start_detached(arguments, run.stdout_log, run.stderr_log, run.process_end)
     except (BurnishError, OSError) as error:
         with suppress(BurnishError, OSError):

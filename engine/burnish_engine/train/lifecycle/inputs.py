@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import Phase
-from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.prepare import PreparedDataset, prepare
+from burnish_engine.data.report.task_hint import prompt_counter
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import DATA_ORDER
@@ -21,6 +22,7 @@ from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import MOST_ROWS, save_held_out
 from burnish_engine.runs.store import with_own_template
+from burnish_engine.scoring.recognize import is_suggested
 from burnish_engine.scoring.rows_file import load_task_rows, save_task_rows
 from burnish_engine.scoring.score import TaskRows, choose_rows
 from burnish_engine.train.base.stream import BatchStream, Budget
@@ -105,7 +107,7 @@ class RunInputs:
             MismatchedDocuments(documents, recipe.data.max_length) if recipe.preference.estimates_kl else None
             for documents in (data.train, held_out)
         ]
-        task = _task_rows(paths, recipe, tokenizer, data, fresh=fresh)
+        task = _task_rows(paths, recipe, tokenizer, data, recorder, fresh=fresh)
         stream = BatchStream(
             data.train, recipe.train, order=order, mismatched=mismatched[0], alike=recipe.devices.shares
         )
@@ -117,22 +119,28 @@ class RunInputs:
 
 
 def _task_rows(
-    paths: RunPaths, recipe: Recipe, tokenizer: Any, data: PreparedDataset, *, fresh: bool
+    paths: RunPaths, recipe: Recipe, tokenizer: Any, data: PreparedDataset, recorder: InputsRecorder, *, fresh: bool
 ) -> TaskRows | None:
-    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there."""
+    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there.
+
+    Raises:
+        UsageError: Somebody chose a metric that can score no row. A suggested one is left out with a warning.
+    """
     if not recipe.task.is_active:
         return None
     if not fresh and (kept := load_task_rows(paths)) is not None:
         return kept
 
-    def prompt_tokens(messages: list[dict[str, str]]) -> int | None:
-        try:
-            return len(_prompt_ids(tokenizer, data, messages))
-        except RowError:
-            return None
-
     chats = data.validation_conversations[:MOST_ROWS]
-    rows = choose_rows(recipe.task, chats, prompt_tokens, recipe.data.max_length)
+    counter = prompt_counter(data.template, tokenizer)
+    try:
+        rows = choose_rows(recipe.task, chats, counter, recipe.data.max_length)
+    except UsageError as error:
+        report = data.facts.report
+        if not is_suggested(recipe.task, report.task if report is not None else None):
+            raise
+        recorder.warn("task", f"{error.what} The score was suggested, and is left out.")
+        return None
     save_task_rows(paths, rows)
     return rows
 

@@ -16,7 +16,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.parallel.collectives import TorchCollectives, backend_of
-from burnish_engine.train.parallel.ranks import Rank, Ranks, lost_rank
+from burnish_engine.train.parallel.ranks import Rank, Ranks, kill_process, lost_rank
 from burnish_engine.train.parallel.world import World, gather_links
 
 RUN_MODULE = "burnish_engine.train.parallel.run_rank"
@@ -82,9 +82,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             ranks.close(kill=failed)
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            kill_process(process)
 
 
 def _refuse_gpus(devices: Sequence[torch.device]) -> None:

@@ -104,7 +104,8 @@ class RankExchange(GradientExchange):
         """Run an operation over all ranks; where it fails because one of them is gone, say that instead.
 
         Raises:
-            ExchangeFailedError: It failed otherwise; also for want of memory, since a rank cannot drop the step alone.
+            ExchangeFailedError: The operation failed and no rank is known to be gone; also for want of memory, since a
+                rank cannot drop the step alone.
         """
         try:
             operation(values)

@@ -63,6 +63,14 @@ def lost_rank(number: int, process: subprocess.Popen[bytes] | None, log: Path | 
     )
 
 
+def kill_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that is not over, and wait a while for its end: one that hangs in the driver may never end."""
+    if process.poll() is None:
+        process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+
+
 class Rank:
     """One other rank.
 
@@ -83,16 +91,14 @@ class Rank:
         return lost_rank(self.number, self._process, self._log)
 
     def end(self, *, kill: bool) -> None:
-        """Make sure that its process is gone."""
+        """Close the connection and end its process, at once or after it had time to end by itself."""
         self.link.close()
         if self._process is None:
             return
         with suppress(subprocess.TimeoutExpired):
             if not kill:
                 self._process.wait(_END_S)
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        kill_process(self._process)
 
 
 class Ranks:

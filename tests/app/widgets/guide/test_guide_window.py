@@ -66,6 +66,24 @@ def test_links_stay_within_the_guide_and_lead_back(guide, monkeypatch):
     assert opened == ["https://example.org"]
 
 
+def test_links_to_other_files_open_only_where_they_are_burnishs_own(guide, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        "burnish_app.widgets.guide.guide_window.QDesktopServices.openUrl", lambda url: opened.append(url.fileName())
+    )
+    guide.show_place("one.md")
+    for link in (
+        "../../../../etc/hosts",
+        "none.md",
+        "file:///etc/hosts",
+        "javascript:alert(1)",
+        "../samples/README.md",
+    ):
+        guide.page.anchorClicked.emit(QUrl(link))
+    assert opened == ["README.md"]
+    assert guide.place == "one.md"
+
+
 def test_a_search_lists_what_it_found_and_opens_it(qtbot, guide):
     guide.show_place("README.md")
     guide.search.setText("gold")

@@ -83,6 +83,9 @@ def test_the_problem_names_its_place():
         '{"$ref": "other.json"}',
         '{"$ref": "#/$defs/none"}',
         '{"$ref": "#/title", "title": "t"}',
+        '{"$ref": "#/default", "default": {"type": "nonsense"}}',
+        '{"properties": {"a": {"$ref": "#/const"}}, "const": {"pattern": "("}}',
+        '{"$ref": "#/$defs", "$defs": {"type": {}}}',
         '{"not": ' * 100 + "{}" + "}" * 100,
     ],
 )
@@ -96,6 +99,32 @@ def test_references_in_a_circle_end():
     twice = parse_schema('{"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}')
     with pytest.raises(SlowPatternError):
         schema_problem(1, twice)
+
+
+def test_a_long_list_is_searched_for_equal_items_at_once():
+    schema = parse_schema('{"uniqueItems": true}')
+    for last, found in ((-1, ""), (1.0, "twice")):
+        looked = []
+        numbers = [_Counted(number, looked) for number in range(2000)]
+        assert found in schema_problem([*numbers, last], schema)
+        assert len(looked) < 20_000
+    assert fits([1, True, [1], [True], {"a": 1}], {"uniqueItems": True})
+    assert not fits([{"a": [1], "b": 2}, {"b": 2, "a": [1.0]}], {"uniqueItems": True})
+
+
+class _Counted(int):
+    """A number that counts how often it is compared."""
+
+    def __new__(cls, value, looked):
+        made = super().__new__(cls, value)
+        made.looked = looked
+        return made
+
+    def __eq__(self, other):
+        self.looked.append(1)
+        return int(self) == other
+
+    __hash__ = int.__hash__
 
 
 def test_json_is_what_the_standard_says():

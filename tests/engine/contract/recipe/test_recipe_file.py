@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe.recipe import Recipe, sections
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe, sections
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import (
     dump_recipe,
@@ -163,3 +163,8 @@ def test_the_commented_recipe_explains_each_key():
 def test_the_page_in_the_repository_is_the_printed_one(assets):
     """After changing a recipe field: burnish recipe reference > assets/guide/recipe-reference.md."""
     assert (assets / "guide" / "recipe-reference.md").read_text(encoding="utf-8") == reference_page()
+
+
+def test_a_number_of_gpus_means_those_that_the_recipe_names_where_it_names_enough():
+    devices = DevicesSection(strategy="data_parallel", gpus=[2, 3])
+    assert [devices.first_gpus(count) for count in range(4)] == [[], [2], [2, 3], [0, 1, 2]]

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
+from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import check_vocabulary
@@ -18,6 +20,7 @@ from burnish_engine.export.quantize.quantize import FILE_TYPES, quantize
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.runs.file_hashes import sha256_file
 
 from support.export import make_adapter, rows, tuned_model, write_16_bit
 from support.gguf_edit import edit_gguf
@@ -288,3 +291,27 @@ def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):
     assert [report.passed for report in passed] == [True, False]
     assert passed[1].files[0].mean_kl < 0.1
     assert "token_embd.weight" in " ".join(passed[1].files[0].problems)
+
+
+def test_verify_refuses_a_file_that_changed_after_its_export(proven, tmp_path):
+    """One block's scale, a bit off, is within four bits' rounding; the checksums beside the file tell."""
+    origin, _, files = proven
+    name = files["Q8_0"].name
+    data = bytearray(files["Q8_0"].read_bytes())
+    reader = GGUFReader(files["Q8_0"])
+    (tensor,) = (one for one in reader.tensors if one.name == "blk.0.attn_q.weight")
+    data[int(tensor.data_offset)] ^= 1  # the last bit of the first block's scale
+    (tmp_path / name).write_bytes(data)
+
+    def found():
+        report = verify_file(tmp_path / name, origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1)
+        return report.files[0]
+
+    alone = found()
+    (tmp_path / CHECKSUMS).write_text(f"{sha256_file(files['Q8_0'])}  {name}\n{'0' * 64}  other.gguf\n")
+    changed = found()
+    assert not changed.passed
+    assert [problem for problem in changed.problems if problem not in alone.problems] == [changed.problems[-1]]
+    assert CHECKSUMS in changed.problems[-1]
+    (tmp_path / CHECKSUMS).write_text(f"{sha256_file(tmp_path / name)}  {name}\n")
+    assert found().problems == alone.problems

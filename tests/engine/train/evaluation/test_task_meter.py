@@ -4,11 +4,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import PhaseChanged, TaskScored
+from burnish_engine.contract.run.events import PhaseChanged, TaskScored, Warned
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec, run_recipe
 from burnish_engine.models.generation.sampling import GeneratedReply
@@ -27,9 +28,19 @@ from support.tiny import write_jsonl
 TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'
 
 
+def let_replies_end(weights):
+    """Give the token that ends a reply a logit: its row is zero, since it is the padding token too."""
+    tensors = load_file(weights)
+    table_VE = tensors["model.embed_tokens.weight"]
+    (zero,) = (table_VE.abs().sum(1) == 0).nonzero().flatten().tolist()
+    table_VE[zero] = table_VE[zero + 5].flip(0)
+    save_file(tensors, weights, metadata={"format": "pt"})
+
+
 def json_recipe(folder, *, extra=TASK, reply="7", **train):
     """A recipe that teaches one reply to every question, which is JSON."""
     recipe = tiny_recipe(folder, extra=extra, **train)
+    let_replies_end(folder / "base" / "model.safetensors")
     files = [
         str(write_jsonl(folder / f"{name}.jsonl", [{"prompt": f"Part {first + n}?", "completion": reply}
                                                    for n in range(rows)]))
@@ -145,6 +156,24 @@ def test_a_run_whose_rows_cannot_be_scored_ends_before_it_trains(tmp_path):
     paths = create_run(recipe, tmp_path / "run")
     assert run_training(paths).exit_code == ExitCode.USAGE
     assert "task.metric" in read_state(paths).message
+    assert not of_kind(paths, TaskScored)
+
+
+def test_a_suggested_score_that_finds_no_row_is_left_out_with_a_warning(tmp_path):
+    def thoughtful(number):
+        turns = [("user", "Ready?"), ("assistant", "Yes."), ("user", f"What is {number} + 1?"),
+                 ("assistant", str(number + 1))]  # fmt: skip
+        messages = [{"role": role, "content": content} for role, content in turns]
+        messages[1]["reasoning_content"] = "I am."  # turns before the reply that no prompt is made of
+        return {"messages": messages}
+
+    recipe = tiny_recipe(tmp_path, extra='[task]\nmetric = "number"\n', max_steps=1)
+    files = [str(write_jsonl(tmp_path / f"{first}.jsonl", [thoughtful(first + n) for n in range(rows)]))
+             for first, rows in ((0, 8), (100, 12))]  # fmt: skip
+    data = recipe.data.model_copy(update={"files": files[:1], "validation_files": files[1:]})
+    paths = create_run(recipe.model_copy(update={"data": data}), tmp_path / "run")
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert "task" in {warning.code for warning in of_kind(paths, Warned)}
     assert not of_kind(paths, TaskScored)
 
 

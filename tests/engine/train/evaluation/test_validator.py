@@ -1,5 +1,6 @@
 """An evaluation asks the engine for the held-out loss, tells its progress and records the answer."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.evaluation.validator import Validator
+from burnish_engine.train.lifecycle.inputs import RunInputs
 
 
 def asked(recipe):
@@ -24,6 +26,7 @@ def asked(recipe):
         data=SimpleNamespace(template=SimpleNamespace(render=render)),
         tokenizer=lambda text, add_special_tokens: {"input_ids": [len(text)]},
     )
+    inputs.prompt_ids = partial(RunInputs.prompt_ids, inputs)
     engine = SimpleNamespace(
         replies=lambda prompts, most: [GeneratedReply(f"{ids} of {most}", stopped=True, tokens=1) for ids in prompts]
     )

@@ -1,6 +1,7 @@
 """What the leader makes of the answers of other ranks, whenever they come."""
 
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -104,6 +105,29 @@ def test_a_rank_ends_with_its_leader_also_while_it_is_being_connected():
     never.set()
     server._orders.put(({"do": "close"}, {}))
     thread.join()
+
+
+class Stuck:
+    """A process that hangs in its driver: no signal ends it."""
+
+    killed = 0
+
+    def poll(self):
+        return None
+
+    def kill(self):
+        self.killed += 1
+
+    def wait(self, timeout=None):
+        assert timeout is not None, "it never ends"
+        raise subprocess.TimeoutExpired("rank", timeout)
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_process_that_cannot_be_killed_does_not_hold_the_leader(ends, kill):
+    process = Stuck()
+    Rank(1, ends[0][0], process).end(kill=kill)
+    assert process.killed == 1
 
 
 class NoMemory:

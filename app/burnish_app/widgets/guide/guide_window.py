@@ -31,7 +31,7 @@ from burnish_engine.contract.paths import assets_dir
 
 _SIZE_PX, _LIST_PX = QSize(1040, 760), 300
 _SEARCH_AFTER_MS = 150
-_SCHEMES = ("https", "http", "mailto")  # of links that leave the guide
+_SCHEMES = ("https", "http", "mailto")  # addresses that leave the guide
 _PLACE = Qt.ItemDataRole.UserRole
 _IMAGE = re.compile(r'<img src="([^"]*)" alt="([^"]*)" ?/?>')
 

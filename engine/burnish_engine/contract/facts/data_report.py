@@ -104,7 +104,7 @@ class TaskHint(_Facts):
 
 
 class TaskFit(_Facts):
-    """How many held-out rows a score of the task finds."""
+    """The held-out rows that a score of the task finds."""
 
     section: TaskSection = Field(description="The section that rows were looked for with.")
     rows: int = Field(description="Rows that it scores.")

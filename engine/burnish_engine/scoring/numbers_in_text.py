@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 _APART = "'\u2019\u202f\u00a0\u2009 "  # besides a comma, what separates groups of three digits
-_LARGEST = Decimal("1e308")  # as large as a double
+_LARGEST = Decimal("1e308")  # a double holds no more
 _NUMBER = re.compile(
     rf"""
     (?<![\w.,])                             # not within a word or another number

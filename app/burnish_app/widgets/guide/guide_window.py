@@ -31,8 +31,9 @@ from burnish_engine.contract.paths import assets_dir
 
 _SIZE_PX, _LIST_PX = QSize(1040, 760), 300
 _SEARCH_AFTER_MS = 150
-_SCHEMES = ("https", "http", "mailto")  # of links that leave the guide
+_SCHEMES = ("https", "http", "mailto")  # addresses that leave the guide
 _PLACE = Qt.ItemDataRole.UserRole
+_IMAGE = re.compile(r'<img src="([^"]*)" alt="([^"]*)" ?/?>')
 
 
 class GuideWindow(QWidget):
@@ -202,7 +203,10 @@ class GuideWindow(QWidget):
 
 
 def page_html(page: GuidePage) -> str:
-    """Return a page as HTML: its headings are anchors, its tables take the width there is."""
+    """Return a page as HTML: its headings are anchors, its tables take the width there is.
+
+    Pictures are links: Qt draws no SVG whose colors are variables, so the system shows them.
+    """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
 
     def heading(match: re.Match[str]) -> str:
@@ -212,4 +216,5 @@ def page_html(page: GuidePage) -> str:
 
     made = re.sub(r"<h(\d)>(.*?)</h\1>", heading, str(parser.render(page.markdown)), flags=re.DOTALL)
     made = made.replace("\n</code></pre>", "</code></pre>")
+    made = _IMAGE.sub(r'<a href="\1">\2</a>', made)
     return made.replace("<table>", TABLE)

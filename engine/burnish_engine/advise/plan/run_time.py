@@ -133,6 +133,9 @@ def _task_s(run: PlannedRun, forward_s: float) -> float:
     task, dataset = run.recipe.task, run.dataset
     if not task.is_active or dataset is None or not dataset.validation_rows:
         return 0.0
+    fit = dataset.report.task_fit if dataset.report is not None else None
+    if fit is not None and not fit.usable_rows:  # the score is left out
+        return 0.0
     rows = min(task.max_rows, dataset.validation_rows)
     row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
     together = replies_at_once(int(row_tokens), task.max_tokens, run.recipe.train.micro_batch_tokens)

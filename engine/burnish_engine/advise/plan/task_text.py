@@ -37,7 +37,7 @@ def task_notes(section: TaskSection, dataset: DatasetFacts | None) -> list[str]:
         notes.append(f"The task is scored on {fit.rows} held-out rows ({left_out}).")
     if same and fit.long_replies:
         notes.append(
-            f"The own replies of {fit.long_replies} of {fit.rows} scored rows have more than "
+            f"The own replies of {fit.long_replies} of {fit.rows} scored rows do not end within "
             f"{section.max_tokens:,} tokens (task.max_tokens). A reply that is cut there is not right: allow more."
         )
     return notes

@@ -104,12 +104,12 @@ class TaskHint(_Facts):
 
 
 class TaskFit(_Facts):
-    """How many held-out rows a score of the task finds."""
+    """The held-out rows that a score of the task finds."""
 
     section: TaskSection = Field(description="The section that rows were looked for with.")
     rows: int = Field(description="Rows that it scores.")
     usable_rows: int = Field(description="Rows that some metric could score; once one is found, others may be more.")
-    long_replies: int = Field(default=0, description="Of the scored rows, those with a reply longer than max_tokens.")
+    long_replies: int = Field(default=0, description="Of these, rows whose reply does not end within max_tokens.")
     left_out: dict[str, int] = Field(default={}, description="Reason to number of held-out rows that are not scored.")
 
 

@@ -47,12 +47,13 @@ def task_fit(
     section = recipe.task if recipe.task.is_active else any_row
     found = find_rows(section, chats[:_MOST_ROWS], counter, longest)
     usable = len(found.rows) or len(find_rows(any_row, chats[:_MOST_ROWS], counter, longest).rows)
+    # The token that ends a reply is one of max_tokens.
     lengths = [len(tokenizer(row.wanted, add_special_tokens=False)["input_ids"]) for row in found.rows]
     return TaskFit(
         section=recipe.task,
         rows=len(found.rows) if recipe.task.is_active else 0,
         usable_rows=usable,
-        long_replies=sum(length > section.max_tokens for length in lengths),
+        long_replies=sum(length >= section.max_tokens for length in lengths),
         left_out=found.left_out,
     )
 

@@ -103,3 +103,9 @@ def test_nothing_of_a_page_is_lost_on_the_way_to_html():
     made = page_html(page)
     assert 'name="is-it-rd"' in made
     assert made.index("One.") < made.index("<table") < made.index("&lt;i&gt;1") < made.index("Two.")
+
+
+def test_a_picture_is_a_link_to_it():
+    made = page_html(GuidePage("a.md", "# A\n\n![Speed of *both*](../plots/speed.svg)\n"))
+    assert "<img" not in made
+    assert '<a href="../plots/speed.svg">Speed of both</a>' in made

@@ -5,9 +5,11 @@ from engine.advise.plan.test_plan import QWEN3_06B, dataset
 
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.run_time import RunPace, time_parts
+from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, TaskHint
 from burnish_engine.contract.recipe.recipe import EvaluationSection, GuardSection, Recipe
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.scoring.recognize import suggested_section
 
 from support.machines import cpu_machine, gpu_machine
 
@@ -105,3 +107,13 @@ def test_without_data_the_time_is_not_known():
     plan = plan_run(Recipe(), QWEN3_06B, cpu_machine())
     assert plan.times == []
     assert plan.total_seconds is None
+
+
+@pytest.mark.parametrize(("usable_rows", "takes_time"), [(3, True), (0, False)])
+def test_a_suggested_score_that_is_left_out_takes_no_time(usable_rows, takes_time):
+    section = suggested_section(TaskHint(metric="number", rows=20, says="Numbers."))
+    fit = TaskFit(section=section, rows=usable_rows, usable_rows=usable_rows)
+    report = DatasetReport(used_rows=9, task=TaskHint(metric="number", rows=20, says="Numbers."), task_fit=fit)
+    facts = dataset().model_copy(update={"validation_rows": 20, "report": report})
+    plan = plan_run(Recipe(task=section), QWEN3_06B, cpu_machine(), dataset=facts)
+    assert ("task" in {part.name for part in plan.times}) == takes_time

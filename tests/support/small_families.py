@@ -90,7 +90,7 @@ PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
 }  # fmt: skip
-_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6}
+_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4}
 
 
 def shrink(config):

@@ -14,11 +14,11 @@ from support.runs import of_kind, tiny_recipe
 
 @pytest.fixture(scope="module")
 def mixture(tmp_path_factory):
-    """A recipe on a tiny mixture of experts, whose attention is adapted."""
+    """A recipe on a tiny mixture with a shared expert, which llama.cpp's files are not made of; its attention is adapted."""
     folder = tmp_path_factory.mktemp("mixture")
     make_model(
-        folder / "base", "gpt_oss", hidden_size=32, intermediate_size=32, head_dim=8, num_local_experts=4,
-        num_experts_per_tok=2, sliding_window=16,
+        folder / "base", "qwen2_moe", hidden_size=32, intermediate_size=32, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
     )  # fmt: skip
     recipe = tiny_recipe(folder, rows=12, max_steps=2)
     targets = recipe.adapter.model_copy(update={"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]})
@@ -36,7 +36,7 @@ def test_a_run_tells_what_works_and_an_export_of_anything_else_is_refused(mixtur
     assert [event for event in of_kind(paths, Warned) if event.code == "exports"]
     card = read_card(paths)
     assert {one.kind for one in card.exports if one.works} == {"safetensors", "adapter"}
-    assert card.circumstances.layout == "masked"
+    assert card.circumstances.layout == "packed"
     assert main(["export", "last", "--to", "gguf"]) == 2
     reason = next(one.reason for one in card.exports if one.kind == "gguf")
     assert reason[:40] in " ".join(capsys.readouterr().err.split())

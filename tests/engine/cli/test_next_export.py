@@ -14,7 +14,7 @@ from support.runs import of_kind, tiny_recipe
 
 @pytest.fixture(scope="module")
 def mixture(tmp_path_factory):
-    """A recipe on a tiny mixture with a shared expert, which llama.cpp's files are not made of; its attention is adapted."""
+    """A recipe on a tiny mixture with a shared expert, of which no GGUF is made; its attention is adapted."""
     folder = tmp_path_factory.mktemp("mixture")
     make_model(
         folder / "base", "qwen2_moe", hidden_size=32, intermediate_size=32, moe_intermediate_size=32,

@@ -12,8 +12,9 @@ APP = Path(__file__).resolve().parents[2] / "app" / "burnish_app"
 NO_WORDS = {"style_sheet.py", "guide_style.py", "tokens.py", "part_colors.py", "instrument.py"}
 FILES = [path for path in sorted(APP.rglob("*.py")) if path.name not in NO_WORDS]
 NOT_SHOWN = {
-    "compile", "debug", "warning", "exception", "getattr", "setProperty", "setObjectName", "strftime", "startswith", "endswith",
-    "removeprefix", "removesuffix", "QSettings", "value", "setValue", "addApplicationFont", "find", "insert", "write",
+    "compile", "debug", "warning", "exception", "getattr", "setProperty", "setObjectName", "strftime", "startswith",
+    "endswith", "removeprefix", "removesuffix", "QSettings", "value", "setValue", "addApplicationFont", "find",
+    "insert", "write",
 }  # fmt: skip
 """Functions whose arguments nobody reads in the window: logs, names of properties, keys of caches and settings."""
 NAMES = {"Burnish.Studio", "DejaVu Sans Mono", "Cascadia Mono", "JetBrains Mono", "Segoe UI", "Noto Sans", "LM Studio"}

@@ -158,7 +158,8 @@ def plan_text(events: RunState) -> str:
 def time_left(events: RunState, now: float) -> float | None:
     """Return the predicted time to the end of a run that goes on, seconds; None where it is not known.
 
-    Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then.
+    Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then. Once
+    it has passed and the run still goes on, nobody knows.
 
     Args:
         events: state folded from the run's events so far.
@@ -171,7 +172,7 @@ def time_left(events: RunState, now: float) -> float | None:
     else:
         return None
     passed = 0.0 if events.phase == "paused" else max(now - since, 0.0)
-    return max(predicted - passed, 0.0) if math.isfinite(predicted) else None
+    return predicted - passed if math.isfinite(predicted) and passed <= predicted else None
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:

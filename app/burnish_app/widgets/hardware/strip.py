@@ -15,6 +15,7 @@ from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
 
 _TALL_PX, _FLAT_PX = 58, 20
 _MOST_TALL = 2  # more GPUs than that get one line each
+_MOST_LINES = 4  # more GPUs than that share lines, two to each, without their degrees
 _BAR_PX = 6
 HOT_C = 83
 """Temperature that is worth a warning: GeForce cards begin to lower their clocks at 83 to 90 degrees."""
@@ -57,10 +58,11 @@ class HardwareStrip(QAbstractButton):
         self.update()
 
     def sizeHint(self) -> QSize:
-        """Return the preferred size: one line for each of many GPUs, a taller row for each of a few."""
+        """Return the preferred size: a tall row for each of a few GPUs, a line for each of more or two of many."""
         rows = self._rows(self._history)
-        tall = rows <= _MOST_TALL
-        return QSize(160, rows * (_TALL_PX if tall else _FLAT_PX) + (0 if tall else UNIT))
+        if rows <= _MOST_TALL:
+            return QSize(160, rows * _TALL_PX)
+        return QSize(160, (rows if rows <= _MOST_LINES else (rows + 1) // 2) * _FLAT_PX + UNIT)
 
     def event(self, event: QEvent) -> bool:
         """Repaint when the pointer enters or leaves."""
@@ -82,9 +84,12 @@ class HardwareStrip(QAbstractButton):
             for number, gpu in enumerate(gpus):
                 self._draw_tall(painter, colors, QRectF(UNIT, number * _TALL_PX, width, _TALL_PX), gpu)
         else:
+            columns = 1 if len(gpus) <= _MOST_LINES else 2
+            each = (width - (columns - 1) * UNIT) / columns
             for number, gpu in enumerate(gpus):
-                place = QRectF(UNIT, UNIT / 2 + number * _FLAT_PX, width, _FLAT_PX)
-                self._draw_flat(painter, colors, place, gpu)
+                line, column = divmod(number, columns)
+                place = QRectF(UNIT + column * (each + UNIT), UNIT / 2 + line * _FLAT_PX, each, _FLAT_PX)
+                self._draw_flat(painter, colors, place, gpu, with_degrees=columns == 1)
 
     def _gpus(self) -> list[GpuHistory]:
         start = self._history.start
@@ -139,20 +144,23 @@ class HardwareStrip(QAbstractButton):
             painter.setPen(QColor(colors.warning if number == 1 and is_hot(gpu) else colors.text))
             painter.drawText(line, int(align | Qt.AlignmentFlag.AlignVCenter), text)
 
-    def _draw_flat(self, painter: QPainter, colors: Colors, place: QRectF, gpu: GpuHistory) -> None:
+    @staticmethod
+    def _draw_flat(painter: QPainter, colors: Colors, place: QRectF, gpu: GpuHistory, *, with_degrees: bool) -> None:
         last = gpu.last
         middle = int(Qt.AlignmentFlag.AlignVCenter)
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
         painter.drawText(place, middle | int(Qt.AlignmentFlag.AlignLeft), str(gpu.facts.index))
-        right = 76.0
+        right = 76.0 if with_degrees else 38.0
         bar = QRectF(place.left() + 16, place.center().y() - _BAR_PX / 2, place.width() - 16 - right, _BAR_PX)
         _draw_memory(painter, colors, bar, gpu)
         if last is None:
             return
-        load = QRectF(place.right() - right, place.top(), right - 34, place.height())
-        painter.setPen(QColor(colors.text))
+        load = QRectF(place.right() - right, place.top(), right - (34 if with_degrees else 0), place.height())
+        painter.setPen(QColor(colors.warning if is_hot(gpu) and not with_degrees else colors.text))
         painter.drawText(load, middle | int(Qt.AlignmentFlag.AlignRight), load_text(last.load))
+        if not with_degrees:
+            return
         painter.setPen(QColor(colors.warning if is_hot(gpu) else colors.muted))
         degrees = "–" if last.temperature_c is None else f"{last.temperature_c:.0f}°"
         painter.drawText(place, middle | int(Qt.AlignmentFlag.AlignRight), degrees)

@@ -40,7 +40,7 @@ from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandR
 _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
-_WIDTHS_PX = (176, 112, 128, 100, 128, 72, 84, 84, 96, 96, 96)
+_WIDTHS_PX = (176, 112, 148, 100, 128, 72, 84, 84, 96, 96, 104)
 _DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_LOSS,), (_TAGS,), (_STEP,), (_STARTED,), (_CURVE,), (_DELTA,), (_HELD_OUT,))
 _DETAILS_PX, _BESIDE_FROM_PX = 332, 860  # width of the pane, and the page's from which it stands beside the table
 _FILTER_PX = 264

@@ -260,10 +260,12 @@ TRAIN_SCENES = {
 
 
 def write_run(folder, run, lines):
-    """Write a run folder with these events and return the summary with that folder."""
+    """Write a run folder with these events, as old now as they were at import, and return its summary."""
     paths = RunPaths(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paths.events.write_text("".join(event.model_dump_json() + "\n" for event in lines), encoding="utf-8")
+    passed = time.time() - NOW
+    now = [event.model_copy(update={"t": event.t + passed}) for event in lines]
+    paths.events.write_text("".join(event.model_dump_json() + "\n" for event in now), encoding="utf-8")
     paths.state.write_text(run.state.model_dump_json(), encoding="utf-8")
     if run.standing == "finished":
         paths.adapter.mkdir(exist_ok=True)

@@ -1,16 +1,18 @@
 """Measures the window under a run of very many steps: its memory, its slowest handlers, and its frames a second.
 
-    python tests/bench/window_load.py [--steps 100000] [--only memory|handlers|frames]
+    python tests/bench/window_load.py [--steps 100000] [--only memory|handlers|resize|frames]
 
 Each figure comes from a process of its own, which opens the real window over the real engine, with the run that
 `long_run.py` writes. Handlers: every page is visited and filled, and the charts are worked with by mouse; the times
 are the thread's CPU time. Each event passes through Python there, which makes a handler with many events up to twice as
-slow as it is in the studio. Frames: see `tests/app/frame_rate.py`; here a frame is one turn of the wheel or one step of
+slow as it is in the studio. Resize: the same of all handlers that making the window as large as the screen takes, ten
+times. Frames: see `tests/app/frame_rate.py`; here a frame is one turn of the wheel or one step of
 a pan, until the whole page is painted by software.
 """
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psutil
 from bench.long_run import ROOT, write_long_run
 
-KINDS = ("memory", "handlers", "frames")
+KINDS = ("memory", "handlers", "resize", "frames")
 DATA = ROOT / "assets" / "samples" / "bench-notes.train.jsonl"
 WORST = 15
 FRAMES = 60
+SMALL, LARGE, RESIZES = (1000, 700), (1920, 1080), 10
 
 
 class Driver:
@@ -202,7 +205,7 @@ class HandlerTour:
         self.do("compare", lambda: self.window.bench.set_compared([run.folder for run in self.window._runs[:2]]))
         self.do("compare", partial(self.window.visit, "compare"), 6)
         self.do("train", partial(self.window.visit, "train"))
-        for size in ((1000, 700), (1920, 1080)):
+        for size in (SMALL, LARGE):
             self.do("resize", partial(self.window.resize, *size), 1)
 
 
@@ -214,6 +217,22 @@ def measure_handlers(driver, steps):
     print(f"{tour.count:,} handlers; the slowest of each stage, milliseconds of thread CPU:")
     for stage, (cpu_ms, what) in sorted(tour.slowest.items(), key=lambda entry: -entry[1][0])[:WORST]:
         print(f"  {cpu_ms:5.1f}  {stage}: {what}")
+
+
+def measure_resize(driver, steps):
+    """Print the CPU time of the handlers that enlarging the window takes: the slowest one's, and that of all."""
+    driver.chart_the_run(steps)
+    times, slowest, sums = [], [], []
+    driver.app.times.add = lambda _wall_ms, cpu_ms, _what: times.append(cpu_ms)
+    for _ in range(RESIZES):
+        driver.do(partial(driver.window.resize, *SMALL), 1)
+        times.clear()
+        driver.do(partial(driver.window.resize, *LARGE), 1)
+        slowest.append(max(times))
+        sums.append(sum(times))
+    for name, found in (("slowest handler", slowest), ("all handlers", sums)):
+        low, middle, high = min(found), statistics.median(found), max(found)
+        print(f"{RESIZES} resizes to {LARGE}, {name}: {middle:.1f} ms ({low:.1f} to {high:.1f}) of thread CPU")
 
 
 def measure_frames(driver, steps):
@@ -243,10 +262,13 @@ def child(kind, steps, home):
 
     from burnish_app.instrument import MeasuredApplication
 
-    app = (MeasuredApplication if kind == "handlers" else QApplication)([])
+    app = (MeasuredApplication if kind in ("handlers", "resize") else QApplication)([])
     driver = Driver(app, home)
     try:
-        {"memory": measure_memory, "handlers": measure_handlers, "frames": measure_frames}[kind](driver, steps)
+        measure = {
+            "memory": measure_memory, "handlers": measure_handlers, "resize": measure_resize, "frames": measure_frames
+        }  # fmt: skip
+        measure[kind](driver, steps)
     finally:
         driver.close()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.basic.card import Card
@@ -60,9 +61,14 @@ class ChartRoom(QWidget):
         self._arrange()
 
     def fit_height(self, page_px: int) -> None:
-        """Set the heights of the charts for a page of this height, device-independent pixels."""
+        """Set the heights of the charts for a page of this height, device-independent pixels.
+
+        The charts have their places when this returns, so that each is painted once where it stays. In the events to
+        come, layouts would pass the new heights on one by one, and everything would be painted after each.
+        """
         self._page_px = page_px
         self._arrange()
+        self._lay_out()
 
     def set_shown(self, chart: Chart, *, shown: bool) -> None:
         """Show or hide a chart, such as one without data. `arrange` follows."""
@@ -99,6 +105,16 @@ class ChartRoom(QWidget):
             self._cards[chart].setHidden(chart in hidden)
         self._hidden = hidden
         self._set_heights()
+
+    def _lay_out(self) -> None:
+        """Have the layouts act on what changed: those of the charts first, that of the scrolled page last."""
+        for chart, card in self._cards.items():
+            for inner in (chart, card):
+                QCoreApplication.sendPostedEvents(inner, QEvent.Type.LayoutRequest)
+        outer: QWidget | None = self
+        while outer is not None and not isinstance(outer, QAbstractScrollArea):
+            QCoreApplication.sendPostedEvents(outer, QEvent.Type.LayoutRequest)
+            outer = outer.parentWidget()
 
     def _set_heights(self) -> None:
         room = self._page_px - _ABOVE_PX

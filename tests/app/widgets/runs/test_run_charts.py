@@ -9,7 +9,7 @@ from app.scenes import TRAIN_SCENES, events, preferring
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication, QPushButton, QScrollArea
 
 from burnish_app.widgets.charts.options import ChartOptions
 from burnish_app.widgets.charts.saving import svg_bytes
@@ -217,6 +217,27 @@ def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_
     qtbot.waitUntil(lambda: area_px(charts.loss) >= 200)
     for chart in (charts.rate, charts.grad_norm):
         qtbot.waitUntil(lambda chart=chart: area_px(chart) >= small_px)
+
+
+@pytest.mark.parametrize(("size", "page_px"), [((1600, 1000), 1080), ((700, 600), 700)])
+def test_charts_have_their_places_as_soon_as_they_fit_a_page(qtbot, charts, size, page_px):
+    """They are painted once, not after each layout on the way up."""
+    page = QScrollArea()
+    qtbot.addWidget(page)
+    page.setWidgetResizable(True)
+    page.resize(1000, 700)
+    page.setWidget(charts)
+    charts.show()
+    page.show()
+    qtbot.waitUntil(lambda: drawn(charts))
+    page.resize(*size)
+    charts.fit_height(page_px)
+    shown = [charts, charts.loss, *charts.small]
+    places = [chart.geometry() for chart in shown]
+    for _ in range(20):
+        QApplication.processEvents()
+    assert [chart.geometry() for chart in shown] == places
+    page.takeWidget()
 
 
 def test_another_run_is_shown_from_its_beginning(charts):

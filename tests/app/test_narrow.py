@@ -205,7 +205,14 @@ def fill_train(qtbot, answers, window):
 
 
 def fill_try_out(qtbot, answers, window):
+    """Show a run that went on from an adapter, of which three models answer."""
+    run = user_data_dir() / "runs" / "further"
+    for adapter in ("adapter", "start"):
+        (run / adapter).mkdir(parents=True)
+        (run / adapter / "adapter_model.safetensors").write_bytes(b"x")
+    window.bench.set_run(str(run))
     window.go_to("try_out")
+    assert window.page("try_out").middle.isVisible()
     window.page("try_out")._toggle_options()
 
 

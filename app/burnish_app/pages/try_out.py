@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QPlainTextEdit, QSpinBox
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QPlainTextEdit, QSpinBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
@@ -26,12 +27,13 @@ _ANSWERERS = (
     (tr("Exported file"), "exported"),
 )
 _DEFAULTS = ChatOptions()
+_THREE_PX = 700  # width of the page from which three panes stand side by side
 
 
 class TryOutPage(Page):
     """Sends one message to two models, one after the other, and streams both replies.
 
-    Of a run that goes on from an adapter, a third one answers: the model that the run began with.
+    If the run went on from an adapter, a third model answers too: the one that the run began with.
     """
 
     key, title, question = "try_out", tr("Try it"), tr("Is it good?")
@@ -45,11 +47,14 @@ class TryOutPage(Page):
         self.middle = ChatPane(tr("Model between"), _ANSWERERS, "start")
         self.right = ChatPane(tr("Last model"), _ANSWERERS, "tuned")
         self.middle.hide()
-        sides = QHBoxLayout()
-        sides.setSpacing(2 * UNIT)
-        for pane in (self.left, self.middle, self.right):
-            sides.addWidget(pane, 1)
-        self.column.addLayout(sides, 1)
+        self._sides = QGridLayout()
+        self._sides.setSpacing(2 * UNIT)
+        self._sides.addWidget(self.left, 0, 0)
+        self._sides.addWidget(self.middle, 0, 1)
+        for number in (0, 1):
+            self._sides.setColumnStretch(number, 1)
+        self._place_last()
+        self.column.addLayout(self._sides, 1)
         self.prompt = PromptBox()
         self.column.addWidget(self.prompt)
         self._how = self._make_options()
@@ -60,6 +65,11 @@ class TryOutPage(Page):
         self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Place the panes for the new width."""
+        super().resizeEvent(event)
+        self._place_last()
 
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
@@ -89,6 +99,17 @@ class TryOutPage(Page):
         for pane in able:
             self._ask(pane, text)
         self._show_state()
+
+    def _place_last(self) -> None:
+        """Put the last pane beside the others; below them where three would be too narrow to read."""
+        three = not self.middle.isHidden()
+        wide = three and self.width() >= _THREE_PX
+        self._sides.removeWidget(self.right)
+        if three and not wide:
+            self._sides.addWidget(self.right, 1, 0, 1, 2)
+        else:
+            self._sides.addWidget(self.right, 0, 2 if three else 1)
+        self._sides.setColumnStretch(2, 1 if wide else 0)
 
     def _panes(self) -> list[ChatPane]:
         """The panes that are shown, from left to right."""
@@ -212,6 +233,7 @@ class TryOutPage(Page):
         self.set_subtitle(words)
         begins = self.middle.isHidden() and self._folder.starts_from_adapter
         self.middle.setVisible(self._folder.starts_from_adapter)
+        self._place_last()
         for pane in (self.left, self.middle, self.right):
             pane.show_choice("start", self._folder.starts_from_adapter)
             pane.offer(self._can_answer)

@@ -13,7 +13,7 @@ from burnish_engine.contract.paths import assets_dir
 FIRST = "README.md"
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
 _LINK = re.compile(r"\]\(([\w-]+\.md)")
-_MARKUP = re.compile(r"^[ \t]*\|?[-:| \t]{3,}$|!?\[([^\]]*)\]\([^)]*\)|[`*]+|(?P<cell>\|)", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*\|?[-:| \t]{3,}$|^[ \t]*-[ \t]|!?\[([^\]]*)\]\([^)]*\)|[`*]+|(?P<cell>\|)", re.MULTILINE)
 _EXCERPT = 160  # characters
 _MOST_HITS = 60
 
@@ -100,7 +100,7 @@ class GuideHit:
 
 
 def plain(markdown: str) -> str:
-    """Return Markdown without links, emphasis, code marks and table lines."""
+    """Return Markdown without links, emphasis, code marks, list marks and table lines."""
     return " ".join(_MARKUP.sub(lambda match: match[1] or (" " if match["cell"] else ""), markdown).split())
 
 

@@ -139,6 +139,13 @@ def test_models_of_other_programs_are_listed_and_used_in_their_folder(qtbot, ans
     assert len(answers.asked("local_models")) == 1
 
 
+def test_where_none_of_them_can_be_trained_that_is_what_the_card_offers_to_explain(page):
+    page.local.show_models(facts.local_models())
+    assert "Others" in page.local.more.text()
+    page.local.show_models(facts.local_models()[-1:])
+    assert "Others" not in page.local.more.text()
+
+
 def test_a_machine_without_such_models_shows_no_card(qtbot, answers, page):
     qtbot.waitUntil(lambda: len(answers.asked("local_models")) == 1)
     page.local.show_models([])

@@ -161,6 +161,21 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     assert [pane.variant for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
 
 
+def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, window, run):
+    page = page_of(window)
+    window.resize(744, 900)
+    assert page.right.y() == page.left.y()
+    (run / "start").mkdir()
+    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
+    page.shown()
+    qtbot.waitUntil(lambda: page.right.y() > page.left.geometry().bottom() and page.right.x() == page.left.x())
+    assert page.middle.y() == page.left.y()
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: page.left.x() < page.middle.x() < page.right.x())
+    assert page.left.y() == page.right.y()
+    assert abs(page.left.width() - page.right.width()) <= 1
+
+
 def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
     page = page_of(window)
     page.left.choose("tuned")

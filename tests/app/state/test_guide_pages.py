@@ -36,6 +36,7 @@ def test_sections_leave_markup_and_code_blocks_alone():
     assert [(one.title, one.anchor) for one in page.sections] == [("A b", "a-b"), ("Is it C? d", "is-it-c-d")]
     assert page.sections[0].text.startswith("See the other twice.")
     assert plain("| a | b |\n|---|---|\n| `c` | d |") == "a b c d"
+    assert plain("- one\n- two-fold\n  - three") == "one two-fold three"
     assert anchor_of("Try it: is it good?") == "try-it-is-it-good"
 
 

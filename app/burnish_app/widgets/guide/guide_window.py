@@ -6,7 +6,7 @@ import html
 import re
 
 from markdown_it import MarkdownIt
-from PySide6.QtCore import QSize, Qt, QTimer, QUrl
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -113,31 +113,47 @@ class GuideWindow(QWidget):
         Args:
             place: page's file, or that with "#" and a section's anchor.
         """
+        if self._place and self._place != place:
+            self._former.append(self._place)
+        self._open(place)
+
+    def go_back(self) -> None:
+        """Show the place before this one."""
+        if self._former:
+            self._open(self._former.pop())
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Draw the page in the colors of another theme, where it was scrolled to."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and self._place:
+            bar = self.page.verticalScrollBar()
+            at = bar.value()
+            self._write_page()
+            bar.setValue(at)
+
+    def _open(self, place: str) -> None:
         file, _, anchor = place.partition("#")
         if file not in self._pages:
             file, anchor = (FIRST if FIRST in self._pages else next(iter(self._pages), "")), ""
         if not file:
             return
-        if self._place and self._place != place:
-            self._former.append(self._place)
-        self.back.setEnabled(bool(self._former))
-        if self._place.partition("#")[0] != file:
-            self.page.document().setDefaultStyleSheet(guide_style(colors_of(self)))
-            self.page.setHtml(page_html(self._pages[file]))
+        is_other = self._file != file
         self._place = f"{file}#{anchor}" if anchor else file
+        if is_other:
+            self._write_page()
         self._scroll_to(anchor)
+        self.back.setEnabled(bool(self._former))
         if not self.search.text().strip():
             self._mark(file)
 
-    def go_back(self) -> None:
-        """Show the place before this one."""
-        if self._former:
-            place = self._former.pop()
-            self._place = self._place if self._place.partition("#")[0] == place.partition("#")[0] else ""
-            before, self._former = self._former, []
-            self.show_place(place)
-            self._former = before
-            self.back.setEnabled(bool(before))
+    @property
+    def _file(self) -> str:
+        """The file of the page that is shown; empty: none is."""
+        return self._place.partition("#")[0]
+
+    def _write_page(self) -> None:
+        self.page.document().setDefaultStyleSheet(guide_style(colors_of(self)))
+        self.page.setHtml(page_html(self._pages[self._file]))
 
     def _follow(self, link: QUrl) -> None:
         """Follow a link within the guide here; an address and another file of Burnish open where the system does it."""
@@ -145,7 +161,7 @@ class GuideWindow(QWidget):
             if link.scheme() in _SCHEMES:
                 QDesktopServices.openUrl(link)
             return
-        file = link.path() or self._place.partition("#")[0]
+        file = link.path() or self._file
         if file not in self._pages:
             beside = (assets_dir() / "guide" / file).resolve()
             if beside.is_relative_to(assets_dir().resolve()) and beside.is_file():
@@ -170,7 +186,7 @@ class GuideWindow(QWidget):
         self._found.setText(tr("Nothing holds all these words.") if words and not hits else "")
         self._found.setVisible(bool(self._found.text()))
         if not words:
-            self._mark(self._place.partition("#")[0])
+            self._mark(self._file)
 
     def _mark(self, file: str) -> None:
         """Mark a page in the list without opening it."""

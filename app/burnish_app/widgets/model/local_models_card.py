@@ -115,9 +115,9 @@ class LocalModelsCard(Card):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2)
         column.addWidget(name)
-        where = f"{_PLACES[model.place]}  ·  {file_size(model.bytes)}"
-        tone = {"tight": "warning", "too_big": "warning"}.get(model.verdict, "muted")
-        column.addWidget(caption(f"{where}  ·  {model.reason}", "warning" if tone == "warning" else "muted"))
+        size = [file_size(model.bytes)] if model.bytes else []
+        about = "  ·  ".join((_PLACES[model.place], *size, model.reason))
+        column.addWidget(caption(about, "warning" if model.verdict in ("tight", "too_big") else "muted"))
         if model.verdict == "unusable":
             return words
         use = secondary(tr("Use it"), lambda: self.chosen.emit(model.folder))
@@ -131,6 +131,9 @@ class LocalModelsCard(Card):
 
     def _name_more(self) -> None:
         folded = self.rest.isHidden()
-        text = tr("Others, and what cannot be trained ({count})").format(count=self._hidden)
+        others = tr("Others, and what cannot be trained ({count})")
+        text = (others if self._first.count() else tr("What cannot be trained here, and why ({count})")).format(
+            count=self._hidden
+        )
         self.more.setText(f"{'▸' if folded else '▾'}  {text}")
         self.more.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")

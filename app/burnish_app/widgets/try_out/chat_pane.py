@@ -17,6 +17,7 @@ from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
 _MIN_PX = 120  # least width of the box that chooses who answers
+_MIN_HEIGHT_PX = 160  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
 
@@ -49,7 +50,7 @@ class ChatPane(Card):
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
-        self.text.setMinimumHeight(240)
+        self.text.setMinimumHeight(_MIN_HEIGHT_PX)
         set_tone(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
         self.who.currentIndexChanged.connect(self._show_hint)

@@ -3,6 +3,7 @@
 import pytest
 from PySide6.QtCore import QPoint, QUrl
 
+from burnish_app.look.theme import colors_of
 from burnish_app.state.guide_pages import GuidePage
 from burnish_app.widgets.guide.guide_window import GuideWindow, page_html
 
@@ -39,6 +40,35 @@ def test_a_place_is_shown_with_its_section_at_the_top(guide):
     guide.show_place("one.md")
     assert scrolled(guide) == 0
     assert guide.places.currentItem().text() == "One"
+
+
+def test_another_theme_reaches_the_page_where_it_was_scrolled_to(guide, theme):
+    def links():
+        return guide.page.toHtml().count(colors_of(guide).link)
+
+    theme.set_mode("light")
+    guide.show_place("README.md")
+    assert links() > 0
+    guide.show_place("one.md#far-down")
+    at = scrolled(guide)
+    theme.set_mode("dark")
+    assert scrolled(guide) == at
+    guide.go_back()
+    assert links() > 0
+    theme.set_mode("light")
+    assert links() > 0
+    theme.set_mode("system")
+
+
+@pytest.mark.parametrize("file", ["recipe-reference.md", "serve-protocol.md", "benchmarks.md"])
+def test_a_wide_table_needs_no_scrolling_sideways(qtbot, file):
+    guide = GuideWindow()
+    qtbot.addWidget(guide)
+    guide.resize(1000, 700)
+    guide.show()
+    guide.show_place(file)
+    qtbot.waitUntil(lambda: guide.page.verticalScrollBar().maximum() > 0)
+    assert guide.page.horizontalScrollBar().maximum() == 0
 
 
 def test_an_unknown_page_shows_the_first_one(guide):

@@ -238,7 +238,7 @@ class Sidebar(QWidget):
         self._hardware_place = QVBoxLayout()
         self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
-            note.setContentsMargins(UNIT, 0, UNIT, UNIT)
+            note.setContentsMargins(UNIT + 4, 0, UNIT, UNIT)  # below the names of what goes on
             note.hide()
             column.addWidget(note)
         self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)

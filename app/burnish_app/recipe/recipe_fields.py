@@ -159,16 +159,17 @@ def _optimizer_order(field: RecipeField) -> int:
 
 
 def problems_by_field(problems: Mapping[str, str]) -> dict[str, str]:
-    """Attach each problem to a field; a section's problem goes to the field whose name it begins with.
+    """Attach each problem to a field; that of a section or of the whole recipe goes to the field that it begins with.
 
     Args:
-        problems: dotted key or section name to what is wrong.
+        problems: dotted key, section name, or the empty key of the whole recipe, to what is wrong.
     """
     found = {}
     for key, text in problems.items():
-        words = text.removeprefix(f"{key} ").split(" ")
-        field = f"{key}.{words[0]}"
-        found[field if key in sections() and words[0] in sections()[key].model_fields else key] = text
+        first = text.removeprefix(f"{key} ").partition(" ")[0]
+        section, _, name = f"{key}.{first}".removeprefix(".").partition(".")
+        is_field = section in sections() and name in sections()[section].model_fields
+        found[f"{section}.{name}" if is_field else key] = text
     return found
 
 

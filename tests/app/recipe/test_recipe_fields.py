@@ -4,10 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish_app.recipe.recipe_fields import BASIC, ELSEWHERE, advanced_sections, basic_fields, recipe_fields
+from burnish_app.recipe.recipe_fields import (
+    BASIC,
+    ELSEWHERE,
+    advanced_sections,
+    basic_fields,
+    problems_by_field,
+    recipe_fields,
+)
 from burnish_app.recipe.suggested import with_suggestion
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import Recipe, sections
+from burnish_engine.contract.recipe.recipe_file import recipe_problems
 
 FIELDS = {field.key: field for field in recipe_fields()}
 
@@ -94,3 +102,17 @@ def test_a_suggestion_never_changes_what_is_held_out_by_itself():
     suggestion = recipe(data={"validation_share": 0.1}, train={"epochs": 3.0})
     assert with_suggestion(current, None, suggestion).data.validation_share == 0.05
     assert with_suggestion(current, None, suggestion, take_all=True).data.validation_share == 0.1
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"adapter": {"rank": 999}}, "adapter.rank"),
+        ({"evaluation": {"every": 0, "patience": 3}}, "evaluation.patience"),
+        ({"preference": {"objective": "kto"}, "task": {"metric": "choice"}}, "task.metric"),
+        ({"data": {"max_length": 4096}}, "data.max_length"),
+        ({"preference": {"objective": "dpo"}, "data": {"max_length": 1024}, "train": {"micro_batch_tokens": 1024}}, ""),
+    ],
+)
+def test_a_problem_stands_at_the_field_that_it_begins_with(values, field):
+    assert list(problems_by_field(recipe_problems(values))) == [field]

@@ -50,10 +50,21 @@ def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
     assert form.row("adapter.rank")._beside.text() == ""
 
 
-def test_a_problem_between_fields_is_said_at_the_top(qtbot, form):
-    type_into(qtbot, form.row("data.max_length"), "4096")
+def test_a_problem_between_fields_is_said_at_the_one_that_it_names_first(qtbot, form):
+    row = form.row("data.max_length")
+    type_into(qtbot, row, "4096")
     assert form.recipe() is None
-    assert "a row has to fit into one pass" in form._whole.text()
+    assert "a row has to fit into one pass" in row._beside.text()
+    assert not form._whole.isVisible()
+
+
+def test_a_problem_that_begins_with_no_field_is_said_at_the_top(form):
+    values = {"preference": {"objective": "dpo"}, "data": {"max_length": 1024}, "train": {"micro_batch_tokens": 2048}}
+    form.show_recipe(Recipe.model_validate(values))
+    form.row("train.micro_batch_tokens")._editor.setText("1024")
+    form.row("train.micro_batch_tokens")._on_edited()
+    assert form.recipe() is None
+    assert "a pair of rows" in form._whole.text()
     assert form._whole.isVisible()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,18 +37,22 @@ class News:
     folder: str
 
 
-def run_news(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> list[News]:
-    """List what happened to runs and their exports between two looks. A run that is new is no news.
+def run_news(before: Sequence[RunSummary], after: Sequence[RunSummary], since: float = math.inf) -> list[News]:
+    """List what happened to runs and their exports between two looks.
+
+    An older run that is listed for the first time, such as one that was opened or brought back, is no news.
 
     Args:
         before: runs at the earlier look.
         after: runs at the later look.
+        since: time of the earlier look, seconds since 1970; what began later may have ended without being seen before.
     """
     known = {run.folder: run for run in before}
     found: list[News] = []
     for run in after:
-        if run.folder in known:
-            found += filter(None, (_of_run(known[run.folder], run), _of_export(known[run.folder], run)))
+        earlier = known.get(run.folder)
+        if earlier is not None or run.state.created > since:
+            found += filter(None, (_of_run(earlier, run), _of_export(earlier, run, since)))
     return found
 
 
@@ -65,9 +70,9 @@ def duel_news(before: Sequence[DuelFacts], after: Sequence[DuelFacts]) -> list[N
     return found
 
 
-def _of_run(before: RunSummary, now: RunSummary) -> News | None:
+def _of_run(before: RunSummary | None, now: RunSummary) -> News | None:
     name, status = run_title(now), now.standing
-    went_on = before.standing in ("created", "queued", "running", "paused", "not responding")
+    went_on = before is None or before.standing in ("created", "queued", "running", "paused", "not responding")
     if status == "finished" and went_on:
         loss = now.state.evaluation_loss
         text = tr("Held-out loss {loss:.3f}.").format(loss=loss) if loss is not None else ""
@@ -77,18 +82,22 @@ def _of_run(before: RunSummary, now: RunSummary) -> News | None:
         why = CURES[cause].title if cause is not None else tr("Interrupted")
         text = first_sentence(now.state.message)[0] if now.state.message else ""
         return News("failed", tr("{name}: {why}").format(name=name, why=why), text, "train", now.folder)
-    if status == "not responding" and before.standing in ("running", "paused"):
+    if status == "not responding" and before is not None and before.standing in ("running", "paused"):
         return News("attention", tr("{name} does not respond").format(name=name), "", "train", now.folder)
-    if status == "running" and now.state.suspicious and not before.state.suspicious:
+    if status == "running" and now.state.suspicious and not (before is not None and before.state.suspicious):
         title = tr("{name} needs attention").format(name=name)
         return News("attention", title, first_sentence(now.state.verdict)[0], "train", now.folder)
     return None
 
 
-def _of_export(before: RunSummary, now: RunSummary) -> News | None:
-    earlier, job = before.export, now.export
+def _of_export(before: RunSummary | None, now: RunSummary, since: float) -> News | None:
+    earlier, job = before.export if before is not None else None, now.export
+    if job is None:
+        return None
     name = run_title(now)
-    if job is None or earlier is None or earlier.status != "running" or earlier.started != job.started:
+    is_same = earlier is not None and earlier.started == job.started
+    went_on = earlier is not None and earlier.status == "running" if is_same else job.started > since
+    if not went_on:
         return None
     if job.status == "finished":
         return News("done", tr("{name} is exported").format(name=name), job.why, "export", now.folder)

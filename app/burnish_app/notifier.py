@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Signal
@@ -13,6 +15,7 @@ from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.replies import RunSummary
 
 _SHOWN_MS = 10_000
+_LATE_S = 5.0  # age that a list of runs may have when it arrives from a busy machine
 _ICONS: dict[NewsKind, QSystemTrayIcon.MessageIcon] = {
     "done": QSystemTrayIcon.MessageIcon.Information,
     "failed": QSystemTrayIcon.MessageIcon.Warning,
@@ -39,13 +42,15 @@ class Notifier(QObject):
         super().__init__(window)
         self._window, self._preferences = window, preferences
         self._runs: Sequence[RunSummary] = ()
+        self._looked = math.inf  # what is there at the first look is no news
         self._duels: Sequence[DuelFacts] = ()
         self._tray: QSystemTrayIcon | None = None
         self._newest: News | None = None
 
     def runs_changed(self, runs: Sequence[RunSummary]) -> None:
         """Show what happened since the last list of runs."""
-        news, self._runs = run_news(self._runs, runs), runs
+        news, self._runs = run_news(self._runs, runs, self._looked), runs
+        self._looked = time.time() - _LATE_S
         self._notify(news)
 
     def duels_changed(self, duels: Sequence[DuelFacts]) -> None:

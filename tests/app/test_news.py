@@ -29,6 +29,13 @@ def test_nothing_is_told_twice_nor_of_runs_that_were_not_there():
     assert run_news([], [summary("finished")]) == []
 
 
+@pytest.mark.parametrize(("created", "kinds"), [(101.0, [("failed", "train")]), (99.0, [])])
+def test_a_run_that_began_and_failed_between_two_looks_is_told(created, kinds):
+    """One that is older was opened from elsewhere, or brought back after it was deleted."""
+    found = run_news([], [summary("failed", exit_code=10, created=created)], since=100.0)
+    assert [(news.kind, news.page) for news in found] == kinds
+
+
 def test_a_failure_is_told_with_its_cause():
     (news,) = run_news([summary("running")], [summary("failed", exit_code=15, message="No space. Free some.")])
     assert "support-desk" in news.title
@@ -54,6 +61,15 @@ def test_the_end_of_an_export_is_told():
     assert told(exporting("running"), exporting("canceled")) == []
     assert told(exporting("running"), exporting("finished", started=2.0)) == [], "another one"
     assert told(exporting("finished"), exporting("finished")) == []
+
+
+@pytest.mark.parametrize("before", [summary("finished"), exporting("finished", started=1.0)])
+def test_an_export_that_began_and_ended_between_two_looks_is_told(before):
+    def found(since):
+        return [news.page for news in run_news([before], [exporting("finished", started=3.0)], since=since)]
+
+    assert found(2.0) == ["export"]
+    assert found(4.0) == []
 
 
 def test_the_end_of_a_duel_is_told():

@@ -1,5 +1,7 @@
 """Notifications: only while the window is not the active one, only if wanted, and harmless without a tray."""
 
+import time
+
 import pytest
 from app.scenes import summary
 from PySide6.QtWidgets import QSystemTrayIcon, QWidget
@@ -54,6 +56,14 @@ def test_it_can_be_switched_off(notifier):
 def test_what_there_is_at_the_start_is_no_news(notifier):
     notifier.runs_changed([summary("finished"), summary("failed", folder="/x")])
     assert notifier.seen == []
+
+
+def test_a_run_that_ends_before_it_was_ever_listed_is_told_once(notifier):
+    quick = summary("failed", created=time.time() + 1)
+    notifier.runs_changed([])
+    notifier.runs_changed([quick])
+    notifier.runs_changed([quick])
+    assert notifier.seen == ["failed"]
 
 
 def test_the_tray_shows_it_and_a_press_leads_there(qtbot, notifier, monkeypatch):

@@ -128,9 +128,9 @@ def test_models_of_other_programs_are_listed_and_used_in_their_folder(qtbot, ans
     qtbot.waitUntil(lambda: not card.isHidden())
     use = [button for button in card.findChildren(QPushButton) if button.text() == "Use it"]
     assert len(use) == 2  # the file of Ollama cannot be trained
-    assert card.rest.isHidden()
-    card.more.click()
-    assert not card.rest.isHidden()
+    assert card.rest.content.isHidden()
+    card.rest.button.click()
+    assert not card.rest.content.isHidden()
     assert any("GGUF" in label.text() for label in card.rest.findChildren(QLabel))
     use[0].click()
     assert bench.model_path == facts.local_models()[0].folder
@@ -141,9 +141,9 @@ def test_models_of_other_programs_are_listed_and_used_in_their_folder(qtbot, ans
 
 def test_where_none_of_them_can_be_trained_that_is_what_the_card_offers_to_explain(page):
     page.local.show_models(facts.local_models())
-    assert "Others" in page.local.more.text()
+    assert "Others" in page.local.rest.button.text()
     page.local.show_models(facts.local_models()[-1:])
-    assert "Others" not in page.local.more.text()
+    assert "Others" not in page.local.rest.button.text()
 
 
 def test_a_machine_without_such_models_shows_no_card(qtbot, answers, page):

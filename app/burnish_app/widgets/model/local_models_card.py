@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.buttons import quiet, row, secondary
+from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.fold import Fold
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_engine.contract.facts.advice import LocalModel
@@ -45,19 +46,11 @@ class LocalModelsCard(Card):
         self._client = client
         self._asked: object = None
         self._request = ""
-        self._first, self._rest = QVBoxLayout(), QVBoxLayout()
-        self.rest = QWidget()
-        self.rest.setLayout(self._rest)
-        self._rest.setContentsMargins(0, 0, 0, 0)
-        for layout in (self._first, self._rest):
-            layout.setSpacing(UNIT)
-        self.more = quiet("", self._toggle)
-        self._hidden = 0
-        self.rest.hide()
+        self._first = QVBoxLayout()
+        self._first.setSpacing(UNIT)
+        self.rest = Fold()
         self.body.addLayout(self._first)
-        self.body.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignLeft)
         self.body.addWidget(self.rest)
-        self._name_more()
         self.hide()
 
     def show_for(self, target: TargetSection) -> None:
@@ -96,15 +89,14 @@ class LocalModelsCard(Card):
         usable = [model for model in models if model.verdict != "unusable"]
         first = usable[:_MOST]
         rest = [*usable[_MOST:], *(model for model in models if model.verdict == "unusable")]
-        for layout, shown in ((self._first, first), (self._rest, rest)):
+        for layout, shown in ((self._first, first), (self.rest.lines, rest)):
             clear(layout)
             for model in shown:
                 layout.addWidget(self._line(model))
-        self._hidden = len(rest)
-        self.more.setVisible(bool(rest))
-        if not rest:
-            self.rest.hide()
-        self._name_more()
+        others = tr("Others, and what cannot be trained ({count})")
+        title = others if first else tr("What cannot be trained here, and why ({count})")
+        self.rest.set_title(title.format(count=len(rest)))
+        self.rest.setVisible(bool(rest))
         self.setVisible(bool(models))
 
     def _line(self, model: LocalModel) -> QWidget:
@@ -124,16 +116,3 @@ class LocalModelsCard(Card):
         use.setAccessibleName(tr("Use {name}").format(name=model.name))
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         return row(words, use)
-
-    def _toggle(self) -> None:
-        self.rest.setVisible(self.rest.isHidden())
-        self._name_more()
-
-    def _name_more(self) -> None:
-        folded = self.rest.isHidden()
-        others = tr("Others, and what cannot be trained ({count})")
-        text = (others if self._first.count() else tr("What cannot be trained here, and why ({count})")).format(
-            count=self._hidden
-        )
-        self.more.setText(f"{'▸' if folded else '▾'}  {text}")
-        self.more.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")

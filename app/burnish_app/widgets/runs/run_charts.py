@@ -147,16 +147,18 @@ class RunCharts(LinkedCharts):
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
         self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
-        self._parts = [
+        parts = [
             lambda: self._draw_steps(curves),
             lambda: self._draw_preferences(preference_curves(state)),
             lambda: self._draw_hardware(curves, hardware_curves(samples, curves.axis)),
             self.pinned.refresh,
         ]
         if len(state.steps) > _AT_ONCE:
+            self._parts = parts
             self._next.start()
         else:
-            for draw in self._parts:
+            self._next.stop()  # what is left of a longer run
+            for draw in parts:
                 draw()
 
     def _draw_next(self) -> None:

@@ -10,8 +10,8 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.fold import Fold
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.wording.fidelity_text import score_text
@@ -48,18 +48,11 @@ class TaskCard(Card):
         self._bars.setColumnStretch(1, 1)
         self.verdict = heading("")
         self.note = caption("")
-        self.wrong = QWidget()
-        self._wrong = QVBoxLayout(self.wrong)
-        self._wrong.setContentsMargins(0, 0, 0, 0)
-        self._wrong.setSpacing(UNIT)
-        self.wrong.hide()
-        self.more = quiet("", self._toggle)
+        self.wrong = Fold()
+        self.wrong.set_title(tr("Replies that are wrong"))
         self.body.addLayout(self._bars)
-        for widget in (self.verdict, self.note):
+        for widget in (self.verdict, self.note, self.wrong):
             self.body.addWidget(widget)
-        self.body.addWidget(self.more, alignment=Qt.AlignmentFlag.AlignLeft)
-        self.body.addWidget(self.wrong)
-        self._name_more()
         self.hide()
 
     def draw(self, state: RunState) -> None:
@@ -102,23 +95,10 @@ class TaskCard(Card):
         cut = tr("{replies} cut at the longest length: task.max_tokens allows longer ones.")
         self.note.setText(cut.format(replies=plural(score.cut, "reply was", "replies were")) if score.cut else "")
         self.note.setVisible(bool(score.cut))
-        clear(self._wrong)
+        clear(self.wrong.lines)
         for failure in score.failures:
-            self._wrong.addWidget(_failure(failure))
-        self.more.setVisible(bool(score.failures))
-        if not score.failures:
-            self.wrong.hide()
-        self._name_more()
-
-    def _toggle(self) -> None:
-        self.wrong.setVisible(self.wrong.isHidden())
-        self._name_more()
-
-    def _name_more(self) -> None:
-        folded = self.wrong.isHidden()
-        text = tr("Replies that are wrong")
-        self.more.setText(f"{'▸' if folded else '▾'}  {text}")
-        self.more.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
+            self.wrong.lines.addWidget(_failure(failure))
+        self.wrong.setVisible(bool(score.failures))
 
 
 class ScoreBar(QWidget):

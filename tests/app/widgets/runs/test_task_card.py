@@ -37,12 +37,12 @@ def test_after_the_end_it_says_what_changed_and_shows_wrong_replies(qtbot, card)
     figures = [bar.accessibleDescription() for bar in card.findChildren(ScoreBar)]
     assert [figure.partition(",")[0] for figure in figures] == ["3 of 50", "47 of 50"]
     assert card.verdict.property("look") == "success"
-    assert card.wrong.isHidden()
-    card.more.click()
-    assert not card.wrong.isHidden()
+    assert card.wrong.content.isHidden()
+    card.wrong.button.click()
+    assert not card.wrong.content.isHidden()
     assert "no valid JSON" in texts(card)
-    card.more.click()
-    assert card.wrong.isHidden()
+    card.wrong.button.click()
+    assert card.wrong.content.isHidden()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Makes buttons (primary, secondary, quiet, dangerous) with icons that follow the theme, and rows of widgets."""
+"""Makes buttons with icons that follow the theme, rows of widgets, and titles that unfold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import icon
+from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import ICON_PX, UNIT, Colors
 
@@ -103,3 +104,39 @@ def row(*widgets: QWidget | None, spacing_px: int = UNIT) -> QWidget:
         else:
             line.addWidget(widget)
     return holder
+
+
+class FoldedContent(QWidget):
+    """A title that shows and hides what is below it; folded at first.
+
+    Attributes:
+        button: title, which folds and unfolds.
+        content: widget that unfolds.
+        lines: layout of the content.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._title = ""
+        self.button = quiet("", self._toggle)
+        self.content = QWidget()
+        self.lines = QVBoxLayout(self.content)
+        self.lines.setContentsMargins(0, 0, 0, 0)
+        self.lines.setSpacing(UNIT)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT)
+        column.addWidget(self.button, alignment=Qt.AlignmentFlag.AlignLeft)
+        column.addWidget(self.content)
+        self.content.hide()
+
+    def set_title(self, title: str) -> None:
+        """Replace the title."""
+        self._title = title
+        folded = self.content.isHidden()
+        self.button.setText(f"{'▸' if folded else '▾'}  {title}")
+        self.button.setAccessibleName(f"{title}, {tr('folded') if folded else tr('open')}")
+
+    def _toggle(self) -> None:
+        self.content.setVisible(self.content.isHidden())
+        self.set_title(self._title)

@@ -9,9 +9,8 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.buttons import FoldedContent, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.fold import Fold
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_engine.contract.facts.advice import LocalModel
@@ -48,7 +47,7 @@ class LocalModelsCard(Card):
         self._request = ""
         self._first = QVBoxLayout()
         self._first.setSpacing(UNIT)
-        self.rest = Fold()
+        self.rest = FoldedContent()
         self.body.addLayout(self._first)
         self.body.addWidget(self.rest)
         self.hide()

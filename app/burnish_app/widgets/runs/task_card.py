@@ -10,8 +10,8 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.state.guide_pages import PLACE_PROPERTY
+from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.fold import Fold
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.wording.fidelity_text import score_text
@@ -48,7 +48,7 @@ class TaskCard(Card):
         self._bars.setColumnStretch(1, 1)
         self.verdict = heading("")
         self.note = caption("")
-        self.wrong = Fold()
+        self.wrong = FoldedContent()
         self.wrong.set_title(tr("Replies that are wrong"))
         self.body.addLayout(self._bars)
         for widget in (self.verdict, self.note, self.wrong):

@@ -15,6 +15,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_data import SHORTEST_ROW
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
 from burnish_engine.models.families import family
@@ -27,6 +28,7 @@ _COUNTS_OF_KNOWN = {
     "intermediate_size": _MOST, "num_attention_heads": _MOST, "num_key_value_heads": _MOST, "head_dim": _MOST,
     "max_position_embeddings": _MOST, "sliding_window": _MOST,
 }  # fmt: skip
+_LEAST = {"max_position_embeddings": SHORTEST_ROW}  # of other counts: 1
 _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "use_sliding_window")
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
@@ -79,7 +81,7 @@ _SHAPES = {
 
 
 def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = False) -> None:
-    """Refuse values of config.json that no model can have.
+    """Refuse values of config.json that no trainable model can have.
 
     Args:
         folder: the model folder, for messages.
@@ -87,14 +89,14 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
         nested: whether the configuration is nested under text_config.
 
     Raises:
-        SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, the
+        SetupError: A size is null, no whole number, too small or absurd, an epsilon is no positive number, the
             activation or rope is none that transformers has, the dtype none of torch's, the heads do not share out, or
             a switch or token id is of another type. The message names key and value.
     """
     known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
         if key in config and not (config[key] is None and key in _MAY_BE_NULL):
-            _check(folder, nested, key, config[key], _why_no_count(config[key], most))
+            _check(folder, nested, key, config[key], _why_no_count(config[key], _LEAST.get(key, 1), most))
     for key in _NUMBERS:
         value = config.get(key)
         if key in config and not (value is None and not known):
@@ -214,11 +216,11 @@ def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
         _check(folder, nested, "num_attention_heads", heads, f"which is no multiple of num_key_value_heads = {keys}")
 
 
-def _why_no_count(value: Any, most: int) -> str:
+def _why_no_count(value: Any, least: int, most: int) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "which is no whole number"
-    if value < 1:
-        return "which must be at least 1"
+    if value < least:
+        return f"which must be at least {least}"
     return f"which is more than any model has ({most:,} at most)" if value > most else ""
 
 

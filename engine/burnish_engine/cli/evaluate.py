@@ -17,7 +17,7 @@ from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, TaskScore
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_task import TaskMetric, TaskSection
+from burnish_engine.contract.recipe.recipe_task import TASK_USES, TaskMetric, TaskSection
 from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 from burnish_engine.scoring.rows_file import load_task_rows
@@ -95,20 +95,27 @@ def _section(of_recipe: TaskSection, said: dict[str, Any]) -> TaskSection:
     if not said and not of_recipe.is_active:
         raise UsageError(
             "The run's recipe scores no task, and no metric is given.",
-            f"Give --metric ({_METRICS}); the guide explains them under Evaluation.",
+            f'Give --metric ({_METRICS}); the guide explains them on the page "Your own data".',
         )
     try:
         chosen = TaskSection.model_validate({**kept.model_dump(), **said})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        where = f"--{_OPTIONS.get(key, key).replace('_', '-')}" if key else "The options"
+        where = _option(str(first["loc"][0])) if first["loc"] else "The options"
         raise UsageError(
             f"{where}: {first['msg'].removeprefix('Value error, ')}.", "`burnish evaluate --help` shows them all."
         ) from None
     if not chosen.is_active:
         raise UsageError("No metric is given.", f"Give --metric ({_METRICS}).")
+    for key in said:
+        if key not in ("metric", "max_rows", "max_tokens", *TASK_USES[chosen.metric]):
+            raise UsageError(f"{_option(key)} does not apply to {chosen.metric}.", f"Leave {_option(key)} out.")
     return chosen
+
+
+def _option(key: str) -> str:
+    """Return the option that sets a key of the recipe's section."""
+    return f"--{_OPTIONS.get(key, key).replace('_', '-')}"
 
 
 def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:

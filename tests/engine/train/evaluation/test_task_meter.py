@@ -112,6 +112,8 @@ def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsy
     assert "GGUF" in capsys.readouterr().err
     assert main(["evaluate", str(scored_run.root), "--rows", "201"]) == 2
     assert "--rows" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--metric", "choice", "--pattern", "^7"]) == 2
+    assert "--pattern" in capsys.readouterr().err
 
 
 def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys):

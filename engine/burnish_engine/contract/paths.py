@@ -14,6 +14,9 @@ from burnish_engine.contract.errors import SetupError
 HOME_VARIABLE = "BURNISH_HOME"
 """Environment variable that moves everything Burnish keeps for a person under one folder (tests, portable installs)."""
 
+ADAPTER_GGUF = "-lora.gguf"
+"""End of the name of a GGUF file that holds an adapter alone."""
+
 
 def assets_dir() -> Path:
     """Folder of bundled assets, in a checkout (`assets/`) and in an installed wheel (`burnish_engine/assets`) alike.

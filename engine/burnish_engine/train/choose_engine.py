@@ -45,7 +45,7 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
     if ranks or recipe.devices.exact:
         raise UsageError(
             f"{reason or 'The recipe asks for the plain engine'}, and only the fast engine trains on several GPUs.",
-            'Set devices.strategy = "single" and devices.exact = false to train it on one GPU.',
+            'To train it on one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
         )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)

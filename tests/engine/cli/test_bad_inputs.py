@@ -553,6 +553,7 @@ BAD_CALLS = [
     ["bench", "step", "--precision", "odd"], ["bench", "step", "--device", "odd"], ["bench", "step", "--rank", "0"],
     ["bench", "step", "--keep", "odd", "--device", "cpu"], ["bench", "step", "--optimizer", "odd"],
     ["bench", "step", "--masking", "odd"], ["bench", "step", "--one-document", "--packs", "x"], ["bench", "gguf"],
+    ["bench", "step", "--device", "cpu", "--gpus", "2", "--profile"],
     ["bench", "gguf", "x", "--threads", "0"], ["recipe", "odd"], ["demo", "--tokens", "1"], ["--odd"], ["-x"],
 ]  # fmt: skip
 
@@ -565,6 +566,12 @@ def test_calls(call, capsys, monkeypatch, tmp_path):
     assert "Traceback" not in error
     assert "This is a bug" not in error  # the help of `burnish` itself lists the exit code for one
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", [["train", "x"], ["runs", "resume", "x"], ["bench", "step"]], ids=" ".join)
+def test_more_gpus_than_can_share_a_run(call, capsys):
+    assert main([*call, "--gpus", "65"]) == USAGE
+    assert "64" in capsys.readouterr().err
 
 
 def test_a_refused_run_folder_leaves_nothing_behind(refused, tmp_path, model):

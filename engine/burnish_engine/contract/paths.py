@@ -36,6 +36,14 @@ def general_text_path() -> Path:
     return assets_dir() / "general_text" / "passages.jsonl"
 
 
+def expand_home(path: str | Path) -> Path:
+    """Put the home folder in place of a leading `~` or `~user`; leave the path as it is where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def user_data_dir() -> Path:
     """Folder for runs, leases and the queue. `BURNISH_HOME` overrides the platform's usual place."""
     home = os.environ.get(HOME_VARIABLE)

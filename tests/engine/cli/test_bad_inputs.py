@@ -574,6 +574,14 @@ def test_more_gpus_than_can_share_a_run(call, capsys):
     assert "64" in capsys.readouterr().err
 
 
+def test_a_rank_without_a_leader_is_told_what_to_unset(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    assert main(["train", "x"]) == USAGE
+    assert "WORLD_SIZE" in capsys.readouterr().err
+
+
 def test_a_refused_run_folder_leaves_nothing_behind(refused, tmp_path, model):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(

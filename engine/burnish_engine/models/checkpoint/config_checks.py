@@ -28,7 +28,7 @@ _COUNTS_OF_KNOWN = {
     "intermediate_size": _MOST, "num_attention_heads": _MOST, "num_key_value_heads": _MOST, "head_dim": _MOST,
     "max_position_embeddings": _MOST, "sliding_window": _MOST,
 }  # fmt: skip
-_LEAST = {"max_position_embeddings": SHORTEST_ROW}  # of other counts: 1
+_LEAST = {"max_position_embeddings": SHORTEST_ROW}  # least value where it is not 1
 _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "use_sliding_window")
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")

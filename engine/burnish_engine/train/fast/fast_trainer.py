@@ -240,7 +240,9 @@ class FastTrainer:
 
     @property
     def _capture_mode(self) -> CaptureMode:
-        return "thread_local" if self.exchange else "global"
+        """The mode that the process needs: NCCL's threads live as long as its group, in a dry run too."""
+        group = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return "thread_local" if group else "global"
 
     def _capture_update(self) -> None:
         """Capture the optimizer's update after it ran once; on failure continue eagerly."""

@@ -79,7 +79,20 @@ class World:
         }
 
     def store(self) -> torch.distributed.TCPStore:
-        """Connect to the store, or hold it where this is the leader and nobody else does."""
+        """Connect to the store, or hold it where this is the leader and nobody else does.
+
+        Raises:
+            SetupError: The address is not this machine's, the port is taken, or nothing answers there.
+        """
+        try:
+            return self._store()
+        except (OSError, torch.distributed.DistNetworkError) as error:
+            raise SetupError(
+                f"The processes of the run cannot meet at {self.address}, port {self.port or 'any'} ({error}).",
+                "MASTER_ADDR has to be the machine of rank 0, and MASTER_PORT a free port of it; torchrun sets both.",
+            ) from error
+
+    def _store(self) -> torch.distributed.TCPStore:
         holds, port, listening = self.rank == 0 and not self.store_exists, self.port, None
         if holds and self.is_local and sys.platform != "win32":
             # By itself the store listens on all of the machine's addresses, and whoever reaches it can read the word.

@@ -125,6 +125,7 @@ def test_idle_ranks_are_warned_of(tmp_path, forks):
     paths = create_run(recipe_of(tmp_path, accumulation=1, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE
     (warning,) = [event for event in of_kind(paths, Warned) if event.code == "idle_gpus"]
+    assert "1 pass " in warning.message
     assert "accumulation = 2" in warning.message
 
 

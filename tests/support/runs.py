@@ -1,8 +1,5 @@
-"""Tiny runs: recipes, losses read back, and an engine that starts fast enough to be killed many times."""
+"""Tiny runs: recipes, and what is read back of a run: events, losses, the adapter."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from burnish_engine.contract.paths import RunPaths
@@ -77,51 +74,3 @@ def losses(paths: RunPaths) -> dict[int, float]:
 def evaluations(paths: RunPaths) -> dict[int, float]:
     """Held-out loss by step."""
     return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, EvaluationDone)}
-
-
-_SERVER = """
-import os, sys
-import torch, transformers, datasets  # not peft: on a GPU its bitsandbytes begins CUDA, which no fork survives
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from burnish_engine.contract.paths import RunPaths
-from burnish_engine.train.run import run_training
-from pathlib import Path
-print("ready", flush=True)
-for line in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        outcome = run_training(RunPaths(Path(line.rstrip("\\n"))))
-        os._exit(int(outcome.exit_code))
-    print(pid, flush=True)
-    _, status = os.waitpid(pid, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
-"""
-
-
-class EngineServer:
-    """Starts engine processes by forking one that has its libraries loaded (POSIX). Each is a process of its own."""
-
-    def __init__(self):
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
-        )
-        assert self._server.stdout.readline() == "ready\n"
-
-    def start(self, paths: RunPaths) -> int:
-        """Start the run (or go on with it) and return the engine's pid."""
-        self._server.stdin.write(f"{paths.root}\n")
-        self._server.stdin.flush()
-        return int(self._server.stdout.readline())
-
-    def wait(self) -> int:
-        """Exit code of the engine started last; negative for a signal."""
-        return int(self._server.stdout.readline())
-
-    def close(self):
-        """End the server."""
-        self._server.stdin.close()
-        self._server.wait()

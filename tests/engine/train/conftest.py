@@ -2,7 +2,16 @@
 
 import pytest
 
+from support.forks import ForkServer
 from support.tiny import make_llama
+
+
+@pytest.fixture(scope="module")
+def fork_server():
+    """A process with its libraries loaded, which starts runs and ranks by forking (POSIX)."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from burnish_engine.contract.recipe import patterns
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.metrics import make_metric
 
@@ -56,10 +57,16 @@ def test_a_group_has_to_find_what_it_finds_in_the_row():
     assert not scorable("18", **section)
 
 
-def test_a_pattern_without_end_is_wrong_rather_than_for_ever():
-    section = {"metric": "regex", "pattern": r"(?:a|aa)+$"}
-    assert not right("a" * 5000 + "b", **section)
-    assert right("aaa", **section)
+@pytest.mark.parametrize("metric", ["regex", "json"])
+def test_a_pattern_without_end_is_wrong_rather_than_for_ever(monkeypatch, metric):
+    monkeypatch.setattr(patterns, "SECONDS", 0.05)
+    pattern, slow, quick = r"^((?:a|aa)+)$", "a" * 5000 + "b", "aaa"
+    section = {"pattern": pattern} if metric == "regex" else {"json_schema": json.dumps({"pattern": pattern})}
+    if metric == "json":
+        slow, quick = json.dumps(slow), json.dumps(quick)
+    assert right(quick, quick, metric=metric, **section)
+    assert "too long" in make_metric(TaskSection(metric=metric, **section)).why_wrong(slow, quick)
+    assert scorable(slow, metric=metric, **section) == (metric == "json")
 
 
 @pytest.mark.parametrize(

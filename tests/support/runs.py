@@ -5,6 +5,7 @@ from pathlib import Path
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.events import EvaluationDone, StepDone
+from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 
 from support.tiny import conversations, make_llama, write_jsonl
@@ -74,3 +75,14 @@ def losses(paths: RunPaths) -> dict[int, float]:
 def evaluations(paths: RunPaths) -> dict[int, float]:
     """Held-out loss by step."""
     return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, EvaluationDone)}
+
+
+def commanding(paths, at_step, *names):
+    """A listener that sends commands after a step, as a client would."""
+
+    def listen(event):
+        if isinstance(event, StepDone) and event.step == at_step:
+            for name in names:
+                send(paths, name)
+
+    return listen

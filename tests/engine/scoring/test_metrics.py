@@ -31,6 +31,8 @@ def scorable(wanted, rows=(), **section):
         ("```json\n[1, 2]\n```", "[1,2]", True),
         ("[2, 1]", "[1, 2]", False),
         ("1.0", "1", False),  # JSON too, but as text: a bare number is no structure
+        ("[" * 100 + "]" * 100, "[" * 100 + " ]" * 100, True),
+        ("[" * 600 + "]" * 600, "[" * 600 + " ]" * 600, False),  # as text, since nobody nests so deeply
     ],
 )
 def test_an_exact_match_is_the_same_text_or_the_same_json(reply, wanted, is_right):

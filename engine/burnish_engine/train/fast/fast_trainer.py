@@ -240,7 +240,7 @@ class FastTrainer:
 
     @property
     def _capture_mode(self) -> CaptureMode:
-        """The mode that the process needs: NCCL's threads live as long as its group, in a dry run too."""
+        """The mode that lets the threads of a process group be; they live as long as it does, in a dry run too."""
         group = torch.distributed.is_available() and torch.distributed.is_initialized()
         return "thread_local" if group else "global"
 

@@ -154,7 +154,7 @@ def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
     "kind", ["fp32", "bf16", "fp16", "NF4", "NF4, unpacked", "offloading", "tiling on the host", "input alone"]
 )
 def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, monkeypatch, kind, shape):
-    """Experts adapted: captured, eager, with other layers offloaded, and with frozen weights in host memory."""
+    """Adapted experts compute the same captured, eager, with other layers offloaded and with weights on the host."""
     if kind == "NF4, unpacked":  # as with many tokens an expert
         monkeypatch.setattr(expert_linear, "unpacking_pays", lambda *_given: True)
         kind = "NF4"

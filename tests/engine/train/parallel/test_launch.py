@@ -119,6 +119,17 @@ def test_a_store_that_cannot_be_reached_is_said_with_its_address(monkeypatch, pl
     assert "MASTER_PORT" in told.value.remedy
 
 
+@pytest.mark.parametrize("leader", ["says nothing", "ended"])
+def test_a_rank_without_a_leader_says_so(store, leader):
+    with socket.create_server(("127.0.0.1", 0)) as ended:
+        port = ended.getsockname()[1]
+    if leader == "ended":
+        store.set("burnish/leader", json.dumps({"port": port, "word": "w", "devices": ["cpu"] * 3}))
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(SetupError, match="Rank 1"):
+        link_to_leader(World(1, 3, 1, port=store.port), store)
+
+
 def test_only_an_address_or_port_is_blamed_on_the_store(monkeypatch):
     def fails(*_arguments, **_settings):
         raise RuntimeError("use_libuv was requested but PyTorch was built without")

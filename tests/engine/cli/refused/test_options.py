@@ -153,7 +153,7 @@ def test_calls(call, capsys, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("call", [["train", "x"], ["runs", "resume", "x"], ["bench", "step"]], ids=" ".join)
 def test_more_gpus_than_can_share_a_run(call, capsys):
-    assert main([*call, "--gpus", "65"]) == USAGE
+    assert main([*call, "--gpus", "65"]) == ExitCode.USAGE
     assert "64" in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_a_rank_without_a_leader_is_told_what_to_unset(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    assert main(["train", "x"]) == USAGE
+    assert main(["train", "x"]) == ExitCode.USAGE
     assert "WORLD_SIZE" in capsys.readouterr().err
 
 

@@ -2,7 +2,8 @@
 
 It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
 over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
-the time of FlashAttention-2, not a limit. Experts count as one of them that all rows go through.
+the time of FlashAttention-2, not a limit. A mixture's feed-forward is timed as dense products of one expert's width,
+with a row for each expert that a token visits.
 """
 
 from __future__ import annotations

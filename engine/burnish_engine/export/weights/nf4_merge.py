@@ -48,7 +48,7 @@ def rounded_names(source: ModelSource, *, experts: bool = False) -> frozenset[st
     if known is None or source.spec is None:  # trained by transformers
         return frozenset(f"{name}.weight" for name in quantized_modules(meta_model(source.config)))
     stacks: list[str] = []
-    if experts and source.spec.experts is not None and source.spec.experts.storage != "mxfp4":
+    if experts and source.spec.experts is not None and not source.spec.has_mxfp4_experts:
         layers = range(source.spec.num_layers)
         stacks = [stack.path for layer in layers for stack in known.expert_stacks(source.spec, layer)]
     return frozenset([*(f"{module.path}.weight" for module in known.modules(source.spec)), *stacks])

@@ -173,8 +173,7 @@ def _expected(
     embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
     if known is None:
         return embedding
-    in_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
-    if config.get("quantization_config") and not in_mxfp4:
+    if config.get("quantization_config") and not spec.has_mxfp4_experts:
         return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec, tensors)
 

@@ -185,7 +185,6 @@ class Family:
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
-            ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
             (
                 "clips its queries and keys without norms before",
                 spec.attention_clip is not None and not spec.qk_norm_whole,

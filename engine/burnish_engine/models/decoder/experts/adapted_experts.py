@@ -20,9 +20,7 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack
-
-PREFIX = "base_model.model."
-"""Beginning of every name in PEFT's files."""
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 
 
 @dataclass(frozen=True)

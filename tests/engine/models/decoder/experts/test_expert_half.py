@@ -25,7 +25,7 @@ def folders(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reference(folders):
-    """What PEFT finds: logits of the base, of the tuned model, loss and gradients."""
+    """PEFT's logits of the base, its logits of the tuned model, loss and gradients."""
     tuned = parity.peft(*folders)
     with tuned.disable_adapter():
         plain = parity.peft_logits(tuned, BATCH)

@@ -13,10 +13,10 @@ from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.mxfp4 import repack
 from burnish_engine.export.verify.fidelity import ROUNDED_ROPE_KL
-from burnish_engine.export.weights.experts import unpack_mxfp4
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
+from burnish_kernels.moe_unpack.reference import mxfp4_values
 
 from support.export import kl_divergence, torch_log_probs, tuned_model, write_16_bit
 from support.gguf_edit import edit_gguf
@@ -118,7 +118,7 @@ def test_every_code_and_exponent_of_mxfp4_keeps_its_value():
     from gguf import GGMLQuantizationType
 
     found = dequantize(repack(blocks, scales).numpy(), GGMLQuantizationType.MXFP4)
-    np.testing.assert_array_equal(found, unpack_mxfp4(blocks, scales).numpy())
+    np.testing.assert_array_equal(found, mxfp4_values(blocks, scales).numpy())
 
 
 def test_only_adapted_stacks_leave_mxfp4(tmp_path):

@@ -139,13 +139,13 @@ def test_experts_in_mxfp4_stay_so_where_only_attention_is_adapted(tmp_path):
 def test_one_expert_is_in_memory_at_a_time(tmp_path, monkeypatch):
     source = make_mixture(GPT_OSS, tmp_path / "base", mxfp4=True)
     adapter, largest = adapt_experts(source, tmp_path / "adapter"), []
-    real = experts.unpack_mxfp4
+    real = experts.mxfp4_values
 
     def watched(blocks, scales):
         largest.append(blocks.numel() * 2)
         return real(blocks, scales)
 
-    monkeypatch.setattr(experts, "unpack_mxfp4", watched)
+    monkeypatch.setattr(experts, "mxfp4_values", watched)
     export_safetensors(source, adapter, tmp_path / "merged")
     assert max(largest) <= source.spec.experts.size * source.spec.hidden_size
 

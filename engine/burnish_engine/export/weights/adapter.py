@@ -18,12 +18,10 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.models.checkpoint.wrapper import Wrapper
-from burnish_engine.models.saved_adapters.saved_adapter import refuse_not_finite
+from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, PREFIX, WEIGHTS_FILE, refuse_not_finite
 from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
 
-_PREFIX = "base_model.model."
-_WEIGHTS = "adapter_model.safetensors"
 _UNSUPPORTED = (
     "fan_in_fan_out", "layer_replication", "trainable_token_indices", "use_qalora", "use_bdlora",
     "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
@@ -112,7 +110,7 @@ class AdapterWeights:
     @property
     def digest(self) -> str:
         """Compute the SHA-256 of the adapter's file, which identifies it in exported files."""
-        return sha256_file(self.folder / _WEIGHTS)
+        return sha256_file(self.folder / WEIGHTS_FILE)
 
     @property
     def targets(self) -> set[str]:
@@ -135,7 +133,7 @@ def read_adapter(folder: Path) -> AdapterWeights:
     modules: dict[str, dict[str, torch.Tensor]] = {}
     replacements: dict[str, torch.Tensor] = {}
     for name, tensor in _tensors(folder).items():
-        path = name.removeprefix(_PREFIX)
+        path = name.removeprefix(PREFIX)
         module, part = _split(path)
         if part:
             modules.setdefault(module, {})[part] = tensor.float()
@@ -175,11 +173,11 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     from safetensors.torch import save_file
 
     tensors = _tensors(folder)
-    renamed = {_PREFIX + wrapper.module_name(name.removeprefix(_PREFIX)): value for name, value in tensors.items()}
-    save_file(renamed, folder / _WEIGHTS, metadata={"format": "pt"})
-    path = folder / "adapter_config.json"
+    renamed = {PREFIX + wrapper.module_name(name.removeprefix(PREFIX)): value for name, value in tensors.items()}
+    save_file(renamed, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    path = folder / CONFIG_FILE
     config = json.loads(path.read_text(encoding="utf-8"))
-    paths = {wrapper.module_name(module.removeprefix(_PREFIX)) for module, part in map(_split, tensors) if part}
+    paths = {wrapper.module_name(module.removeprefix(PREFIX)) for module, part in map(_split, tensors) if part}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
     inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
     outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))
@@ -190,14 +188,12 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
 
 def _config(folder: Path) -> Any:
     peft = import_peft()
-    if not (folder / _WEIGHTS).is_file():
-        raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
     try:
         return peft.PeftConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SetupError(
-            f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
-        ) from error
+        raise SetupError(f"{CONFIG_FILE} in {folder} cannot be read: {error}.", "Save the adapter again.") from error
 
 
 def _check_mergeable(folder: Path, config: Any) -> None:
@@ -217,7 +213,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = folder / _WEIGHTS
+    path = folder / WEIGHTS_FILE
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -20,6 +20,7 @@ from burnish_engine.models.checkpoint.meta_model import meta_model
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.generation.transformers_generate import evaluating
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 from burnish_engine.models.transformers_path.model_shape import quantized_modules
 from burnish_kernels.nf4 import op as nf4
 
@@ -68,7 +69,7 @@ def round_model(model: Any, names: Collection[str]) -> None:
     """
     with torch.no_grad():
         for path, value in model.named_parameters():
-            if path.removeprefix("base_model.model.").replace(".base_layer", "") not in names:
+            if path.removeprefix(PREFIX).replace(".base_layer", "") not in names:
                 continue
             if value.ndim == 2:
                 value.copy_(round_trip(value))

@@ -26,7 +26,8 @@ QWEN, OLMOE, MIXTRAL, LFM2 = (name for name in PUBLISHED if name != GPT_OSS)
 ROW = 300
 """Length of a row, tokens: beyond every window and every original context."""
 MOST_DIFFERENCE = 1e-4
-"""Of logits whose spread is 0.8, with F32 matrices. Rounded ones send nearly tied tokens to other experts."""
+"""Largest difference of a logit with F32 matrices, where logits spread by 0.8. Rounded matrices would send nearly tied
+tokens to other experts."""
 
 
 def logits(model, row):
@@ -149,7 +150,7 @@ def test_a_chat_with_the_file_goes_as_with_the_model(name, tmp_path):
 
 
 def test_gpt_oss_rounds_its_rope_only_in_llama_cpp(tmp_path):
-    """What the report tells: the file of a model whose bounds are not whole differs a little."""
+    """The file of a model whose bounds are not whole differs a little, as the report says."""
     source = make_mixture(GPT_OSS, tmp_path / "base")
     path = write_16_bit(source, None, tmp_path, kind="F32")
     row = np.random.default_rng(5).integers(0, 300, ROW).tolist()

@@ -121,5 +121,7 @@ def stored_stacks(known: Family | None, spec: DecoderSpec | None, stored: Collec
     if known is None or spec is None or spec.experts is None:
         return {}
     interleaved = spec.experts.layout == "interleaved"
-    stacks = [stack for layer in range(spec.num_layers) for stack in known.expert_stacks(spec, layer)]
-    return {stack.path: StoredStack(stack, known.stored_experts(spec, stack, stored), interleaved) for stack in stacks}
+    return {
+        stack.path: StoredStack(stack, known.stored_experts(spec, stack, stored), interleaved)
+        for stack in known.all_expert_stacks(spec)
+    }

@@ -50,8 +50,7 @@ def rounded_names(source: ModelSource, *, experts: bool = False) -> frozenset[st
         return frozenset(f"{name}.weight" for name in quantized_modules(meta_model(source.config)))
     stacks: list[str] = []
     if experts and source.spec.experts is not None and not source.spec.has_mxfp4_experts:
-        layers = range(source.spec.num_layers)
-        stacks = [stack.path for layer in layers for stack in known.expert_stacks(source.spec, layer)]
+        stacks = [stack.path for stack in known.all_expert_stacks(source.spec)]
     return frozenset([*(f"{module.path}.weight" for module in known.modules(source.spec)), *stacks])
 
 

@@ -166,9 +166,8 @@ class Family:
             shapes[f"{path}.weight"] = (module.rows, module.columns)
             if module.bias:
                 shapes[f"{path}.bias"] = (module.rows,)
-        for layer in range(spec.num_layers):
-            for stack in self.expert_stacks(spec, layer):
-                shapes |= self.stored_experts(spec, stack, stored).tensors
+        for stack in self.all_expert_stacks(spec):
+            shapes |= self.stored_experts(spec, stack, stored).tensors
         return shapes | {vector.name: vector.shape for vector in self.vectors(spec)}
 
     def stored_path(self, path: str) -> str:

@@ -125,7 +125,7 @@ def read_adapted_experts(
     for stack in reached:
         is_inner = stack.path in inner
         first = next(iter(AdaptedExperts(stack, 1, 1.0, is_inner).shapes))
-        rank, rest = divmod(shapes.get(first, (0,))[0], stack.experts)
+        rank, rest = divmod((shapes.get(first) or (0,))[0], stack.experts)
         adapted = AdaptedExperts(stack, rank, scale_of(stack.path, max(rank, 1)), is_inner)
         stored = {name: shapes.get(name) for name in adapted.stored_shapes}
         if rest or not rank or stored != adapted.stored_shapes:

@@ -140,6 +140,7 @@ DAMAGES = {
         None,
         "rank 2 for .*down_proj.* says 3",
     ),
+    "a number for A": ({}, lambda found: found | {A: torch.tensor(1.0)}, "gate_up_proj"),
     "rank 0": ({}, lambda found: found | {A: torch.zeros(0, 64)}, "gate_up_proj"),
 }
 

@@ -157,6 +157,15 @@ def test_an_adapter_of_another_mixture_is_told(tmp_path):
         MergedWeights(source, adapt_experts(other, tmp_path / "adapter"))
 
 
+def test_a_number_in_place_of_an_experts_matrix_is_told(tmp_path):
+    adapter = adapt_experts(make_mixture(QWEN, tmp_path / "base"), tmp_path / "adapter")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    first = next(name for name in tensors if name.endswith("experts.lora_A.weight"))
+    save_file(tensors | {first: torch.tensor(1.0)}, adapter / "adapter_model.safetensors")
+    with pytest.raises(SetupError, match="matrices A and B"):
+        read_adapter(adapter)
+
+
 def test_a_stack_that_was_not_written_is_an_error(tmp_path):
     source = make_mixture(GPT_OSS, tmp_path / "base")
     weights = MergedWeights(source, adapt_experts(source, tmp_path / "adapter"))

@@ -66,7 +66,8 @@ def check(compilation: Compilation, capability: int) -> Compiled:
         capability: compute capability, such as 89 for sm_89.
 
     Raises:
-        ValueError: The arguments are not those of the function, or the function is an interpreted one.
+        ValueError: The arguments are not those of the function, the function is an interpreted one, or the PTX lacks
+            the instruction that it must have.
         Exception: Any error of Triton's compiler or the assembler.
     """
     import triton
@@ -85,6 +86,9 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     }
     began = time.perf_counter()
     kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    wanted = compilation.instructions.get(capability, "")
+    if not re.search(wanted, kernel.asm["ptx"]):
+        raise ValueError(f"{compilation.name}: the PTX for sm_{capability} has no {wanted}")
     registers, spill_bytes = _usage(kernel.asm["cubin"])
     return Compiled(kernel.metadata.shared, registers, spill_bytes, time.perf_counter() - began)
 

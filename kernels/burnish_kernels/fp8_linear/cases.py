@@ -132,13 +132,17 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
 
     weight = op.quantize_rows(draw(rows, columns) * columns**-0.5)
     inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
-    x = op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None)
+    # Beside rows of inputs lie NaN, which must not be read.
+    nan_codes = torch.full((tokens, inputs + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)
+    x = Fp8Rows(nan_codes[:, :inputs], torch.empty(tokens, device=device))
+    op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None, out=x)
     codes, scale = weight.codes, weight.scale
     if options["backward"]:
         codes, scale = op.transpose_codes(codes, torch.empty(columns, rows, dtype=CODES, device=device)), None
-    narrow = draw(tokens, ranks).to(dtype) if ranks else None
-    adapter = None
+    narrow = adapter = None
     if ranks:  # B is [N, R], A [R, K]
+        narrow = torch.full((tokens, ranks + 16), torch.nan, dtype=dtype, device=device)[:, :ranks]
+        narrow.copy_(draw(tokens, ranks))
         adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     found = op.fp8_linear(x, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
@@ -212,6 +216,7 @@ def _compilation(
         tile.warps,
         tile.stages,
         tuple(capabilities),
+        tile.registers,
         instructions=INSTRUCTIONS,
     )
 

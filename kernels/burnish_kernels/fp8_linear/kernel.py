@@ -283,4 +283,5 @@ def launch_fp8_linear(
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,
+        maxnreg=tile.registers,
     )

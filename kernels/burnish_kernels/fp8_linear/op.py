@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch
 
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import choose_tile, use_fp8_kernels
@@ -84,7 +85,7 @@ def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tenso
         raise ValueError(f"out must be {(columns, rows)} {codes_NK.dtype}, not {tuple(out_KN.shape)} {out_KN.dtype}")
     if not codes_NK.numel():
         return out_KN
-    if use_fp8_kernels(codes_NK):
+    if use_kernels(codes_NK):
         from burnish_kernels.fp8_linear.kernel import launch_transpose
 
         launch_transpose(codes_NK, out_KN)

@@ -29,6 +29,7 @@ class Fp8Tile:
         warps: warps of a program.
         stages: depth of the software pipeline.
         group: tiles of tokens that share their weights through the second-level cache.
+        registers: most registers of a thread; None: the compiler decides.
     """
 
     tokens: int
@@ -38,13 +39,14 @@ class Fp8Tile:
     warps: int
     stages: int
     group: int = 8
+    registers: int | None = None
 
 
 INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
 HOPPER = Fp8Tile(128, 128, 128, 1, 8, 4)
-OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4)
-"""Tiles that compile without spilling: within Hopper's shared memory, where a wider one has no registers for two sums,
-and so small that two programs fit an RTX card's multiprocessor. Neither is timed yet."""
+OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
+"""Tiles for Hopper, where a wider one has no registers for its two sums, and for RTX cards, of which two programs fit a
+multiprocessor. Neither is timed yet."""
 
 
 def choose_tile(device: torch.device) -> Fp8Tile:

@@ -169,12 +169,13 @@ def compilations() -> list[Compilation]:
     ]
     for kind, factor in (("bf16", True), ("bf16", False), ("fp16", True), ("fp32", True)):
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
-        signature |= dict.fromkeys(("K", "x_stride", "codes_stride"), "i32")
-        block, warps = kernel.quantize_columns(kernel.COLUMNS)
-        constants = {"HAS_FACTOR": factor, "COLUMNS": block, "INTERPRETED": False}
+        signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
+        constants = {"HAS_FACTOR": factor, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
         name = f"quantize-{kind}{'-factor' * factor}"
         function = kernel.quantize_rows_kernel
-        found.append(Compilation(name, function, signature, constants, warps, capabilities=CAPABILITIES))
+        found.append(
+            Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
+        )
     others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
     for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
         for backward in (False, True):

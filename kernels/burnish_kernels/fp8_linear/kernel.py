@@ -19,8 +19,7 @@ from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
 from burnish_kernels.lora_linear.kernel import dot
 
-COLUMNS = 4096  # most columns that a program quantizes at a time
-COLUMNS_A_WARP = 512
+ROWS, COLUMNS, QUANTIZE_WARPS = 4, 1024, 8  # tile of a program that quantizes; its rows share what factors it reads
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
 
 _LARGEST = tl.constexpr(LARGEST)
@@ -63,42 +62,47 @@ def _operand(codes, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _load_row(x_ptr, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
-    x = tl.load(x_ptr + column, mask=column < K, other=0.0).to(tl.float32)
+def _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+    inside = column < K
+    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
     if HAS_FACTOR:
-        x *= tl.load(factor_ptr + column, mask=column < K, other=0.0)
+        x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def quantize_rows_kernel(
     x_ptr,  # [T, K]
     factor_ptr,  # [K] fp32, read only with HAS_FACTOR
     codes_ptr,  # [T, K] E4M3, bytes in the interpreter
     scale_ptr,  # [T] fp32
+    T,
     K,
     x_stride,
     codes_stride,
     HAS_FACTOR: tl.constexpr,
+    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Quantize one row; what of it is read again is in the cache."""
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_stride
-    codes_ptr += row * codes_stride
-    largest = tl.zeros([COLUMNS], tl.float32)
+    """Quantize ROWS rows; what of them is read again is in the cache."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    own = row < T
+    x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
+    codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
+    lane = tl.arange(0, COLUMNS)
+    largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
-        x = _load_row(x_ptr, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
-        largest = tl.maximum(largest, tl.abs(x))
-    top = tl.max(largest, axis=0)
+        largest = tl.maximum(largest, tl.abs(_load_tile(x_at, factor_ptr, first + lane, K, HAS_FACTOR)))
+    top = tl.max(largest, axis=1)
     scale = tl.where(top == 0.0, 1.0, tl.maximum(tl.div_rn(top, _LARGEST), _SMALLEST_SCALE))
-    tl.store(scale_ptr + row, scale)
+    tl.store(scale_ptr + row, scale, mask=own)
     inverse = tl.div_rn(1.0, scale)
     for first in range(0, K, COLUMNS):
-        column = first + tl.arange(0, COLUMNS)
-        x = _load_row(x_ptr, factor_ptr, column, K, HAS_FACTOR)
-        tl.store(codes_ptr + column, to_e4m3(x * inverse, INTERPRETED), mask=column < K)
+        column = first + lane
+        x = _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR)
+        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
 
 @triton.jit
@@ -194,29 +198,24 @@ def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.uint8) if interpreted() else codes
 
 
-def quantize_columns(columns: int) -> tuple[int, int]:
-    """Return how many columns a program quantizes at a time, and its warps."""
-    block = min(COLUMNS, triton.next_power_of_2(columns))
-    return block, max(1, block // COLUMNS_A_WARP)
-
-
 def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows) -> None:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape
-    block, warps = quantize_columns(columns)
-    quantize_rows_kernel[(tokens,)](
+    quantize_rows_kernel[(triton.cdiv(tokens, ROWS),)](
         x_ptr=x_TK,
         factor_ptr=out.scale if factor_K is None else factor_K,
         codes_ptr=kernel_codes(out.codes),
         scale_ptr=out.scale,
+        T=tokens,
         K=columns,
         x_stride=x_TK.stride(0),
         codes_stride=out.codes.stride(0),
         HAS_FACTOR=factor_K is not None,
-        COLUMNS=block,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
         INTERPRETED=interpreted(),
-        num_warps=warps,
+        num_warps=QUANTIZE_WARPS,
     )
 
 

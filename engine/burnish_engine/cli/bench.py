@@ -209,7 +209,7 @@ def step(
         from burnish_engine.bench.floor import floor_ms
 
         del bench
-        parts = floor_ms(shape, tokens, layers=layers, quantized=method == "qlora")
+        parts = floor_ms(shape, tokens, layers=layers)
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)

@@ -18,6 +18,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_data import SHORTEST_ROW
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
+from burnish_engine.models.checkpoint.spec_experts import COUNT_KEYS, MOST_EXPERTS
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import BLOCKS
 
@@ -175,8 +176,7 @@ def _expected(
     embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
     if known is None:
         return embedding
-    in_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
-    if config.get("quantization_config") and not in_mxfp4:
+    if config.get("quantization_config") and not spec.has_mxfp4_experts:
         return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec, tensors)
 
@@ -192,7 +192,10 @@ def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
         _check_rope(folder, nested, key, config.get(key))
     if all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
         _check_heads(folder, nested, config)
-    experts, visited = config.get("num_experts") or config.get("num_local_experts"), config.get("num_experts_per_tok")
+    for key in COUNT_KEYS:
+        count = config.get(key) or 0  # dense models of a family with mixtures
+        _check(folder, nested, key, count, _why_no_count(count, MOST_EXPERTS) if count else "")
+    experts, visited = next(filter(None, map(config.get, COUNT_KEYS)), None), config.get("num_experts_per_tok")
     if isinstance(experts, int) and isinstance(visited, int) and visited > experts:
         _check(folder, nested, "num_experts_per_tok", visited, f"and the model has {experts} experts")
 

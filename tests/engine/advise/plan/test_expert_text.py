@@ -1,4 +1,4 @@
-"""What a plan says about experts: their rank and why, what it takes, and which rank fits."""
+"""A plan's sentences on experts name their adapters' rank, its reason, its memory, and a rank that fits."""
 
 import pytest
 

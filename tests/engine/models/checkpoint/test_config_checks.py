@@ -49,11 +49,12 @@ def refused(folder):
         ("hidden_act", "foo", '"foo"'), ("hidden_act", None, "null"), ("hidden_act", ["silu"], '["silu"]'),
         ("sliding_window", "x", '"x"'), ("attention_bias", "yes", '"yes"'), ("eos_token_id", "x", '"x"'),
         ("pad_token_id", [1, True], "[1, true]"), ("num_experts_per_tok", 99, "99"),
+        ("num_experts", 10**9, "1000000000"), ("num_local_experts", "8", '"8"'), ("num_experts", -4, "-4"),
         ("dtype", "float99", '"float99"'), ("dtype", 7, "7"), ("torch_dtype", "int8", '"int8"'),
     ],
 )  # fmt: skip
 def test_a_value_that_no_model_has_is_named(folder, key, value, shown):
-    edit_json(folder / "config.json", num_experts=4, **{key: value})
+    edit_json(folder / "config.json", **{"num_experts": 4, key: value})
     assert f"{key} = {shown}," in refused(folder)
     assert opens_without_torch(str(folder))  # the refusal needs no torch either
 

@@ -97,7 +97,7 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
     known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
         if key in config and not (config[key] is None and key in _MAY_BE_NULL):
-            _check(folder, nested, key, config[key], _why_no_count(config[key], _LEAST.get(key, 1), most))
+            _check(folder, nested, key, config[key], _why_no_count(config[key], most, _LEAST.get(key, 1)))
     for key in _NUMBERS:
         value = config.get(key)
         if key in config and not (value is None and not known):
@@ -219,7 +219,7 @@ def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
         _check(folder, nested, "num_attention_heads", heads, f"which is no multiple of num_key_value_heads = {keys}")
 
 
-def _why_no_count(value: Any, least: int, most: int) -> str:
+def _why_no_count(value: Any, most: int, least: int = 1) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "which is no whole number"
     if value < least:

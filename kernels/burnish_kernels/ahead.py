@@ -66,7 +66,8 @@ def check(compilation: Compilation, capability: int) -> Compiled:
         capability: compute capability, such as 89 for sm_89.
 
     Raises:
-        ValueError: The arguments are not those of the function, or the function is an interpreted one.
+        ValueError: The arguments are not those of the function, the function is an interpreted one, or the PTX lacks
+            the instruction that it must have.
         Exception: Any error of Triton's compiler or the assembler.
     """
     import triton
@@ -85,6 +86,7 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     }
     began = time.perf_counter()
     kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    _require_instruction(compilation, capability, kernel.asm["ptx"])
     registers, spill_bytes = _usage(kernel.asm["cubin"])
     return Compiled(kernel.metadata.shared, registers, spill_bytes, time.perf_counter() - began)
 
@@ -114,6 +116,13 @@ def _attributes(function: Any, signature: Mapping[str, str]) -> dict[tuple[int, 
         if specialized and (kind.startswith("*") or re.fullmatch(r"[iu](32|64)", kind)):
             attributes[(parameter.num,)] = _ALIGNED
     return attributes
+
+
+def _require_instruction(compilation: Compilation, capability: int, ptx: str) -> None:
+    """Raise ValueError where the PTX lacks an instruction; a wrong setting makes the compiler take a slower one."""
+    wanted = compilation.instructions.get(capability)
+    if wanted and not re.search(wanted, ptx):
+        raise ValueError(f"{compilation.name}: the PTX for sm_{capability} has no {wanted}")
 
 
 def _usage(cubin: bytes) -> tuple[int | None, int | None]:

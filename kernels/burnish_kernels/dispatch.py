@@ -1,4 +1,4 @@
-"""Decide whether an operation runs its Triton kernel or its PyTorch reference."""
+"""Decide whether an operation runs its Triton kernel or its PyTorch reference, and say how the interpreter rounds."""
 
 from __future__ import annotations
 
@@ -15,3 +15,10 @@ def use_kernels(tensor: torch.Tensor) -> bool:
 def interpreted() -> bool:
     """Return whether Triton interprets kernels on the processor instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round fp32 as kernels do: to nearest, but Triton's interpreter cuts bf16 off."""
+    if dtype != torch.bfloat16 or not interpreted():
+        return values.to(dtype)
+    return (values.view(torch.int32) & -65536).view(torch.float32).to(dtype)

@@ -16,6 +16,7 @@ OPS = (
     "magma",
     "nf4",
     "lora_linear",
+    "fp8_linear",
     "attention",
     "gather",
     "short_conv",
@@ -63,6 +64,7 @@ class Compilation:
         num_stages: depth of the software pipeline.
         capabilities: compute capabilities this configuration is used on.
         max_registers: most registers a thread, Triton's `maxnreg`; None: the compiler decides.
+        instructions: regular expression, by compute capability, of an instruction that must be in the PTX.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Compilation:
     num_stages: int = 2
     capabilities: tuple[int, ...] = CAPABILITIES
     max_registers: int | None = None
+    instructions: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.grouped_linear.op import LinearTile, grouped_linear, grouped_linear_by_groups
+from burnish_kernels.grouped_linear.op import LinearTile, grouped_linear
 from burnish_kernels.moe_sort.op import empty_order, sort_by_expert
 from burnish_kernels.moe_unpack import reference
 from burnish_kernels.moe_unpack.cases import random_stack
@@ -115,8 +115,7 @@ class Product:
         options: dict[str, Any] = {"by_token": not transposed, "transposed": transposed, "out": out, "tile": tile}
         order = self.orders[rows]
         if group:
-            scratch = self.scratch(group)
-            return grouped_linear_by_groups(x, self.packed, order, scratch, **options)
+            return grouped_linear(x, self.packed, order, scratch_GNK=self.scratch(group), **options)
         weight = self.dense if storage == "dense" else self.packed
         return grouped_linear(x, weight, order, **options)
 

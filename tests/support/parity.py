@@ -173,7 +173,7 @@ def _round_to_nf4(model, spec):
 
 
 def in_memory(tensors, plan):
-    """Tensors of PEFT's, by their names; those of experts as ours lie in the flat buffer, a row for each expert."""
+    """Return PEFT's tensors by name, with those of experts as the flat buffer holds them: a row for each expert."""
     found = dict(tensors)
     for adapted in plan.experts:
         for name in adapted.shapes:

@@ -1,13 +1,7 @@
-"""Ranks of a run: as threads with real gloo between them, or as processes forked from one with its libraries loaded."""
+"""Ranks of a run as threads of one process, with real gloo between them."""
 
-import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -141,80 +135,3 @@ class SharedEngine:
         for thread in self.threads:
             thread.join(20)
         assert not any(thread.is_alive() for thread in self.threads)
-
-
-_SERVER = """
-import json, os, sys
-import torch, transformers, datasets
-from burnish_engine.train.parallel import run_rank
-running = {}
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    if "start" in order:
-        pid = os.fork()
-        if pid == 0:
-            log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            for number in (1, 2):
-                os.dup2(log, number)
-            os.environ.update(order["start"])
-            run_rank.main()
-        print(pid, flush=True)
-    else:
-        done, status = os.waitpid(order["poll"], os.WNOHANG)
-        print(os.waitstatus_to_exitcode(status) if done else "", flush=True)
-"""
-
-
-class RankForks:
-    """Starts the processes of ranks by forking one that has its libraries loaded (POSIX)."""
-
-    def __init__(self):
-        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert self._server.stdout.readline() == "ready\n"
-        self.started = []
-
-    def ask(self, order):
-        """The server's answer."""
-        self._server.stdin.write(json.dumps(order) + "\n")
-        self._server.stdin.flush()
-        return self._server.stdout.readline().strip()
-
-    def start(self, world, rank, logs, _module):
-        """Stands in for `launch._start`."""
-        variables = {**world.environment(rank), "BURNISH_HOME": os.environ["BURNISH_HOME"]}
-        process = Forked(self, int(self.ask({"start": variables, "log": str(logs / f"rank-{rank}.log")})))
-        self.started.append(process)
-        return process
-
-    def close(self):
-        """End the server."""
-        self._server.stdin.close()
-        self._server.wait(10)
-
-
-class Forked:
-    """The part of `subprocess.Popen` that ranks need, over a fork of the server's."""
-
-    def __init__(self, forks, pid):
-        self._forks, self.pid, self.returncode = forks, pid, None
-
-    def poll(self):
-        if self.returncode is None and (answer := self._forks.ask({"poll": self.pid})):
-            self.returncode = int(answer)
-        return self.returncode
-
-    def wait(self, timeout=30.0):
-        until = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired("rank", timeout)
-            time.sleep(0.02)
-        return self.returncode
-
-    def kill(self):
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)

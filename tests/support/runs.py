@@ -1,13 +1,11 @@
-"""Tiny runs: recipes, losses read back, and an engine that starts fast enough to be killed many times."""
+"""Tiny runs: recipes, and what is read back of a run: events, losses, the adapter."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.events import EvaluationDone, StepDone
+from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 
 from support.tiny import conversations, make_llama, write_jsonl
@@ -79,49 +77,12 @@ def evaluations(paths: RunPaths) -> dict[int, float]:
     return {event.step: event.loss for event in read_events(paths.events) if isinstance(event, EvaluationDone)}
 
 
-_SERVER = """
-import os, sys
-import torch, transformers, datasets  # not peft: on a GPU its bitsandbytes begins CUDA, which no fork survives
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from burnish_engine.contract.paths import RunPaths
-from burnish_engine.train.run import run_training
-from pathlib import Path
-print("ready", flush=True)
-for line in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        outcome = run_training(RunPaths(Path(line.rstrip("\\n"))))
-        os._exit(int(outcome.exit_code))
-    print(pid, flush=True)
-    _, status = os.waitpid(pid, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
-"""
+def commanding(paths, at_step, *names):
+    """A listener that sends commands after a step, as a client would."""
 
+    def listen(event):
+        if isinstance(event, StepDone) and event.step == at_step:
+            for name in names:
+                send(paths, name)
 
-class EngineServer:
-    """Starts engine processes by forking one that has its libraries loaded (POSIX). Each is a process of its own."""
-
-    def __init__(self):
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"},
-        )
-        assert self._server.stdout.readline() == "ready\n"
-
-    def start(self, paths: RunPaths) -> int:
-        """Start the run (or go on with it) and return the engine's pid."""
-        self._server.stdin.write(f"{paths.root}\n")
-        self._server.stdin.flush()
-        return int(self._server.stdout.readline())
-
-    def wait(self) -> int:
-        """Exit code of the engine started last; negative for a signal."""
-        return int(self._server.stdout.readline())
-
-    def close(self):
-        """End the server."""
-        self._server.stdin.close()
-        self._server.wait()
+    return listen

@@ -58,7 +58,7 @@ PUBLISHED = {
 }  # fmt: skip
 """config.json of mixtures by name, without the keys that say nothing of the shape."""
 _EXPERTS = {"qwen3_moe": (8, 3), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2)}
-"""Number of experts, and of a token's."""
+"""Number of a layer's experts, and of those of a token, by the type of model."""
 GPT_OSS = "openai/gpt-oss-20b"
 
 

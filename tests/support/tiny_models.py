@@ -226,7 +226,7 @@ MIXTURES = {
     ),
     "gpt-oss": ("gpt_oss", _GPT_OSS),
 }
-"""The same for mixtures of experts. All sizes of experts are multiples of 64, as NF4 needs."""
+"""Mixtures of experts, in the form of `SHAPES`. All sizes of experts are multiples of 64, as NF4 needs."""
 
 
 def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **changes):

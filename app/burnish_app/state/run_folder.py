@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.facts.exports import ExportChoice
-from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths
 from burnish_engine.contract.run.card import RunCard
-
-_ADAPTER = "-lora.gguf"
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ def read_run_folder(folder: str) -> RunFolder:
         ),
         starts_from_adapter=(paths.start / "adapter_model.safetensors").is_file(),
         full_fine_tuning=paths.model.is_dir(),
-        exported=tuple(name for name in files if not name.endswith(_ADAPTER)),
-        adapters=tuple(name for name in files if name.endswith(_ADAPTER)),
+        exported=tuple(name for name in files if not name.endswith(ADAPTER_GGUF)),
+        adapters=tuple(name for name in files if name.endswith(ADAPTER_GGUF)),
         ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
         lm_studio=(paths.export / "lmstudio").is_dir(),
         exports=_exports(paths),

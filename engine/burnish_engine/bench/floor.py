@@ -2,7 +2,8 @@
 
 It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
 over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
-the time of FlashAttention-2, not a limit. Experts count as one of them that all rows go through.
+the time of FlashAttention-2, not a limit. A mixture's feed-forward is timed as dense products of one expert's width,
+with a row for each expert that a token visits. All products are of bf16, for weights in four bits too.
 """
 
 from __future__ import annotations
@@ -44,14 +45,13 @@ class Floor:
         return self.projections + self.head + self.attention
 
 
-def floor_ms(name: str, tokens: int, *, layers: int = 0, quantized: bool = False) -> Floor:  # noqa: ARG001  products are 16-bit
+def floor_ms(name: str, tokens: int, *, layers: int = 0) -> Floor:
     """Time the floor of a shape on this GPU.
 
     Args:
         name: name of the shape.
         tokens: tokens of a step.
         layers: number of layers to keep, from the first; 0: all.
-        quantized: whether base weights are NF4; dequantization is not part of the floor.
     """
     spec = shape(name, layers)
     known = family(spec.family)

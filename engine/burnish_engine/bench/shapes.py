@@ -163,7 +163,7 @@ def shape(name: str, layers: int = 0) -> DecoderSpec:
 
 _ZEROS = ("bias", ".sinks")
 """Endings of the names of tensors that are 0 before training."""
-_MXFP4_SCALE = 120  # 2^-7: random codes, of which the largest is 6, then deviate by 0.025
+_MXFP4_SCALE = 120  # 2^-7: random codes, of which the largest is 6, then deviate by 0.023
 _PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
 
 
@@ -196,16 +196,21 @@ class RandomWeights:
         if name.endswith(_ZEROS):
             return torch.zeros(shape)
         if len(shape) == 2:  # equal rows of a router would send every token to the first experts
-            return torch.empty(shape, device=self._device).normal_(0.0, 0.02, generator=self._generator)
+            return self._draw(torch.empty(shape, device=self._device))
         return torch.full(shape, self._norm_weight)
 
     def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:  # noqa: ARG002
         """Fill a matrix, or some of its rows, with transformers' initial standard deviation, wherever it is."""
-        if destination.dtype == torch.uint8:
-            destination.fill_(_MXFP4_SCALE) if name.endswith(SCALES) else destination.random_(0, 256)
+        if destination.dtype == torch.uint8 and name.endswith(SCALES):
+            destination.fill_(_MXFP4_SCALE)
         elif destination.device == self._generator.device:
-            destination.normal_(0.0, 0.02, generator=self._generator)
+            self._draw(destination)
         else:
             for piece in destination.split(max(1, _PIECE // destination[0].numel())):
-                drawn = torch.empty(piece.shape, dtype=piece.dtype, device=self._device)
-                piece.copy_(drawn.normal_(0.0, 0.02, generator=self._generator))
+                piece.copy_(self._draw(torch.empty(piece.shape, dtype=piece.dtype, device=self._device)))
+
+    def _draw(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Fill a matrix on the device that is drawn on, with codes of MXFP4 if it is of bytes; return it."""
+        if matrix.dtype == torch.uint8:
+            return matrix.random_(0, 256, generator=self._generator)
+        return matrix.normal_(0.0, 0.02, generator=self._generator)

@@ -52,7 +52,7 @@ class BenchReplica(Replica):
 
     @override
     def use_plan(self, plan: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a benchmark keeps the plan that it was loaded with")
 
     @override
     def start(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:

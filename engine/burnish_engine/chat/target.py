@@ -8,7 +8,7 @@ from typing import Literal
 
 from burnish_engine.chat.run_model import with_template
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.paths import RunPaths, is_address, is_model_name
+from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.models.checkpoint.source import ModelSource, fetched_names, open_model, open_trained
 from burnish_engine.runs.store import (
@@ -93,7 +93,7 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
         return ModelTarget(target, None, tuned=False, devices=DevicesSection())
     paths = open_run(target, others=("embedded", *fetched_names()))
     if variant == "exported":
-        return FileTarget(_newest_export(paths))
+        return FileTarget(exported_files(paths)[-1])
     recipe = with_own_template(paths, read_recipe(paths))
     tuned = variant == "tuned"
     found = ModelTarget(recipe.model.path, None, tuned=False, devices=recipe.devices, template=recipe.data.template)
@@ -115,10 +115,16 @@ def _start_of(paths: RunPaths) -> Path:
     return paths.start
 
 
-def _newest_export(paths: RunPaths) -> Path:
-    files = sorted(paths.export.glob("*.gguf"), key=lambda file: file.stat().st_mtime)
+def exported_files(paths: RunPaths) -> list[Path]:
+    """List the run's exported GGUF files that hold a whole model, oldest first.
+
+    Raises:
+        UsageError: There are none.
+    """
+    whole = (file for file in paths.export.glob("*.gguf") if not file.name.endswith(ADAPTER_GGUF))
+    files = sorted(whole, key=lambda file: file.stat().st_mtime)
     if not files:
         raise UsageError(
             f"The run {paths.root.name} has no exported GGUF.", f"Make one: burnish export {paths.root.name}"
         )
-    return files[-1]
+    return files

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
+
+if TYPE_CHECKING:
+    from burnish_engine.bench.step import StepOptions
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
 
@@ -124,6 +128,7 @@ def step(
         list[int] | None,
         typer.Option(
             min=1,
+            max=MOST_GPUS,
             metavar="N",
             help="So many GPUs, a pass on each; may be repeated. Prints JSON lines.",
         ),
@@ -190,11 +195,7 @@ def step(
         passes_of=cast("Objective", passes_of),
     )
     if gpus:
-        from burnish_engine.bench.shared_step import shared_steps
-
-        for row in shared_steps(options, gpus):
-            print_json(dumps(row))
-        return ExitCode.DONE
+        return _time_shared(options, gpus, floor=floor, profile=profile, ablate=ablate)
     if ablate and device == "cuda":
         from burnish_engine.bench.ablation import metadata_ablation
 
@@ -208,7 +209,7 @@ def step(
         from burnish_engine.bench.floor import floor_ms
 
         del bench
-        parts = floor_ms(shape, tokens, layers=layers, quantized=method == "qlora")
+        parts = floor_ms(shape, tokens, layers=layers)
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     _print_report(report, json=json)
@@ -220,6 +221,18 @@ def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
     for name, value, known in options:
         if value not in known:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
+
+
+def _time_shared(options: StepOptions, gpus: Sequence[int], **alone: bool) -> ExitCode:
+    """Time the step on each number of GPUs; `alone` are options that only one GPU has."""
+    from burnish_engine.bench.shared_step import shared_steps
+
+    for name, given in alone.items():
+        if given:
+            raise UsageError(f"--{name} is for one GPU.", f"Leave out --{name} or --gpus.")
+    for row in shared_steps(options, gpus):
+        print_json(dumps(row))
+    return ExitCode.DONE
 
 
 def _print_report(report: dict[str, Any], *, json: bool) -> None:

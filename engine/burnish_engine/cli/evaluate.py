@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -17,7 +18,7 @@ from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, TaskScore
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_task import TaskMetric, TaskSection
+from burnish_engine.contract.recipe.recipe_task import TASK_USES, TaskMetric, TaskSection
 from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 from burnish_engine.scoring.rows_file import load_task_rows
@@ -55,6 +56,7 @@ def evaluate(
     Each model answers the same rows greedily. A difference between two is called one only where McNemar's exact test
     finds it beyond chance (5 %).
     """
+    from burnish_engine.chat.target import exported_files
     from burnish_engine.models.gguf.gguf_library import check_magic
 
     paths = open_run(run)
@@ -68,7 +70,7 @@ def evaluate(
     task = _rows(paths, recipe, section)
     for one in file or []:
         check_magic(one)
-    files = [*(file or []), *(sorted(paths.export.glob("*.gguf")) if exported else [])]
+    files = _named([*(file or []), *(exported_files(paths) if exported else [])])
     with ExportBar(quiet=json) as bar:
         replies = _all_replies(paths, recipe, task, files, bar)
     scores = {name: task.score(given) for name, given in replies.items()}
@@ -79,13 +81,22 @@ def evaluate(
     return ExitCode.DONE
 
 
+def _named(files: list[Path]) -> dict[str, Path]:
+    """Name each file once: as it is called, or by its path where several are called so."""
+    distinct = list({file.resolve(): file for file in files}.values())
+    names = Counter(file.name for file in distinct)
+    return {file.name if names[file.name] == 1 else str(file): file for file in distinct}
+
+
 def _schema_text(file: Path | None) -> str:
     if file is None:
         return ""
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.", "Give a file with a JSON Schema.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}.", "Check the path.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text in UTF-8.", "Give a file with a JSON Schema.") from None
 
 
 def _section(of_recipe: TaskSection, said: dict[str, Any]) -> TaskSection:
@@ -95,20 +106,27 @@ def _section(of_recipe: TaskSection, said: dict[str, Any]) -> TaskSection:
     if not said and not of_recipe.is_active:
         raise UsageError(
             "The run's recipe scores no task, and no metric is given.",
-            f"Give --metric ({_METRICS}); the guide explains them under Evaluation.",
+            f'Give --metric ({_METRICS}); the guide explains them on the page "Your own data".',
         )
     try:
         chosen = TaskSection.model_validate({**kept.model_dump(), **said})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        where = f"--{_OPTIONS.get(key, key).replace('_', '-')}" if key else "The options"
+        where = _option(str(first["loc"][0])) if first["loc"] else "The options"
         raise UsageError(
             f"{where}: {first['msg'].removeprefix('Value error, ')}.", "`burnish evaluate --help` shows them all."
         ) from None
     if not chosen.is_active:
         raise UsageError("No metric is given.", f"Give --metric ({_METRICS}).")
+    for key in said:
+        if key not in ("metric", "max_rows", "max_tokens", *TASK_USES[chosen.metric]):
+            raise UsageError(f"{_option(key)} does not apply to {chosen.metric}.", f"Leave {_option(key)} out.")
     return chosen
+
+
+def _option(key: str) -> str:
+    """Return the option that sets a key of the recipe's section."""
+    return f"--{_OPTIONS.get(key, key).replace('_', '-')}"
 
 
 def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:
@@ -132,7 +150,7 @@ def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:
 
 
 def _all_replies(
-    paths: RunPaths, recipe: Recipe, task: TaskRows, files: list[Path], bar: ExportBar
+    paths: RunPaths, recipe: Recipe, task: TaskRows, files: dict[str, Path], bar: ExportBar
 ) -> dict[str, Replies]:
     """Answer the rows with the base, the tuned model and files, one after another."""
     from burnish_engine.chat.device import chat_device
@@ -166,8 +184,8 @@ def _all_replies(
             found["base"] = model_replies(chat, task, answered("the base"))
             chat.use_adapter(True)
         found["tuned"] = model_replies(chat, task, answered("the tuned model"))
-    for file in files:
-        found[file.name] = file_replies(file, task, answered(file.name))
+    for name, file in files.items():
+        found[name] = file_replies(file, task, answered(name))
     return found
 
 

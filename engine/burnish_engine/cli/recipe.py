@@ -12,7 +12,7 @@ import typer
 from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.paths import is_address, is_model_name
+from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
@@ -51,9 +51,9 @@ def _as_written(name: str, folder: Path) -> str:
     if is_address(name):
         dataset_name(name)  # refuses other addresses
         return name
-    file = Path(name)
-    absolute = file.expanduser().absolute()
-    if file.expanduser().is_absolute():
+    file = expand_home(name)
+    absolute = file.absolute()
+    if file.is_absolute():
         return str(absolute)
     try:
         relative = Path(os.path.relpath(absolute.parent.resolve() / absolute.name, folder))

@@ -19,6 +19,7 @@ from burnish_engine.cli.train import help_leader, is_other_rank, train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line
+from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
@@ -158,7 +159,10 @@ def resume(
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
     gpus: Annotated[
-        int, typer.Option(min=0, help="Share each step among so many GPUs from here on. 0: as the recipe says.")
+        int,
+        typer.Option(
+            min=0, max=MOST_GPUS, help="Share each step among so many GPUs from here on. 0: as the recipe says."
+        ),
     ] = 0,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:

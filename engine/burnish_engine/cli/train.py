@@ -15,7 +15,7 @@ from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir
-from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
+from burnish_engine.contract.recipe.recipe import MOST_GPUS, DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
@@ -38,7 +38,9 @@ def train(
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Start even if the plan says that it does not fit.")] = False,
-    gpus: Annotated[int, typer.Option(min=0, help="Share each step among so many GPUs. 0: as the recipe says.")] = 0,
+    gpus: Annotated[
+        int, typer.Option(min=0, max=MOST_GPUS, help="Share each step among so many GPUs. 0: as the recipe says.")
+    ] = 0,
     keep_refused: Annotated[bool, typer.Option("--keep-refused", hidden=True, help="For a duel.")] = False,
 ) -> int:
     """Train what the recipe describes.

@@ -14,6 +14,9 @@ from burnish_engine.contract.errors import SetupError
 HOME_VARIABLE = "BURNISH_HOME"
 """Environment variable that moves everything Burnish keeps for a person under one folder (tests, portable installs)."""
 
+ADAPTER_GGUF = "-lora.gguf"
+"""End of the name of a GGUF file that holds an adapter alone."""
+
 
 def assets_dir() -> Path:
     """Folder of bundled assets, in a checkout (`assets/`) and in an installed wheel (`burnish_engine/assets`) alike.
@@ -31,6 +34,14 @@ def assets_dir() -> Path:
 def general_text_path() -> Path:
     """File of the general text on which forgetting is measured: JSON lines with a passage each."""
     return assets_dir() / "general_text" / "passages.jsonl"
+
+
+def expand_home(path: str | Path) -> Path:
+    """Put the home folder in place of a leading `~` or `~user`; leave the path as it is where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def user_data_dir() -> Path:

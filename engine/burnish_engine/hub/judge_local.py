@@ -21,6 +21,8 @@ GGUF_ONLY = (
     "gets."
 )
 
+OTHER_FAMILY = "Its family is none of Burnish's own; choose it to see whether transformers can train it here."
+
 
 def judge_local(
     found: Sequence[FoundModel],
@@ -53,7 +55,7 @@ def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, data
         return LocalModel(**known, verdict="unusable", reason=GGUF_ONLY)
     folder = str(model.folder)
     if not opens_without_torch(folder):
-        return LocalModel(**known, verdict="unknown", reason="Transformers knows it; choose it to see whether it fits.")
+        return LocalModel(**known, verdict="unknown", reason=OTHER_FAMILY)
     try:
         source = open_model(folder)
         check_token_ids(source)

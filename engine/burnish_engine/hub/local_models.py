@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name
+from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name, expand_home
 
 LocalPlace = Literal["hub_cache", "lm_studio", "ollama"]
 _MOST = 200  # models that are listed of a place
@@ -44,9 +44,9 @@ def hub_cache() -> Path:
     """Return the folder of the hub's cache, as huggingface_hub chooses it."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if named := os.environ.get(variable):
-            return Path(named).expanduser()
+            return expand_home(named)
     if home := os.environ.get("HF_HOME"):
-        return Path(home).expanduser() / "hub"
+        return expand_home(home) / "hub"
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "huggingface" / "hub"
 
@@ -59,7 +59,7 @@ def lm_studio_folders() -> list[Path]:
 def ollama_folder() -> Path:
     """Return the folder in which Ollama keeps models."""
     named = os.environ.get("OLLAMA_MODELS")
-    return Path(named).expanduser() if named else Path.home() / ".ollama" / "models"
+    return expand_home(named) if named else Path.home() / ".ollama" / "models"
 
 
 def find_local_models() -> list[FoundModel]:

@@ -126,7 +126,7 @@ class _ValidJson(Metric):
         except ValueError:
             return "it is no valid JSON"
         except SlowPatternError:
-            return _SLOW
+            return "the check by the schema took too long"
 
 
 class _Choice(Metric):

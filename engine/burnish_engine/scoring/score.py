@@ -136,7 +136,7 @@ def find_rows(
             break
         why = metric.why_not_scorable(row.wanted.strip())
         if why:
-            left_out[f"of the row's own reply, {why}"] += 1
+            left_out[f"the row's own reply cannot be used, as {why}"] += 1
             continue
         tokens = prompt_tokens(row.messages) if prompt_tokens is not None else 0
         if tokens is None:

@@ -37,15 +37,16 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
     if reason and asked == "fast":
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)
+    in_order = recipe.devices.shares and recipe.devices.exact
     if asked != "plain" and not reason:
         if ranks:
             return LeadingEngine(spec, ranks, replica or {})
-        exchange = RankExchange(0, 1, exact=True) if recipe.devices.shares and recipe.devices.exact else None
+        exchange = RankExchange(0, 1, exact=True) if in_order else None
         return FastEngine(replace(spec, exchange=exchange))
-    if ranks or recipe.devices.exact:
+    if ranks or in_order:
         raise UsageError(
             f"{reason or 'The recipe asks for the plain engine'}, and only the fast engine trains on several GPUs.",
-            'Set devices.strategy = "single" and devices.exact = false to train it on one GPU.',
+            'To train it on one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
         )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)

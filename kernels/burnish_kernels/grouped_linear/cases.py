@@ -132,7 +132,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         storage: Storage = "mxfp4" if isinstance(dense, Mxfp4Experts) else "nf4"
         own = tile or choose_tile(storage, dtype, transposed=options["transposed"], device=found.device)
         arguments |= {"tile": own, "out": torch.empty_like(found)}
-        grouped = op.grouped_linear_by_groups(given.x, dense, order, scratch, **arguments)
+        grouped = op.grouped_linear(given.x, dense, order, scratch_GNK=scratch, **arguments)
         if not torch.equal(found, grouped):
             return math.inf
         dense = unpacked.unpack(dense, 0, options["experts"], dtype)
@@ -340,10 +340,8 @@ def _unpack_tuning(storage: Storage, device: str, sizes: tuple[int, int] = (2048
 
     def run(candidate: dict[str, int]) -> None:
         for count, x, order, out in products:
-            if count >= candidate["rows"]:
-                op.grouped_linear_by_groups(x, weight, order, scratch, by_token=False, out=out)
-            else:
-                op.grouped_linear(x, weight, order, by_token=False, out=out)
+            own = scratch if count >= candidate["rows"] else None
+            op.grouped_linear(x, weight, order, by_token=False, out=out, scratch_GNK=own)
 
     never = counts[-1] + 1
     rows = [default, *(count for count in counts if count != default), never]

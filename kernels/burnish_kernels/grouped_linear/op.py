@@ -11,6 +11,8 @@ Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from burnish_kernels.dispatch import use_kernels
@@ -19,7 +21,7 @@ from burnish_kernels.grouped_linear.tiles import DTYPES, LinearTile, Storage, ch
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Packed, nf4_scales, unpack_group
 
-__all__ = ["LinearTile", "grouped_linear", "grouped_linear_by_groups"]
+__all__ = ["LinearTile", "grouped_linear"]
 
 
 def grouped_linear(
@@ -35,9 +37,15 @@ def grouped_linear(
     out: torch.Tensor | None = None,
     first: int = 0,
     scales: torch.Tensor | None = None,
+    scratch_GNK: torch.Tensor | None = None,
     tile: LinearTile | None = None,
 ) -> torch.Tensor:
     """Multiply each sorted row with its expert's weight, and add its narrow row times the expert's adapter.
+
+    With a scratch, packed weights are unpacked into it before, in groups of experts; it may be so small that the
+    second-level cache holds a group. With one tile the bits are those of decoding in the product. It pays where an
+    expert has so many rows that decoding its weights again for every tile of them takes longer than a detour through
+    memory: `tiles.unpacking_pays`.
 
     Args:
         x: input `[T, K]` with `by_token`, else `[P, K]`; of the outputs' width N instead of K if `transposed`. Rows may
@@ -53,7 +61,9 @@ def grouped_linear(
         out: tensor `[P, N]`, or `[P, K]` if `transposed`, of x's type or fp32; rows may be strided. Allocated if None.
             Only rows of the given experts are written.
         first: expert that `weight` begins with.
-        scales: scales that `moe_unpack.nf4_scales` made for all of an NF4 stack; made here if None.
+        scales: scales that `moe_unpack.nf4_scales` made for all of an NF4 stack; made here if None, or with a scratch.
+        scratch_GNK: memory for G experts, `[G, N, K]` of x's type; unused by weights that are not packed. None: packed
+            weights are decoded in the product.
         tile: configuration; None: the one tuned for the device.
 
     Returns:
@@ -72,6 +82,22 @@ def grouped_linear(
     if isinstance(weight, torch.Tensor) and weight.dtype != x.dtype:
         raise ValueError(f"the weights are {weight.dtype}, x is {x.dtype}")
     _validate_adapter(narrow_PR, adapter_ENR, bias_EN, x, order, outputs)
+    if scratch_GNK is not None and not isinstance(weight, torch.Tensor):
+        for begin, group_GNK in _unpacked_groups(weight, scratch_GNK, x.dtype):
+            grouped_linear(
+                x,
+                group_GNK,
+                order,
+                by_token=by_token,
+                transposed=transposed,
+                narrow_PR=narrow_PR,
+                adapter_ENR=adapter_ENR,
+                bias_EN=bias_EN,
+                out=out,
+                first=first + begin,
+                tile=tile,
+            )
+        return out
     if not use_kernels(x):
         dense = weight if isinstance(weight, torch.Tensor) else unpack_group(weight, 0, experts, dtype=x.dtype)
         reference.grouped_linear(
@@ -116,66 +142,15 @@ def grouped_linear(
     return out
 
 
-def grouped_linear_by_groups(
-    x: torch.Tensor,
-    weight: Packed,
-    order: ExpertOrder,
-    scratch_GNK: torch.Tensor,
-    *,
-    by_token: bool,
-    transposed: bool = False,
-    narrow_PR: torch.Tensor | None = None,
-    adapter_ENR: torch.Tensor | None = None,
-    bias_EN: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-    tile: LinearTile | None = None,
-) -> torch.Tensor:
-    """Multiply as `grouped_linear` does, with packed weights unpacked in groups of experts before.
-
-    The scratch may be so small that the second-level cache holds a group. With one tile the bits are those of decoding
-    in the product. It pays where an expert has so many rows that decoding its weights again for every tile of them
-    takes longer than a detour through memory: `tiles.unpacking_pays`.
-
-    Args:
-        x: same as in `grouped_linear`.
-        weight: packed weights of all experts.
-        order: same as in `grouped_linear`.
-        scratch_GNK: memory for G experts, `[G, N, K]` of x's type.
-        by_token: same as in `grouped_linear`.
-        transposed: same as in `grouped_linear`.
-        narrow_PR: same as in `grouped_linear`.
-        adapter_ENR: same as in `grouped_linear`.
-        bias_EN: same as in `grouped_linear`.
-        out: same as in `grouped_linear`.
-        tile: same as in `grouped_linear`.
-
-    Returns:
-        The products, same as in `grouped_linear`.
-
-    Raises:
-        ValueError: Shapes or types do not fit.
-    """
+def _unpacked_groups(
+    weight: Packed, scratch_GNK: torch.Tensor, dtype: torch.dtype
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield groups of experts with the first one's number, each unpacked into the scratch when it is asked for."""
     if scratch_GNK.ndim != 3 or scratch_GNK.shape[1:] != weight.shape or not len(scratch_GNK):
         raise ValueError(f"the scratch must be [G, {weight.shape}], not {tuple(scratch_GNK.shape)}")
-    if out is None:
-        out = x.new_empty(order.positions, weight.shape[1] if transposed else weight.shape[0])
     for first in range(0, weight.experts, len(scratch_GNK)):
         count = min(len(scratch_GNK), weight.experts - first)
-        group_GNK = unpack_group(weight, first, count, dtype=x.dtype, out=scratch_GNK[:count])
-        grouped_linear(
-            x,
-            group_GNK,
-            order,
-            by_token=by_token,
-            transposed=transposed,
-            narrow_PR=narrow_PR,
-            adapter_ENR=adapter_ENR,
-            bias_EN=bias_EN,
-            out=out,
-            first=first,
-            tile=tile,
-        )
-    return out
+        yield first, unpack_group(weight, first, count, dtype=dtype, out=scratch_GNK[:count])
 
 
 def _sizes(weight: torch.Tensor | Packed, *, transposed: bool) -> tuple[int, int, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES, use_fp8_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -17,11 +20,16 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHAPES = ((3, 64), (17, 320), (8, 40), (64, 65), (5, 13), (130, 192), (1, 1), (2, 6))
 
 BENCHMARKS = {"4096x4096": (4096, 4096), "12288x4096": (12288, 4096), "9728x2560": (9728, 2560), "576x576": (576, 576)}
+CODE_SHAPES = ((130, 192), (8, 40), (5, 13))
+
 RANK = 32  # rank of the adapters beside a benchmark's weight
 
 
 def cases() -> list[Case]:
-    """List every shape, dtype and kind of scale; the result alone or part of a larger buffer. Values must be equal."""
+    """List every shape, dtype and kind of scale; the result alone or part of a larger buffer. Values must be equal.
+
+    E4M3 is written in both orientations, from rows that are whole words and from others.
+    """
     found = [
         Case(
             name=f"{rows}x{columns}-{str(dtype).removeprefix('torch.')}{'-double' * double}{'-view' * view}",
@@ -32,6 +40,11 @@ def cases() -> list[Case]:
         for dtype in DTYPES
         for double, view in ((True, True), (True, False), (False, True))
     ]
+    for rows, columns in CODE_SHAPES:
+        for double, transposed in ((True, True), (True, False), (False, True)):
+            name = f"{rows}x{columns}-e4m3{'-double' * double}{'-transposed' * transposed}"
+            options = {"shape": (rows, columns), "dtype": CODES, "double": double, "transposed": transposed}
+            found.append(Case(name, 0.0, options))
     large = {"shape": (1 << 19, 4160), "dtype": torch.bfloat16, "double": True, "view": True}
     return [*found, Case(name="past-2^31", tolerance=0.0, options=large, gpu_only=True)]
 
@@ -49,6 +62,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     options = case.options
     (rows, columns), dtype = options["shape"], options["dtype"]
     weight = random_weight(rows, columns, device, options["double"], seed)
+    if dtype == CODES:
+        return _compare_codes(weight, transposed=options["transposed"])
     margin = 16 if options["view"] else 0
     buffer = torch.full((rows + margin, columns + margin), torch.nan, dtype=dtype, device=device)
     op.dequantize(weight, dtype=dtype, out=buffer[:rows, :columns])
@@ -59,6 +74,23 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         error += float((found.double() - exact.double()).square().sum())
         size += float(exact.double().square().sum())
     return (error / size) ** 0.5 if size else error
+
+
+def _compare_codes(weight: Any, *, transposed: bool) -> float:
+    """Return 0 where codes are those of the reference and nothing beside them was written, else infinity."""
+    from burnish_kernels.fp8_linear.reference import quantize_rows
+    from burnish_kernels.nf4 import op
+
+    values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
+    codes, scale = quantize_rows(values, None)
+    rows, columns = weight.shape[::-1] if transposed else weight.shape
+    buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=weight.device)
+    out = buffer[:, :columns].view(CODES)
+    op.fp8_codes(weight, op.fp8_row_scale(weight), out, transposed=transposed)
+    expected = codes.view(torch.uint8)
+    same = torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
+    same = same and torch.equal(op.fp8_row_scale(weight), scale)
+    return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
 
 
 def random_weight(rows: int, columns: int, device: str, double: bool, seed: int = 0) -> Any:
@@ -104,18 +136,11 @@ def _slices(weight: Any, found_NK: torch.Tensor) -> Iterator[tuple[torch.Tensor,
             count,
             torch.float32,
         )
-        yield found_NK[first : first + step], _as_interpreted(values, found_NK.dtype).view(-1, columns)
-
-
-def _as_interpreted(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Truncate bf16 as Triton's interpreter does, where the hardware rounds."""
-    if dtype != torch.bfloat16 or os.environ.get("TRITON_INTERPRET") != "1":
-        return values.to(dtype)
-    return (values.view(torch.int32) & -65536).view(torch.float32).to(dtype)
+        yield found_NK[first : first + step], rounded(values, found_NK.dtype).view(-1, columns)
 
 
 def compilations() -> list[Compilation]:
-    """List both dequantizations for each dtype and kind of scale, and the paste."""
+    """List both dequantizations for each dtype and kind of scale, E4M3 in each orientation, and the paste."""
     from burnish_kernels.nf4 import kernel
 
     found = []
@@ -136,11 +161,32 @@ def compilations() -> list[Compilation]:
             values = shared | {"packed_ptr": "*u8", "count": "i64", "K": "i32"}
             constants = {"DOUBLE": double, "BLOCK": kernel.BLOCK}
             found.append(Compilation(f"values-{name}", kernel.dequantize_values_kernel, values, constants))
+            if dtype == "fp32":
+                found += _code_compilations(shared | words, "double" if double else "single")
         pointers = dict.fromkeys(("buffer_ptr", "a_ptr", "b_ptr"), f"*{dtype}")
         numbers = ("N", "K", "R", "buffer_stride", "a_row", "a_column", "b_row", "b_column", "a_programs")
         signature = pointers | dict.fromkeys(numbers, "i32")
         found.append(Compilation(f"paste-{dtype}", kernel.paste_kernel, signature, {"BLOCK": kernel.PASTE}))
     return found
+
+
+def _code_compilations(signature: dict[str, str], name: str) -> list[Compilation]:
+    from burnish_kernels.nf4 import kernel
+
+    signature = {key: kind for key, kind in signature.items() if key != "word_count"}
+    signature |= {"row_scale_ptr": "*fp32", "out_ptr": "*fp8e4nv", "N": "i32"}
+    tile = {"ROWS": kernel.CODE_ROWS, "WORDS": kernel.CODE_WORDS, "DOUBLE": name == "double", "INTERPRETED": False}
+    return [
+        Compilation(
+            f"e4m3-{name}{'-transposed' * transposed}",
+            kernel.encode_kernel,
+            signature,
+            tile | {"TRANSPOSED": transposed},
+            kernel.CODE_WARPS,
+            capabilities=CAPABILITIES,
+        )
+        for transposed in (False, True)
+    ]
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
@@ -164,6 +210,8 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
             op.dequantize(weight, dtype=torch.bfloat16, out=out)
 
         yield Benchmark(f"dequantize-{name}-bf16", run, plain, weight.nbytes + 2 * rows * columns)
+        if use_fp8_kernels(weight.packed):
+            yield from _code_benchmarks(name, weight)
         a = torch.randn(RANK, columns, dtype=torch.bfloat16, device=device)
         b = torch.randn(rows, RANK, dtype=torch.bfloat16, device=device)
 
@@ -175,3 +223,23 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
             buffer[: b.shape[0], a.shape[1] :] = b
 
         yield Benchmark(f"paste-{name}-bf16", paste, copies, 2 * (a.nbytes + b.nbytes))
+
+
+def _code_benchmarks(name: str, weight: Any) -> Iterator[Benchmark]:
+    from burnish_kernels.fp8_linear.reference import encode
+    from burnish_kernels.nf4 import op
+
+    scale = op.fp8_row_scale(weight)
+    for transposed in (False, True):
+        shape = weight.shape[::-1] if transposed else weight.shape
+        out = torch.empty(shape, dtype=CODES, device=weight.device)
+
+        def run(out: torch.Tensor = out, transposed: bool = transposed) -> None:
+            op.fp8_codes(weight, scale, out, transposed=transposed)
+
+        def plain(out: torch.Tensor = out, transposed: bool = transposed) -> None:
+            codes = encode(op.dequantize(weight, dtype=torch.float32), scale)
+            out.copy_(codes.t() if transposed else codes)
+
+        label = f"e4m3-{name}{'-transposed' * transposed}"
+        yield Benchmark(label, run, plain, weight.nbytes + out.nbytes)

@@ -1,4 +1,4 @@
-"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value written.
+"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value or E4M3 code written.
 
 A thread takes four bytes, so eight values, and writes them together. The 16 levels are looked up by `tl.gather` in
 shared memory: one load a value; a tree of selects would need fifteen instructions and be bound by them. Both kernels
@@ -13,11 +13,14 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.dispatch import interpreted
+from burnish_kernels.fp8_linear.kernel import kernel_codes, to_e4m3
 from burnish_kernels.nf4.state import Nf4
 
 WORDS = 512  # words of eight values in a program of 4 warps: four a thread
 BLOCK = 1024  # values of a program where rows are not whole words
 PASTE = 1024  # values of a program
+CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes E4M3
 
 
 @triton.jit
@@ -105,6 +108,46 @@ def dequantize_values_kernel(
 
 
 @triton.jit
+def encode_kernel(
+    packed_ptr,  # [N, row_words] int32, eight values each
+    absmax_ptr,  # [words / 8], uint8 with DOUBLE, else fp32
+    nested_ptr,  # [words / 2048] fp32, read only with DOUBLE
+    code_ptr,  # [256] fp32, read only with DOUBLE
+    offset_ptr,  # [1] fp32, read only with DOUBLE
+    row_scale_ptr,  # [N] fp32
+    out_ptr,  # [N, K] E4M3, or [K, N] with TRANSPOSED; bytes in the interpreter
+    N,
+    row_words,
+    out_stride,
+    DOUBLE: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Dequantize a tile of ROWS rows and WORDS words of eight values, and round it to E4M3 over the rows' scales."""
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
+    inside = (row < N)[:, None] & (word < row_words)[None, :]
+    at = row[:, None] * row_words + word[None, :]
+    bits = tl.load(packed_ptr + at, mask=inside, other=0)
+    scale = _scale(at >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    inverse = tl.div_rn(1.0, tl.load(row_scale_ptr + row, mask=row < N, other=1.0))
+    lane = tl.arange(0, 8)
+    nibble = (bits[:, :, None] >> ((lane ^ 1) * 4)[None, None, :]) & 15
+    level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
+    value = tl.reshape(level * scale[:, :, None] * inverse[:, None, None], [ROWS, WORDS * 8])
+    codes = to_e4m3(value, INTERPRETED)
+    column = tl.program_id(0) * WORDS * 8 + tl.arange(0, WORDS * 8)
+    if TRANSPOSED:
+        out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
+        tl.store(out, tl.trans(codes), mask=(column < row_words * 8)[:, None] & (row < N)[None, :])
+    else:
+        out = out_ptr + row.to(tl.int64)[:, None] * out_stride + column[None, :]
+        tl.store(out, codes, mask=(row < N)[:, None] & (column < row_words * 8)[None, :])
+
+
+@triton.jit
 def paste_kernel(
     buffer_ptr,  # [N + R, K + R]
     a_ptr,  # [R, K]
@@ -138,24 +181,33 @@ def paste_kernel(
         tl.store(buffer_ptr + row * buffer_stride + K + column, value, mask=inside)
 
 
+def whole_words(weight: Nf4) -> bool:
+    """Return whether rows are words of eight values, aligned and few enough for offsets of 32 bits."""
+    rows, columns = weight.shape
+    aligned = columns % 8 == 0 and weight.packed.data_ptr() % 4 == 0 and weight.packed.storage_offset() % 4 == 0
+    return aligned and rows * columns // 8 < 2**31 - WORDS
+
+
+def _scale_arguments(weight: Nf4) -> dict[str, object]:
+    unused = weight.packed
+    return {
+        "absmax_ptr": weight.absmax_q if weight.double else weight.absmax,
+        "nested_ptr": unused if weight.nested_absmax is None else weight.nested_absmax,
+        "code_ptr": unused if weight.code256 is None else weight.code256,
+        "offset_ptr": unused if weight.offset is None else weight.offset,
+    }
+
+
 def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
     """Fill `out_NK`."""
     rows, columns = weight.shape
     count = rows * columns
     assert out_NK.shape == weight.shape
     assert out_NK.stride(1) == 1
-    unused = weight.packed
-    scales = {
-        "absmax_ptr": weight.absmax_q if weight.double else weight.absmax,
-        "nested_ptr": unused if weight.nested_absmax is None else weight.nested_absmax,
-        "code_ptr": unused if weight.code256 is None else weight.code256,
-        "offset_ptr": unused if weight.offset is None else weight.offset,
-    }
-    aligned = columns % 8 == 0 and weight.packed.data_ptr() % 4 == 0 and weight.packed.storage_offset() % 4 == 0
-    if aligned and count // 8 < 2**31 - WORDS:
+    if whole_words(weight):
         dequantize_words_kernel[(triton.cdiv(count // 8, WORDS),)](
             packed_ptr=weight.packed.view(torch.int32),
-            **scales,
+            **_scale_arguments(weight),
             out_ptr=out_NK,
             word_count=count // 8,
             row_words=columns // 8,
@@ -168,7 +220,7 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
     else:
         dequantize_values_kernel[(triton.cdiv(count, BLOCK),)](
             packed_ptr=weight.packed,
-            **scales,
+            **_scale_arguments(weight),
             out_ptr=out_NK,
             count=count,
             K=columns,
@@ -178,6 +230,29 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
             num_warps=4,
             enable_fp_fusion=False,
         )
+
+
+def launch_encode(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> None:
+    """Fill `out`, `[N, K]`, or `[K, N]` if transposed."""
+    rows, columns = weight.shape
+    assert whole_words(weight)
+    assert out.shape == ((columns, rows) if transposed else (rows, columns))
+    encode_kernel[(triton.cdiv(columns // 8, CODE_WORDS), triton.cdiv(rows, CODE_ROWS))](
+        packed_ptr=weight.packed.view(torch.int32),
+        **_scale_arguments(weight),
+        row_scale_ptr=row_scale_N,
+        out_ptr=kernel_codes(out),
+        N=rows,
+        row_words=columns // 8,
+        out_stride=out.stride(0),
+        DOUBLE=weight.double,
+        TRANSPOSED=transposed,
+        ROWS=CODE_ROWS,
+        WORDS=CODE_WORDS,
+        INTERPRETED=interpreted(),
+        num_warps=CODE_WARPS,
+        enable_fp_fusion=False,
+    )
 
 
 def launch_paste(buffer: torch.Tensor, a_RK: torch.Tensor, sb_NR: torch.Tensor) -> None:

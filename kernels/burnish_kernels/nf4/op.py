@@ -1,4 +1,4 @@
-"""NF4 weights: quantize, dequantize into a buffer, paste a LoRA's matrices beside it. Validate, allocate, launch.
+"""NF4 weights: quantize, dequantize into a buffer, also to E4M3, paste a LoRA's matrices. Validate, allocate, launch.
 
 There is no gradient: a quantized weight is frozen.
 """
@@ -6,16 +6,29 @@ There is no gradient: a quantized weight is frozen.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.fp8_linear.reference import encode, row_scale
+from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.nf4 import reference
 from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
 from burnish_kernels.nf4.state import Nf4, empty, from_bitsandbytes
 
-__all__ = ["Nf4", "dequantize", "dequantize_stack", "empty", "from_bitsandbytes", "paste", "quantize"]
+__all__ = [
+    "Nf4",
+    "dequantize",
+    "dequantize_stack",
+    "empty",
+    "fp8_codes",
+    "fp8_row_scale",
+    "from_bitsandbytes",
+    "paste",
+    "quantize",
+]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -79,7 +92,8 @@ def dequantize(weight: Nf4, *, dtype: torch.dtype, out: torch.Tensor | None = No
 
         launch_dequantize(weight, out)
     else:
-        _dequantize_in_chunks(weight, out)
+        for rows, values in _row_chunks(weight, dtype):
+            out[rows] = values
     return out
 
 
@@ -106,6 +120,54 @@ def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dty
         else:
             rows_NK.copy_(part)
         first += part.shape[0]
+    return out
+
+
+def fp8_row_scale(weight: Nf4) -> torch.Tensor:
+    """Return the scale of each row in E4M3, `[N]` fp32: its largest magnitude over 448, 1 for a row of zeros.
+
+    Raises:
+        ValueError: The tensors do not fit one another.
+    """
+    weight.check()
+    largest = torch.empty(weight.shape[0], dtype=torch.float32, device=weight.device)
+    for rows, values in _row_chunks(weight, torch.float32):
+        largest[rows] = values.abs_().amax(dim=1)
+    return row_scale(largest)
+
+
+def fp8_codes(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
+    """Return the weight in E4M3: the fp32 value over its row's scale, rounded once.
+
+    Args:
+        weight: quantized weight.
+        row_scale_N: scales that `fp8_row_scale` made.
+        out: memory to write to, E4M3 `[N, K]`, or `[K, N]` if transposed; rows may be strided, so that weights that lie
+            one under another fill parts of one.
+        transposed: whether the transposed weight is wanted, as for the input's gradient.
+
+    Returns:
+        The given memory.
+
+    Raises:
+        ValueError: The tensors do not fit one another.
+    """
+    weight.check()
+    rows, columns = weight.shape
+    wanted = (columns, rows) if transposed else (rows, columns)
+    if out.shape != wanted or out.dtype != CODES or out.device != weight.device or out.stride(1) != 1:
+        raise ValueError(f"out must be {wanted} {CODES} on {weight.device}, not {tuple(out.shape)} {out.dtype}")
+    if row_scale_N.shape != (rows,) or row_scale_N.dtype != torch.float32 or not row_scale_N.is_contiguous():
+        raise ValueError(f"scales must be [{rows}] fp32, not {tuple(row_scale_N.shape)} {row_scale_N.dtype}")
+    if use_fp8_kernels(weight.packed):
+        from burnish_kernels.nf4.kernel import launch_encode, whole_words
+
+        if whole_words(weight):
+            launch_encode(weight, row_scale_N, out, transposed=transposed)
+            return out
+    out_NK = out.t() if transposed else out
+    for chunk, values in _row_chunks(weight, torch.float32):
+        out_NK[chunk] = encode(values, row_scale_N[chunk])
     return out
 
 
@@ -141,7 +203,7 @@ def paste(buffer: torch.Tensor, rows: int, columns: int, a_RK: torch.Tensor, sb_
         buffer[:rows, columns:] = sb_NR
 
 
-def _dequantize_in_chunks(weight: Nf4, out: torch.Tensor) -> None:
+def _row_chunks(weight: Nf4, dtype: torch.dtype) -> Iterator[tuple[slice, torch.Tensor]]:
     """Run the reference on a few rows at a time: whole blocks, so that temporary memory stays small."""
     rows, columns = weight.shape
     if weight.absmax_q is None:
@@ -150,10 +212,11 @@ def _dequantize_in_chunks(weight: Nf4, out: torch.Tensor) -> None:
         scale = reference.dequantize_scales(weight.absmax_q, weight.nested_absmax, weight.code256, weight.offset)
     assert scale is not None
     unit = BLOCK // math.gcd(BLOCK, columns)  # fewest rows that hold whole blocks
-    step = max(1, CHUNK["cpu"] // (unit * columns)) * unit
+    chunk = CHUNK["cpu" if weight.device.type == "cpu" else "cuda"]
+    step = max(1, chunk // (unit * columns)) * unit
     for first in range(0, rows, step):
         count = min(step, rows - first) * columns
         start = first * columns
         part = weight.packed[start // 2 : -((start + count) // -2)]
-        values = reference.dequantize(part, scale[start // BLOCK : -((start + count) // -BLOCK)], count, out.dtype)
-        out[first : first + step] = values.view(-1, columns)
+        values = reference.dequantize(part, scale[start // BLOCK : -((start + count) // -BLOCK)], count, dtype)
+        yield slice(first, first + step), values.view(-1, columns)

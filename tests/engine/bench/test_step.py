@@ -63,6 +63,20 @@ def test_a_slice_has_the_first_layers():
     assert shapes.shape("gpt-oss-20b", 3).layers == shapes.shape("gpt-oss-20b").layers[:3]
 
 
+def test_a_seed_makes_the_same_weights_packed_or_not():
+    spec = shapes.shape("gpt-oss-20b", 1)
+
+    def drawn(seed):
+        weights, codes = shapes.RandomWeights(spec, torch.device("cpu"), seed), torch.empty(2, 3, 4, 16).byte()
+        weights.read_into("model.layers.0.mlp.experts.down_proj_blocks", codes)
+        weights.read_into("model.layers.0.self_attn.q_proj.weight", matrix := torch.empty(4, 5))
+        return codes, matrix, weights.read("model.layers.0.mlp.router.weight")
+
+    for one, same, other in zip(*map(drawn, (1, 1, 2)), strict=True):
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+
+
 MIXTURE = {
     **TINY, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     "norm_topk_prob": True,

@@ -179,6 +179,9 @@ def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
 def test_the_newest_exported_file_is_the_one_that_answers(tmp_path):
     paths = create_run(tiny_recipe(tmp_path), tmp_path / "run")
     paths.export.mkdir()
+    (paths.export / "d-lora.gguf").write_bytes(b"GGUF")  # an adapter alone cannot answer
+    with pytest.raises(UsageError, match="no exported GGUF"):
+        find_target(str(paths.root), "exported")
     for name, written in (("a-Q8_0", 2), ("b-Q4_0", 3), ("c-F16", 1)):
         (paths.export / f"{name}.gguf").write_bytes(b"GGUF")
         os.utime(paths.export / f"{name}.gguf", (written, written))

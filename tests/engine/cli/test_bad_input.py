@@ -218,7 +218,7 @@ def test_a_full_disk_ends_with_15_and_leaves_no_half_file(work, model, capsys, t
         ).returncode
     )
     if not mounted:
-        pytest.skip("mounting is not allowed; the same is tested by injection in train/test_session.py")
+        pytest.skip("mounting is not allowed; the same is tested by injection in train/test_failed_runs.py")
     try:
         recipe = work / "recipe.toml"
         recipe.write_text(

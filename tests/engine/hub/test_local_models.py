@@ -127,6 +127,19 @@ def test_a_named_cache_is_looked_in(home, monkeypatch):
     assert hub_cache() == home / "third"
 
 
+def test_a_cache_of_an_unknown_user_is_no_error(home, monkeypatch):
+    for variable in ("HF_HOME", "OLLAMA_MODELS"):
+        monkeypatch.setenv(variable, "~nobody-of-this-name/models")
+    assert find_local_models() == []
+
+
+def test_a_model_with_too_short_a_context_is_told(home):
+    make_llama(cached(home, "Acme/Short"), max_position_embeddings=8)
+    (short,) = judge_local(find_local_models(), CPU_16, LAPTOP)
+    assert short.verdict == "unusable"
+    assert "max_position_embeddings" in short.reason
+
+
 def test_a_whole_model_is_judged_and_a_cut_one_refused(home, capsys):
     make_llama(cached(home, "Acme/Whole"))
     weights = make_llama(cached(home, "Acme/Cut")) / "model.safetensors"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from burnish_engine.contract.recipe import patterns
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.metrics import make_metric
 
@@ -30,6 +31,8 @@ def scorable(wanted, rows=(), **section):
         ("```json\n[1, 2]\n```", "[1,2]", True),
         ("[2, 1]", "[1, 2]", False),
         ("1.0", "1", False),  # JSON too, but as text: a bare number is no structure
+        ("[" * 100 + "]" * 100, "[" * 100 + " ]" * 100, True),
+        ("[" * 600 + "]" * 600, "[" * 600 + " ]" * 600, False),  # as text, since nobody nests so deeply
     ],
 )
 def test_an_exact_match_is_the_same_text_or_the_same_json(reply, wanted, is_right):
@@ -56,10 +59,16 @@ def test_a_group_has_to_find_what_it_finds_in_the_row():
     assert not scorable("18", **section)
 
 
-def test_a_pattern_without_end_is_wrong_rather_than_for_ever():
-    section = {"metric": "regex", "pattern": r"(?:a|aa)+$"}
-    assert not right("a" * 5000 + "b", **section)
-    assert right("aaa", **section)
+@pytest.mark.parametrize("metric", ["regex", "json"])
+def test_a_pattern_without_end_is_wrong_rather_than_for_ever(monkeypatch, metric):
+    monkeypatch.setattr(patterns, "SECONDS", 0.05)
+    pattern, slow, quick = r"^((?:a|aa)+)$", "a" * 5000 + "b", "aaa"
+    section = {"pattern": pattern} if metric == "regex" else {"json_schema": json.dumps({"pattern": pattern})}
+    if metric == "json":
+        slow, quick = json.dumps(slow), json.dumps(quick)
+    assert right(quick, quick, metric=metric, **section)
+    assert "too long" in make_metric(TaskSection(metric=metric, **section)).why_wrong(slow, quick)
+    assert scorable(slow, metric=metric, **section) == (metric == "json")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,19 @@
 
 import pytest
 
+from burnish_engine.runs.store import create_run
+
+from support.forks import ForkServer
+from support.runs import tiny_recipe
 from support.tiny import make_llama
+
+
+@pytest.fixture(scope="module")
+def fork_server():
+    """A process with its libraries loaded, which starts runs and ranks by forking (POSIX)."""
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +34,16 @@ def adapted_llama(tmp_path_factory):
     config = dropping / "adapter_config.json"
     config.write_text(config.read_text().replace('"lora_dropout": 0.0', '"lora_dropout": 0.2'))
     return base, plain, dropping
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Make a run: (changes of the adapter section, keyword arguments of tiny_recipe) -> its paths."""
+    count = iter(range(99))
+
+    def make(adapter=None, **settings):
+        recipe = tiny_recipe(tmp_path, **settings)
+        recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update=adapter or {})})
+        return create_run(recipe, tmp_path / f"run {next(count)} ü")
+
+    return make

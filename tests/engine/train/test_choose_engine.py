@@ -78,6 +78,12 @@ def test_plain_is_honored_without_a_word(choose):
     assert (engine.name, engine.notes) == ("plain", [])
 
 
+def test_plain_trains_on_one_gpu_also_where_several_would_be_exact(choose):
+    assert choose(train={"engine": "plain"}, devices={"exact": True}).name == "plain"
+    with pytest.raises(UsageError, match="only the fast engine trains on several GPUs"):
+        choose(train={"engine": "plain"}, devices={"exact": True, "strategy": "data_parallel"})
+
+
 def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):
     engine = choose(olmo, adapter={"targets": ["all-linear"]})
     assert engine.name == "plain"

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeConfig, Qwen3MoeSparseMoeBlock
 
-from burnish_kernels.grouped_linear.op import grouped_linear, grouped_linear_by_groups
+from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.grouped_skinny.op import outer_accumulate, project
 from burnish_kernels.moe_act import op as moe_act
 from burnish_kernels.moe_combine.op import combine
@@ -139,7 +139,7 @@ def test_packed_weights_are_those_unpacked_before(kind):
     wanted = grouped_linear(x, dense, ORDER, by_token=True)
     assert torch.equal(grouped_linear(x, stack, ORDER, by_token=True), wanted)
     scratch = torch.empty(2, 8, 64, dtype=torch.bfloat16)
-    assert torch.equal(grouped_linear_by_groups(x, stack, ORDER, scratch, by_token=True), wanted)
+    assert torch.equal(grouped_linear(x, stack, ORDER, by_token=True, scratch_GNK=scratch), wanted)
 
 
 def test_scales_of_another_shape_are_named(monkeypatch):
@@ -182,4 +182,4 @@ def test_what_does_not_fit_is_named(changes, named):
 
 def test_a_scratch_of_another_shape_is_named():
     with pytest.raises(ValueError, match="scratch"):
-        grouped_linear_by_groups(X, random_stack("mxfp4", 3, 8, 64, "cpu"), ORDER, WEIGHT, by_token=True)
+        grouped_linear(draw(3, 64), random_stack("mxfp4", 3, 8, 64, "cpu"), ORDER, by_token=True, scratch_GNK=WEIGHT)

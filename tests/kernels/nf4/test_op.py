@@ -8,8 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from burnish_kernels.fp8_linear.rows import CODES, LARGEST
 from burnish_kernels.nf4 import op, reference
-from burnish_kernels.nf4.op import Nf4, dequantize, dequantize_stack, from_bitsandbytes, paste, quantize
+from burnish_kernels.nf4.op import (
+    Nf4,
+    dequantize,
+    dequantize_stack,
+    fp8_codes,
+    fp8_row_scale,
+    from_bitsandbytes,
+    paste,
+    quantize,
+)
 
 # Written by bitsandbytes 0.50.2 with plain PyTorch operations, in the form of its checkpoints; what was quantized is
 # beside it as `.original`, what it made of it as `.dequantized`. "rows": bf16, a row of zeros, more blocks than one
@@ -124,6 +134,31 @@ def test_a_stack_mixes_quantized_and_plain_parts():
     assert (buffer[:, 64:] == 7).all()
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("columns", [64, 39])
+def test_weights_one_under_another_fill_one_scratch_in_8_bits(columns, transposed):
+    parts = [quantize(torch.randn(5, columns)), quantize(torch.randn(3, columns), double=False)]
+    scratch = torch.full((columns, 8) if transposed else (8, columns), 9, dtype=torch.uint8).view(CODES)
+    stacked, first = scratch.t() if transposed else scratch, 0
+    for part in parts:
+        rows = slice(first, first := first + part.shape[0])
+        scale = fp8_row_scale(part)
+        fp8_codes(part, scale, scratch[:, rows] if transposed else scratch[rows], transposed=transposed)
+        values = dequantize(part, dtype=torch.float32)
+        torch.testing.assert_close(scale, values.abs().amax(dim=1) / LARGEST)
+        found = stacked[rows].float() * scale[:, None]
+        torch.testing.assert_close(found, values, rtol=2**-4, atol=float(scale.max()) * 2**-9)
+
+
+def test_8_bit_rows_of_zeros_stay_zeros():
+    weight = torch.randn(4, 64)
+    weight[2] = 0
+    packed = quantize(weight, double=False)
+    codes = fp8_codes(packed, fp8_row_scale(packed), torch.empty(4, 64, dtype=CODES))
+    assert not codes[2].float().any()
+    assert codes[[0, 1, 3]].float().abs().amax(dim=1).tolist() == [LARGEST] * 3
+
+
 @pytest.mark.parametrize(("rows", "columns", "rank"), [(5, 64, 16), (70, 33, 48), (1, 1, 1), (4, 4, 0)])
 def test_paste_surrounds_the_weight(rows, columns, rank):
     buffer = torch.full((rows + rank, columns + rank + 3), 7.0)[:, : columns + rank]
@@ -187,6 +222,13 @@ def test_bad_arguments_are_named():
         dequantize(weight, dtype=torch.float32, out=torch.zeros(64, 4).t())
     with pytest.raises(ValueError, match="out"):
         dequantize(weight, dtype=torch.float32, out=torch.zeros(4, 64, dtype=torch.float16))
+    for out, scale in (
+        (torch.empty(64, 4, dtype=CODES), torch.ones(4)),
+        (torch.empty(4, 64), torch.ones(4)),
+        (torch.empty(4, 64, dtype=CODES), torch.ones(5)),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            fp8_codes(weight, scale, out)
     with pytest.raises(ValueError, match="columns"):
         dequantize_stack([weight, torch.zeros(2, 63)], torch.zeros(6, 64), torch.float32)
     with pytest.raises(ValueError, match="do not make"):

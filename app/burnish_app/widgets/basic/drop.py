@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import TITLE_PX, UNIT, colors_of, font
-from burnish_engine.contract.paths import is_address
+from burnish_engine.contract.paths import expand_home, is_address
 
 _PLAIN = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".txt", ".text", ".md", ".markdown",
@@ -54,10 +53,7 @@ def typed_path(text: str) -> str:
     is_file = text.startswith("file:")
     if not text or (is_address(text) and not is_file):
         return text
-    path = Path(QUrl(text).toLocalFile() if is_file else text)
-    with suppress(RuntimeError):  # the ~name of nobody
-        path = path.expanduser()
-    return str(path.absolute())
+    return str(expand_home(QUrl(text).toLocalFile() if is_file else text).absolute())
 
 
 def classify_drop(paths: list[str]) -> ClassifiedDrop:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.models.families.matrices import feed_forward_width
 
 BASE_TYPES: dict[GgufType, str] = {
     "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_K_M": "Q5_K", "Q5_K_S": "Q5_K", "Q5_0": "Q5_0",
@@ -259,14 +260,9 @@ def file_shapes(spec: DecoderSpec) -> list[TensorShape]:
 def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
     """Return what takes the place of a dense layer's tensor in a mixture: stacks, and the router beside the first."""
     experts, found = spec.experts, _DENSE_PART.fullmatch(tensor.name)
-    if experts is None or not found:
+    if experts is None or not found or not spec.layers[int(found[1])].is_mixture:
         return [tensor]
-    layer = spec.layers[int(found[1])]
-    if not layer.is_mixture:
-        wide = spec.dense_intermediate_size or spec.intermediate_size
-        sizes = (wide if size == spec.intermediate_size else size for size in tensor.shape)
-        return [replace(tensor, shape=tuple(sizes))]
-    block, kind = f"blk.{found[1]}", STORED_MXFP4 if experts.storage == "mxfp4" else tensor.type
+    block, kind = f"blk.{found[1]}", STORED_MXFP4 if spec.has_mxfp4_experts else tensor.type
     rows, columns = tensor.shape
     made = [TensorShape(f"{block}.{found[2]}_exps.weight", (experts.count, rows, columns), kind)]
     if experts.bias:
@@ -277,7 +273,10 @@ def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
 
 
 def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
-    """List the tensors of a dense model's GGUF; fused projections are listed apart, which gives the same bytes."""
+    """List the tensors of a dense model's GGUF; fused projections are listed apart, which gives the same bytes.
+
+    A layer that is a mixture is listed as if it had one expert and no router (`file_shapes` lists all).
+    """
     hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     shapes = [TensorShape("token_embd.weight", (spec.vocab_size, hidden)), _vector("output_norm.weight", hidden)]
     if not spec.tied_embeddings:
@@ -286,8 +285,9 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
         if spec.pre_norms:
             shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
-        shapes += [TensorShape(at(part), (spec.intermediate_size, hidden)) for part in ("ffn_gate", "ffn_up")]
-        shapes.append(TensorShape(at("ffn_down"), (hidden, spec.intermediate_size)))
+        wide = feed_forward_width(spec, layer)
+        shapes += [TensorShape(at(part), (wide, hidden)) for part in ("ffn_gate", "ffn_up")]
+        shapes.append(TensorShape(at("ffn_down"), (hidden, wide)))
         if spec.sandwich_norms:
             shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
         if layer.kind == "short_convolution":

@@ -10,7 +10,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.adapter_targets import expert_rank, is_target
-from burnish_engine.models.families.matrices import feed_forward_width, is_in_4_bits, layer_matrices
+from burnish_engine.models.families.matrices import is_in_4_bits, layer_matrices
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -32,14 +32,10 @@ def parameters(spec: DecoderSpec) -> int:
     total = outside + sum(count * (_weights(spec, [one]) - outside) for one, count in Counter(spec.layers).items())
     if not spec.num_experts:
         return total
-    # The count has a dense feed-forward of one expert's width in each layer up to here.
-    one_expert = 3 * spec.hidden_size * spec.intermediate_size
-    for layer in spec.layers:
-        if layer.is_mixture:
-            total += (spec.num_experts - 1) * one_expert + spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
-        else:
-            total += 3 * spec.hidden_size * (feed_forward_width(spec, layer) - spec.intermediate_size)
-    return total
+    # One expert of each mixture is counted up to here.
+    others = (spec.num_experts - 1) * 3 * spec.hidden_size * spec.intermediate_size
+    beside = spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
+    return total + sum(layer.is_mixture for layer in spec.layers) * (others + beside)
 
 
 def embedding_parameters(spec: DecoderSpec) -> int:
@@ -87,10 +83,9 @@ def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = F
         fast: whether the fast engine holds them: it has experts in NF4 too, or in MXFP4 where they are published so.
     """
     experts = stored_in_layers(spec, "stacked") if fast and spec.experts is not None else 0
-    published = spec.experts is not None and spec.experts.storage == "mxfp4"
     linear = sum(parameters_in_4_bits(spec)) if nf4 else 0
-    in_nf4 = linear + (experts if nf4 and not published else 0)
-    in_mxfp4 = experts if published else 0
+    in_nf4 = linear + (experts if nf4 and not spec.has_mxfp4_experts else 0)
+    in_mxfp4 = experts if spec.has_mxfp4_experts else 0
     packed = math.ceil(in_nf4 * NF4_BYTES + in_mxfp4 * MXFP4_BYTES)
     return packed + (parameters(spec) - in_nf4 - in_mxfp4) * BYTES_OF[precision]
 

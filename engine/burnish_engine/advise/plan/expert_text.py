@@ -10,13 +10,18 @@ from burnish_engine.models.families.adapter_targets import expert_rank
 
 
 def expert_notes(run: PlannedRun) -> list[str]:
-    """Tell a person which rank the experts' adapters have, why, and what they take."""
-    rough = [] if run.engine.fast else ["A mixture of experts: the prediction is rougher than for dense models."]
+    """Tell a person which rank the experts' adapters have, why, what they take, and where `expert_rank` is not used."""
     adapter, slots = run.recipe.adapter, run.spec.experts_per_token
+    rough = []
+    if run.spec.num_experts and not run.engine.fast:
+        rough = ["A mixture of experts: the prediction is rougher than for dense models."]
     if adapter.method == "full":
         return rough
+    unused = ", so adapter.expert_rank does not apply" if adapter.expert_rank else ""
+    if not run.spec.num_experts:
+        return [f"The model has no experts{unused}."] if unused else []
     if not _of_experts(run, 1):
-        return [*rough, "The adapter leaves the experts as they are."]
+        return [*rough, f"The adapter leaves the experts as they are{unused}."]
     rank = expert_rank(adapter, slots)
     text = f"Each expert's adapter has rank {rank}; with gradients and optimizer they take "
     text += memory_size(expert_bytes(run, rank))

@@ -115,8 +115,8 @@ def finished_refusal(
 
 def _quantized(kind: ExportKind, config: Config, spec: DecoderSpec | None, name: str) -> Refusal | None:
     stored = config.get("quantization_config")
-    in_mxfp4 = spec is not None and spec.experts is not None and spec.experts.storage == "mxfp4"
-    if not stored or in_mxfp4:  # gpt-oss is published so, and every engine trains on just these values
+    in_mxfp4 = spec is not None and spec.has_mxfp4_experts  # as gpt-oss is published; it is trained on these values
+    if not stored or in_mxfp4:
         return None
     method = stored.get("quant_method", "unknown method") if isinstance(stored, Mapping) else "unknown method"
     why = (

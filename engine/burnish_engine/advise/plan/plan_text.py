@@ -89,8 +89,7 @@ def notes_on(run: PlannedRun) -> list[str]:
         )
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
-    if run.spec.num_experts:
-        notes += expert_notes(run)
+    notes += expert_notes(run)
     gpu = run.device.gpu(run.machine)
     if gpu is not None and not gpu.unified_memory:
         others = sum(user.bytes or 0 for user in gpu.users)

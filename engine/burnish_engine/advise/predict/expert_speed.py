@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_mxfp4, is_packed
+from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_packed
 from burnish_engine.advise.predict.fast_layer import LayerShape
 
 _HOPPER = (9, 0)
@@ -54,7 +54,7 @@ class ExpertRates:
         products = peak * _GROUPED_SHARE[hopper]
         if not is_packed(run.spec, nf4=run.nf4):
             return ExpertRates(products)
-        storage = "mxfp4" if is_mxfp4(run.spec) else "nf4"
+        storage = "mxfp4" if run.spec.has_mxfp4_experts else "nf4"
         decoding = peak * _DECODING_SHARE[storage][not hopper]
         return ExpertRates(products, decoding, unpacking * _UNPACKING_SHARE, UNPACK_ROWS[storage])
 

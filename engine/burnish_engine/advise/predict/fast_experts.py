@@ -13,6 +13,7 @@ from burnish_engine.advise.facts.shape import adapted, rank_of
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
+from burnish_engine.models.families.base import NF4_BLOCK
 from burnish_engine.models.families.experts import MXFP4_BLOCK, ExpertRole
 from burnish_engine.models.families.matrices import layer_matrices, stack_of
 
@@ -20,7 +21,7 @@ TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
 UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
 """Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
-_NF4_BLOCK, _NESTED_BLOCK, _LEVELS = 64, 256, 256
+_NESTED_BLOCK, _LEVELS = 256, 256
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, 
     """
     found: list[int] = []
     for stack in made.values():
-        if is_mxfp4(spec):
+        if spec.has_mxfp4_experts:
             found += [stack.weights // 2, stack.weights // MXFP4_BLOCK]
         elif nf4:
-            blocks = stack.outputs * stack.inputs // _NF4_BLOCK
+            blocks = stack.outputs * stack.inputs // NF4_BLOCK
             nested = 4 * -(-blocks // _NESTED_BLOCK)
             found += [
                 stack.weights // 2,
@@ -121,7 +122,7 @@ def scratch_bytes(
     """
     if not is_packed(spec, nf4=nf4):
         return 0
-    rows = UNPACK_ROWS["mxfp4" if is_mxfp4(spec) else "nf4"]
+    rows = UNPACK_ROWS["mxfp4" if spec.has_mxfp4_experts else "nf4"]
     if tokens is not None and tokens * spec.experts_per_token < rows * spec.num_experts:
         return 0
     return scratch_elements([(stack.outputs, stack.inputs) for stack in made], width) * width
@@ -137,12 +138,12 @@ def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: 
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
     """
-    if not nf4 or is_mxfp4(spec):
+    if not nf4 or spec.has_mxfp4_experts:
         return 0
     size, experts = stack.outputs * stack.inputs, stack.experts
     if tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
         experts = min(scratch_elements([(stack.outputs, stack.inputs)], width) // size, experts)
-    return 4 * experts * size // _NF4_BLOCK
+    return 4 * experts * size // NF4_BLOCK
 
 
 def cpu_bytes(spec: DecoderSpec, made: ExpertStackShapes, tokens: int, width: int, *, nf4: bool) -> int:
@@ -185,11 +186,6 @@ def selection_bytes(spec: DecoderSpec) -> int:
     return 4 * spec.experts.count if spec.experts is not None and spec.experts.selection_bias else 0
 
 
-def is_mxfp4(spec: DecoderSpec) -> bool:
-    """Whether the experts are kept in MXFP4, as the checkpoint has them."""
-    return spec.experts is not None and spec.experts.storage == "mxfp4"
-
-
 def is_packed(spec: DecoderSpec, *, nf4: bool) -> bool:
     """Whether the experts are kept in four bits."""
-    return nf4 or is_mxfp4(spec)
+    return nf4 or spec.has_mxfp4_experts

@@ -6,7 +6,7 @@ from collections import Counter
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import NF4_BYTES, adapter_parameters
-from burnish_engine.advise.predict.fast_experts import is_mxfp4, is_packed
+from burnish_engine.advise.predict.fast_experts import is_packed
 from burnish_engine.advise.predict.fast_memory import (
     CONTEXT_BYTES,
     LIBRARIES_BYTES,
@@ -30,9 +30,9 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     activations, head = int(found.activations[0]), memory.head_bytes(options)
     loose = int(memory.fragmentation_bytes(found, levels, options)[0])
     workspace = int(found.pass_peak[0]) - activations
-    freed, of_experts = memory.freed_bytes(options), memory.freed_experts(options)
-    tables = weights.tables - int((freed - of_experts) * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
-    experts = weights.experts - of_experts
+    freed, freed_experts = memory.freed_bytes(options), memory.freed_experts(options)
+    tables = weights.tables - int((freed - freed_experts) * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
+    experts = weights.experts - freed_experts
     stored = weights.stored - freed - tables - experts - memory.tables_on_host(options)
     parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
     if weights.experts:
@@ -83,7 +83,7 @@ def _weights_note(run: FastRun, options: PlanOptions) -> str:
 
 def _experts_note(run: FastRun) -> str:
     spec = run.spec
-    stored = "MXFP4, as published" if is_mxfp4(spec) else "NF4" if run.nf4 else run.precision
+    stored = "MXFP4, as published" if spec.has_mxfp4_experts else "NF4" if run.nf4 else run.precision
     return f"{stored}; {spec.num_experts} a layer, of which a token visits {spec.experts_per_token}"
 
 

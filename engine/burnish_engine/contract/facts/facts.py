@@ -77,7 +77,6 @@ class ExpertSpec(_Facts):
     storage: Literal["dense", "mxfp4"] = Field(
         default="dense", description="How the checkpoint stores the matrices: in floating point or in MXFP4."
     )
-    shared_size: int = Field(default=0, description="Intermediate size of the expert that every token visits; 0: none.")
 
 
 class RopeSpec(_Facts):
@@ -189,6 +188,11 @@ class DecoderSpec(_Facts):
     def num_layers(self) -> int:
         """Number of decoder layers."""
         return len(self.layers)
+
+    @property
+    def has_mxfp4_experts(self) -> bool:
+        """Whether the checkpoint stores its experts in MXFP4."""
+        return self.experts is not None and self.experts.storage == "mxfp4"
 
 
 class LengthStats(_Facts):

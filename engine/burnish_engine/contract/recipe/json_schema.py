@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ _KNOWN = _ANNOTATIONS | _NUMBERS | _COUNTS | _LISTS | _MAPS | _SCHEMAS | {
 }  # fmt: skip
 _DEEPEST = 64
 """Most references and nested values on the way to one place; more are an endless circle or no useful reply."""
+_MOST_NESTED = 128
+"""Most lists and objects within one another. Python's own limit, of about a thousand, counts the callers too."""
 _MOST_STEPS = 100_000
 """Most places of a value and a schema that are compared; references can make more out of a short schema."""
 
@@ -51,16 +53,26 @@ def parse_json(text: str) -> Any:
     """Parse a JSON document as the standard has it: NaN, infinities and text behind the value are refused.
 
     Raises:
-        ValueError: The text is no JSON.
+        ValueError: The text is no JSON, or is nested too deeply.
     """
 
     def refuse(name: str) -> Any:
         raise ValueError(f"{name} is no JSON value")
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        value = json.loads(text, parse_constant=refuse)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(_MOST_NESTED + 1):
+        level = [part for one in level for part in _parts(one)]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def parse_schema(text: str) -> dict[str, Any]:

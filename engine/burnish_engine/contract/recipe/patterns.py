@@ -6,11 +6,15 @@ from functools import lru_cache
 from typing import Any
 
 SECONDS = 1.0
-"""Longest search of one text. A usual pattern takes microseconds; one that backtracks without end takes for ever."""
+"""Longest search of one text: the process's processor time, or on Windows the time that passes.
+
+A usual pattern takes microseconds; one that backtracks without end takes for ever. `regex` counts no steps, so only a
+pattern that is slow without being endless can find something on one machine and not on another.
+"""
 
 
 class SlowPatternError(Exception):
-    """The search took longer than `SECONDS`."""
+    """A search took longer than `SECONDS`, or the check by a schema too many steps."""
 
 
 def check_pattern(pattern: str) -> None:

@@ -167,6 +167,10 @@ class GuardSection(Section):
     rollback: bool = setting(True, "false: trouble ends the run at once.")
 
 
+MOST_GPUS = 64
+"""Most GPUs that share a run."""
+
+
 class DevicesSection(Section):
     """The devices to train on."""
 
@@ -174,7 +178,9 @@ class DevicesSection(Section):
         "auto",
         "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
     )
-    gpus: list[int] = setting(lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=64)
+    gpus: list[int] = setting(
+        lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=MOST_GPUS
+    )
     strategy: Literal["single", "data_parallel"] = setting(
         "single",
         "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "

@@ -16,6 +16,9 @@ COLUMN_MEANINGS = (
 )
 """Meanings that `data.columns` may give a column."""
 
+SHORTEST_ROW = 16
+"""Least value of `data.max_length`, tokens. A model with a shorter context cannot be trained."""
+
 
 class DataSection(Section):
     """The data to learn from."""
@@ -65,7 +68,7 @@ class DataSection(Section):
         "weight 0), the last reply alone, or every token.",
     )
     system_prompt: str = setting("", "System message put before conversations that have none. Empty: none is added.")
-    max_length: int = setting(1024, "Longest row.", unit="tokens", ge=16, le=1_048_576)
+    max_length: int = setting(1024, "Longest row.", unit="tokens", ge=SHORTEST_ROW, le=1_048_576)
     overlong: Literal["auto", "truncate", "drop", "split"] = setting(
         "auto",
         "What happens to rows longer than `max_length`. auto: a text goes on in further rows, cut at a line, a "

@@ -17,7 +17,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_limited
-from burnish_engine.contract.paths import is_address, is_model_name
+from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
 
@@ -118,7 +118,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     def absolute(name: str) -> str:
         if is_address(name):
             return name
-        path = Path(name).expanduser()
+        path = expand_home(name)
         return str(path if path.is_absolute() else base / path)
 
     data = recipe.data.model_copy(

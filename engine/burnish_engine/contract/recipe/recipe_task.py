@@ -38,7 +38,7 @@ class TaskSection(Section):
     pattern: str = setting(
         "",
         "regex: the regular expression (Python's syntax). With a group in parentheses, what the group finds in the "
-        "reply must equal what it finds in the row's own reply.",
+        "reply must equal what it finds in the row's own reply. A search that takes more than a second finds nothing.",
         max_length=2000,
     )
     json_schema: str = setting(

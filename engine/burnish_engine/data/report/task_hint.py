@@ -58,14 +58,23 @@ def task_fit(
     )
 
 
+def prompt_ids(template: ChatTemplate, tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Render the turns before a reply, ready for it, and return their token ids.
+
+    Raises:
+        RowError: The template refuses them.
+    """
+    text = template.render([dict(turn) for turn in messages], add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
 def prompt_counter(template: ChatTemplate, tokenizer: Any) -> Callable[[list[dict[str, str]]], int | None]:
     """Return a function that counts the tokens of the turns before a reply; None of turns that the template refuses."""
 
     def count(messages: list[dict[str, str]]) -> int | None:
         try:
-            text = template.render([dict(turn) for turn in messages], add_generation_prompt=True)
+            return len(prompt_ids(template, tokenizer, messages))
         except RowError:
             return None
-        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     return count

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.paths import ADAPTER_GGUF
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.base.staging import publish, require_space, staging_folder
 from burnish_engine.export.gguf.families import family_of
@@ -49,7 +50,7 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
         raise UsageError(why, _MERGE)
     weights = MergedWeights(source, adapter)  # checks that names and shapes fit this base
     family = family_of(str(source.config.get("model_type")))
-    target = out / f"{clean_name(name)}-lora.gguf"
+    target = out / f"{clean_name(name)}{ADAPTER_GGUF}"
     size = 4 * sum(update.a.numel() + update.b.numel() for update in found.updates.values())
     size += 4 * sum(2 * update.a.numel() + update.b.numel() for update in found.stacks.values())
     require_space(out, size, "The adapter")

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-_WRAPPED, _PREFIX = ".base_layer", "base_model.model."
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
+
+_WRAPPED = ".base_layer"
 
 
 class ExpertInputs:
@@ -38,7 +40,7 @@ class ExpertInputs:
         for path, module in model.named_modules():
             if not (hasattr(type(module), "_apply_gate") and hasattr(module, "is_transposed")):
                 continue
-            place = path.removeprefix(_PREFIX).replace(_WRAPPED, "")
+            place = path.removeprefix(PREFIX).replace(_WRAPPED, "")
             gates, downs = name_map(f"{place}.gate_up_proj"), name_map(f"{place}.down_proj")
             if gates is not None and downs is not None:
                 self.hooks.append((module, partial(self._add, gates, downs)))

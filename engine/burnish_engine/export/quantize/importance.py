@@ -34,6 +34,7 @@ from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.generation.transformers_generate import evaluating
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 
 LONGEST_ROW = 2048
 _Layers = list[tuple[str, torch.nn.Linear]]
@@ -125,7 +126,7 @@ def _layers(model: Any, name_map: Callable[[str], str | None]) -> _Layers:
     for path, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or module is head or ".lora_" in path:
             continue
-        base = path.removeprefix("base_model.model.").replace(".base_layer", "")  # PEFT's wrapping
+        base = path.removeprefix(PREFIX).replace(".base_layer", "")  # PEFT's wrapping
         name = name_map(f"{base}.weight")
         if name is not None:
             found.append((name, module))

@@ -18,12 +18,17 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.models.checkpoint.wrapper import Wrapper
-from burnish_engine.models.saved_adapters.saved_adapter import refuse_not_finite
+from burnish_engine.models.saved_adapters.saved_adapter import (
+    CONFIG_FILE,
+    PREFIX,
+    WEIGHTS_FILE,
+    refuse_not_finite,
+    refuse_other_rank,
+    setting_of,
+)
 from burnish_engine.models.transformers_path.peft_import import import_peft
 from burnish_engine.runs.file_hashes import sha256_file
 
-_PREFIX = "base_model.model."
-_WEIGHTS = "adapter_model.safetensors"
 _UNSUPPORTED = (
     "fan_in_fan_out", "layer_replication", "trainable_token_indices", "use_qalora", "use_bdlora",
     "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
@@ -112,7 +117,7 @@ class AdapterWeights:
     @property
     def digest(self) -> str:
         """Compute the SHA-256 of the adapter's file, which identifies it in exported files."""
-        return sha256_file(self.folder / _WEIGHTS)
+        return sha256_file(self.folder / WEIGHTS_FILE)
 
     @property
     def targets(self) -> set[str]:
@@ -135,7 +140,7 @@ def read_adapter(folder: Path) -> AdapterWeights:
     modules: dict[str, dict[str, torch.Tensor]] = {}
     replacements: dict[str, torch.Tensor] = {}
     for name, tensor in _tensors(folder).items():
-        path = name.removeprefix(_PREFIX)
+        path = name.removeprefix(PREFIX)
         module, part = _split(path)
         if part:
             modules.setdefault(module, {})[part] = tensor.float()
@@ -175,11 +180,11 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     from safetensors.torch import save_file
 
     tensors = _tensors(folder)
-    renamed = {_PREFIX + wrapper.module_name(name.removeprefix(_PREFIX)): value for name, value in tensors.items()}
-    save_file(renamed, folder / _WEIGHTS, metadata={"format": "pt"})
-    path = folder / "adapter_config.json"
+    renamed = {PREFIX + wrapper.module_name(name.removeprefix(PREFIX)): value for name, value in tensors.items()}
+    save_file(renamed, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    path = folder / CONFIG_FILE
     config = json.loads(path.read_text(encoding="utf-8"))
-    paths = {wrapper.module_name(module.removeprefix(_PREFIX)) for module, part in map(_split, tensors) if part}
+    paths = {wrapper.module_name(module.removeprefix(PREFIX)) for module, part in map(_split, tensors) if part}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
     inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
     outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))
@@ -190,14 +195,12 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
 
 def _config(folder: Path) -> Any:
     peft = import_peft()
-    if not (folder / _WEIGHTS).is_file():
-        raise SetupError(f"{folder} holds no adapter ({_WEIGHTS}).", "Check the run or folder given.")
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
     try:
         return peft.PeftConfig.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SetupError(
-            f"adapter_config.json in {folder} cannot be read: {error}.", "Save the adapter again."
-        ) from error
+        raise SetupError(f"{CONFIG_FILE} in {folder} cannot be read: {error}.", "Save the adapter again.") from error
 
 
 def _check_mergeable(folder: Path, config: Any) -> None:
@@ -217,7 +220,7 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = folder / _WEIGHTS
+    path = folder / WEIGHTS_FILE
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -251,7 +254,7 @@ def _parameters(folder: Path, modules: Collection[str], targets: Sequence[str]) 
         wrappers.setdefault(module.replace(_WRAPPED, ""), []).append(module)
     found: dict[str, str] = {}
     for place, wrapped in wrappers.items():
-        ends = {f"{place}.{target.rpartition('.')[2]}" for target in targets if _is_of(place, target)}
+        ends = {f"{place}.{target.rpartition('.')[2]}" for target in map(str, targets) if _is_of(place, target)}
         names = sorted(ends, key=lambda name: name.endswith(_NESTED[-1]))
         if not names:
             continue
@@ -271,13 +274,8 @@ def _is_of(place: str, target: str) -> bool:
 
 
 def _stack_update(folder: Path, parameter: str, parts: dict[str, torch.Tensor], config: Any) -> StackUpdate:
-    if parts.keys() != {"A", "B"}:
-        raise SetupError(
-            f"The adapter in {folder} has the parts {sorted(parts)} for {parameter}; A and B are expected.",
-            "Save the adapter again.",
-        )
-    rank, scale = _rank_and_scale(parameter, config)
-    a, b = parts["A"], parts["B"]
+    a, b = _factors(folder, parameter, parts, ("A", "B"), others=())
+    rank, scale = _rank_and_scale(folder, parameter, config)
     if len(a) % rank or b.shape[1] != len(a):
         raise SetupError(
             f"The adapter in {folder} has {len(a)} rows A and {b.shape[1]} columns B for {parameter}, which is not "
@@ -289,31 +287,54 @@ def _stack_update(folder: Path, parameter: str, parts: dict[str, torch.Tensor], 
 
 def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Any) -> LowRankUpdate:
     embedding = "EA" in parts
-    wanted = {"EA", "EB"} if embedding else {"A", "B"}
-    if not wanted <= parts.keys() or parts.keys() - wanted - {"M"}:
+    a, b = _factors(folder, module, parts, ("EA", "EB") if embedding else ("A", "B"), others=("M",))
+    rank, scale = _rank_and_scale(folder, module, config)
+    refuse_other_rank(folder, vars(config), module, len(a))
+    if b.shape[1] != rank:
         raise SetupError(
-            f"The adapter in {folder} has the parts {sorted(parts)} for {module}; A and B are expected.",
-            "Save the adapter again.",
-        )
-    a, b = (parts["EA"], parts["EB"]) if embedding else (parts["A"], parts["B"])
-    rank, scale = _rank_and_scale(module, config)
-    if a.shape[0] != rank or b.shape[1] != rank:
-        raise SetupError(
-            f"The adapter in {folder} has rank {a.shape[0]} at {module} and its configuration says {rank}.",
+            f"The adapter in {folder} has rank {rank} in A and {b.shape[1]} in B for {module}.",
             "Save the adapter again.",
         )
     return LowRankUpdate(a, b, scale, parts.get("M"), embedding)
 
 
-def _rank_and_scale(name: str, config: Any) -> tuple[int, float]:
-    rank = int(_by_pattern(config.rank_pattern, name, config.r))
-    alpha = float(_by_pattern(config.alpha_pattern, name, config.lora_alpha))
+def _factors(
+    folder: Path, name: str, parts: dict[str, torch.Tensor], factors: tuple[str, str], *, others: Sequence[str]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return A and B.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        name: module or parameter that they change.
+        parts: tensors of the adapter for it.
+        factors: names of A and B among these.
+        others: names of what may be there too.
+
+    Raises:
+        SetupError: One is missing or no matrix, or something else is there.
+    """
+    a, b = map(parts.get, factors)
+    if a is None or b is None or a.ndim != 2 or b.ndim != 2 or parts.keys() - {*factors, *others}:
+        shapes = ", ".join(f"{part} {list(tensor.shape)}" for part, tensor in sorted(parts.items()))
+        raise SetupError(
+            f"The adapter in {folder} has the parts {shapes} for {name}; matrices A and B are expected.",
+            "Save the adapter again.",
+        )
+    return a, b
+
+
+def _rank_and_scale(folder: Path, name: str, config: Any) -> tuple[int, float]:
+    """Return the rank of a module or of each expert in a stack, and the factor on B·A.
+
+    Raises:
+        SetupError: The config has no such numbers.
+    """
+    said = vars(config)
+    rank = setting_of(folder, said, "rank_pattern", name, config.r)
+    alpha = setting_of(folder, said, "alpha_pattern", name, config.lora_alpha)
+    if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):
+        raise SetupError(
+            f"The adapter in {folder} has the rank {rank!r} and the alpha {alpha!r} for {name}.",
+            f"Correct its {CONFIG_FILE}.",
+        )
     return rank, alpha / (math.sqrt(rank) if config.use_rslora else rank)
-
-
-def _by_pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
-    import_peft()
-    from peft.utils.other import get_pattern_key
-
-    patterns = patterns or {}
-    return patterns.get(get_pattern_key(list(patterns), module), default)

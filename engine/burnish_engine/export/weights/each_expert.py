@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.base.staging import publish, require_folder, require_space, staging_folder
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.experts.adapted_experts import PREFIX, AdaptedExperts
+from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule, AdapterPlan, read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import ExpertNames, path_in_files
-from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, WEIGHTS_FILE
+from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, PREFIX, WEIGHTS_FILE
 
 _ALPHA_DIGITS = 12
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.base import Family
 from burnish_engine.models.families.experts import BLOCKS, SCALES, ExpertStack, StoredExperts
+from burnish_kernels.moe_unpack.reference import mxfp4_values
 
 ExpertPart = Literal["gate", "up", "down"]
 """One of the three matrices of an expert."""
-FP4_VALUES: Final = torch.tensor(
-    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
-)
-"""Value of each code of MXFP4 (E2M1 of the OCP Microscaling Formats Specification 1.0)."""
-_EXPONENT_BIAS: Final = 127  # E8M0 of the same
 
 
 @dataclass(frozen=True)
@@ -100,8 +96,7 @@ class StoredStack:
             tensor_slice: function from the name of a tensor to safetensors' slice of it.
         """
         if self.is_mxfp4:
-            blocks, scales = self.read_packed(expert, part, tensor_slice)
-            return unpack_mxfp4(blocks, scales)
+            return mxfp4_values(*self.read_packed(expert, part, tensor_slice))
         matrix: torch.Tensor = tensor_slice(self.tensor(expert, part))[expert]
         rows = matrix.T if self.stored.form == "transposed" else matrix
         return rows[self.rows(part)].float()
@@ -126,17 +121,7 @@ def stored_stacks(known: Family | None, spec: DecoderSpec | None, stored: Collec
     if known is None or spec is None or spec.experts is None:
         return {}
     interleaved = spec.experts.layout == "interleaved"
-    stacks = [stack for layer in range(spec.num_layers) for stack in known.expert_stacks(spec, layer)]
-    return {stack.path: StoredStack(stack, known.stored_experts(spec, stack, stored), interleaved) for stack in stacks}
-
-
-def unpack_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Decode MXFP4 exactly into fp32 [out, in].
-
-    Args:
-        blocks: codes [out, in / 32, 16], the first of two in the low bits of a byte, uint8.
-        scales: exponents with a bias of 127 [out, in / 32], uint8.
-    """
-    codes = torch.stack([blocks & 15, blocks >> 4], dim=-1).flatten(-2).int()
-    exponents = scales.int() - _EXPONENT_BIAS
-    return torch.ldexp(FP4_VALUES[codes], exponents[..., None]).flatten(-2)
+    return {
+        stack.path: StoredStack(stack, known.stored_experts(spec, stack, stored), interleaved)
+        for stack in known.all_expert_stacks(spec)
+    }

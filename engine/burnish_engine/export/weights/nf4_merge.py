@@ -20,6 +20,7 @@ from burnish_engine.models.checkpoint.meta_model import meta_model
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.generation.transformers_generate import evaluating
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 from burnish_engine.models.transformers_path.model_shape import quantized_modules
 from burnish_kernels.nf4 import op as nf4
 
@@ -48,9 +49,8 @@ def rounded_names(source: ModelSource, *, experts: bool = False) -> frozenset[st
     if known is None or source.spec is None:  # trained by transformers
         return frozenset(f"{name}.weight" for name in quantized_modules(meta_model(source.config)))
     stacks: list[str] = []
-    if experts and source.spec.experts is not None and source.spec.experts.storage != "mxfp4":
-        layers = range(source.spec.num_layers)
-        stacks = [stack.path for layer in layers for stack in known.expert_stacks(source.spec, layer)]
+    if experts and source.spec.experts is not None and not source.spec.has_mxfp4_experts:
+        stacks = [stack.path for stack in known.all_expert_stacks(source.spec)]
     return frozenset([*(f"{module.path}.weight" for module in known.modules(source.spec)), *stacks])
 
 
@@ -68,7 +68,7 @@ def round_model(model: Any, names: Collection[str]) -> None:
     """
     with torch.no_grad():
         for path, value in model.named_parameters():
-            if path.removeprefix("base_model.model.").replace(".base_layer", "") not in names:
+            if path.removeprefix(PREFIX).replace(".base_layer", "") not in names:
                 continue
             if value.ndim == 2:
                 value.copy_(round_trip(value))

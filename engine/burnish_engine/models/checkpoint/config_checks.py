@@ -15,8 +15,10 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_data import SHORTEST_ROW
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
+from burnish_engine.models.checkpoint.spec_experts import COUNT_KEYS, MOST_EXPERTS
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import BLOCKS
 
@@ -27,6 +29,7 @@ _COUNTS_OF_KNOWN = {
     "intermediate_size": _MOST, "num_attention_heads": _MOST, "num_key_value_heads": _MOST, "head_dim": _MOST,
     "max_position_embeddings": _MOST, "sliding_window": _MOST,
 }  # fmt: skip
+_LEAST = {"max_position_embeddings": SHORTEST_ROW}  # least value where it is not 1
 _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "use_sliding_window")
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
@@ -79,7 +82,7 @@ _SHAPES = {
 
 
 def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = False) -> None:
-    """Refuse values of config.json that no model can have.
+    """Refuse values of config.json that no trainable model can have.
 
     Args:
         folder: the model folder, for messages.
@@ -87,14 +90,14 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
         nested: whether the configuration is nested under text_config.
 
     Raises:
-        SetupError: A size is null, no whole number, below 1 or absurd, an epsilon is no positive number, the
+        SetupError: A size is null, no whole number, too small or absurd, an epsilon is no positive number, the
             activation or rope is none that transformers has, the dtype none of torch's, the heads do not share out, or
             a switch or token id is of another type. The message names key and value.
     """
     known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
         if key in config and not (config[key] is None and key in _MAY_BE_NULL):
-            _check(folder, nested, key, config[key], _why_no_count(config[key], most))
+            _check(folder, nested, key, config[key], _why_no_count(config[key], most, _LEAST.get(key, 1)))
     for key in _NUMBERS:
         value = config.get(key)
         if key in config and not (value is None and not known):
@@ -173,8 +176,7 @@ def _expected(
     embedding: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, spec.hidden_size)}
     if known is None:
         return embedding
-    in_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
-    if config.get("quantization_config") and not in_mxfp4:
+    if config.get("quantization_config") and not spec.has_mxfp4_experts:
         return embedding | {vector.name: vector.shape for vector in known.vectors(spec)}
     return known.tensors(spec, tensors)
 
@@ -190,7 +192,10 @@ def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
         _check_rope(folder, nested, key, config.get(key))
     if all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
         _check_heads(folder, nested, config)
-    experts, visited = config.get("num_experts") or config.get("num_local_experts"), config.get("num_experts_per_tok")
+    for key in COUNT_KEYS:
+        count = config.get(key) or 0  # dense models of a family with mixtures
+        _check(folder, nested, key, count, _why_no_count(count, MOST_EXPERTS) if count else "")
+    experts, visited = next(filter(None, map(config.get, COUNT_KEYS)), None), config.get("num_experts_per_tok")
     if isinstance(experts, int) and isinstance(visited, int) and visited > experts:
         _check(folder, nested, "num_experts_per_tok", visited, f"and the model has {experts} experts")
 
@@ -214,11 +219,11 @@ def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
         _check(folder, nested, "num_attention_heads", heads, f"which is no multiple of num_key_value_heads = {keys}")
 
 
-def _why_no_count(value: Any, most: int) -> str:
+def _why_no_count(value: Any, most: int, least: int = 1) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "which is no whole number"
-    if value < 1:
-        return "which must be at least 1"
+    if value < least:
+        return f"which must be at least {least}"
     return f"which is more than any model has ({most:,} at most)" if value > most else ""
 
 

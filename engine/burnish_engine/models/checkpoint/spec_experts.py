@@ -9,6 +9,10 @@ from burnish_engine.contract.facts.facts import ExpertSpec
 _USUAL_COUNTS = {"qwen3_moe": 128, "olmoe": 64, "mixtral": 8, "lfm2_moe": 32, "gpt_oss": 128}
 MIXTURES = frozenset(_USUAL_COUNTS)
 """model_type of the mixtures whose config is read fully."""
+COUNT_KEYS = ("num_experts", "num_local_experts")
+"""Keys of config.json that give the number of experts, the first that is there."""
+MOST_EXPERTS = 4096
+"""Most experts of a layer that are believed: a name is listed for each of their tensors."""
 _ROUTERS: dict[str, Literal["softmax_topk", "topk_softmax", "sigmoid"]] = {
     "gpt_oss": "topk_softmax", "lfm2_moe": "sigmoid",
 }  # fmt: skip
@@ -21,9 +25,15 @@ def expert_count(config: dict[str, Any], family: str) -> int:
     Args:
         config: parsed `config.json` of the checkpoint.
         family: model_type of the config.
+
+    Raises:
+        TypeError, ValueError: The number is none, or absurd.
     """
-    named = (config[key] for key in ("num_experts", "num_local_experts") if config.get(key) is not None)
-    return int(next(named, _USUAL_COUNTS.get(family, 0)))
+    named = (config[key] for key in COUNT_KEYS if config.get(key) is not None)
+    count = int(next(named, _USUAL_COUNTS.get(family, 0)))
+    if count > MOST_EXPERTS:
+        raise ValueError(f"{count} experts")
+    return count
 
 
 def expert_spec(config: dict[str, Any], family: str, count: int) -> ExpertSpec | None:

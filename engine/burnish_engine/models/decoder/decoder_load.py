@@ -20,12 +20,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
-from burnish_engine.models.decoder.experts.expert_load import (
-    ExpertBuilder,
-    ExpertSlots,
-    expert_segments,
-    expert_slots,
-)
+from burnish_engine.models.decoder.experts.expert_load import ExpertBuilder, ExpertSlots, expert_slots
 from burnish_engine.models.decoder.frozen_weights import (
     NF4_SUFFIX,
     FrozenWeightReader,
@@ -144,7 +139,7 @@ def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderO
     segments: dict[int, tuple[Segment, ...]] = {
         id(adapted): own for slot in slots.values() for adapted, own in _segments(slot)
     }
-    segments |= {id(adapted): own for adapted, own in expert_segments(experts)}
+    segments |= {id(slot.adapted): slot.segments for slot in experts.values()}
     ordered = [segment for adapted in options.plan.parts for segment in segments[id(adapted)]]
     decoder.measure_rows()
     return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)

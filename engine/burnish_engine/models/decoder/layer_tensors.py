@@ -1,8 +1,7 @@
 """The tensors of a decoder layer, each declared once: shape, save levels, and when it is alive. Loads no torch.
 
 The decoder allocates and drops tensors by this table, and `advise` counts memory and recomputed products by it. A layer
-is a mixer (attention or another, see `mixers`) and a feed-forward; a mixer declares its own tensors in its folder and
-takes those that all mixers have from here.
+is a mixer (attention or another) and a feed-forward, dense or of experts; `mixers` and `experts` declare their own.
 
 Shapes: T tokens, H hidden size, C outputs of the mixer's input projection, I width of the feed-forward, J = 2I, R
 columns of adapters, E a width extended by these (see `stacked_linear`).
@@ -220,64 +219,6 @@ def output_tensors(hidden: int, down_rank: int) -> tuple[LayerTensor, ...]:
     )
 
 
-def projection_tensors(stacks: StackSizes) -> tuple[LayerTensor, ...]:
-    """Declare the tensors around the projections that every mixer has.
-
-    `mixed_TE` takes the mixer's output, `projected_TC` is its input; `x_mixer_TE` is the input of the projection before
-    it, whose adapter columns `xa_mixer_TR` are kept apart where the wide tensor around them is not.
-    """
-    inner, outer = stacks["mixer_in"], stacks["mixer_out"]
-    again: dict[Phase, Alive] = {
-        "feed_forward_backward": if_whole(levels("input")), "input_gradient": if_whole(levels("input")),
-    }  # fmt: skip
-    without = always(levels("input"))
-    found = (
-        LayerTensor(
-            "mixed_TE",
-            (TOKENS, outer.inputs + outer.rank),
-            kept=always(WITH_OUTPUT),
-            host=levels("host"),
-            placed=WITH_OUTPUT,
-            extra={"mixer": always(ANY), **dict.fromkeys(PHASES[2:], without)},
-            read="mixer_out",
-            of_mixer=True,
-        ),
-        LayerTensor(
-            "projected_TC",
-            (TOKENS, inner.outputs),
-            kept=always(WITH_PRODUCTS),
-            placed=WITH_PRODUCTS,
-            extra={"mixer": always(ANY), **again, "mixer_backward": always(RECOMPUTED)},
-            read="mixer",
-            of_mixer=True,
-        ),
-        LayerTensor(
-            "xa_mixer_TR",
-            (TOKENS, inner.rank),
-            kept=always(WITH_PRODUCTS - levels("all")),
-            placed=WITH_PRODUCTS - levels("all"),
-            extra={"mixer": always(WITH_PRODUCTS - levels("all")), "mixer_backward": if_chunked(RECOMPUTED)},
-            read="mixer",
-            of_mixer=True,
-            is_view=True,
-        ),
-        LayerTensor(
-            "x_mixer_TE",
-            (TOKENS, inner.inputs + inner.rank),
-            kept=always(levels("all")),
-            extra={"mixer": always(ANY), **again, "mixer_backward": if_whole(RECOMPUTED)},
-            read="mixer",
-            of_mixer=True,
-        ),
-        LayerTensor("mixed_gradient_TK", (TOKENS, outer.inputs), extra={"mixer_backward": always(EVERY)}),
-        LayerTensor(
-            "projected_gradient_TE", (TOKENS, inner.outputs + inner.rank), extra={"mixer_backward": always(EVERY)}
-        ),
-    )
-    dora = inner.is_dora or outer.is_dora
-    return (*found, magnitude_products("mixer_backward")) if dora else found
-
-
 def magnitude_products(phase: Phase, *, by_chunk: bool = False) -> LayerTensor:
     """Declare the products of which DoRA's magnitudes get their gradients: outputs, and times their gradients twice."""
     return LayerTensor(
@@ -352,23 +293,9 @@ def feed_forward_tensors(
             written out again.
     """
     wide, down = stacks["gate_up"], stacks["down"]
-    x_again = always(EVERY - WITH_GATE_UP)
-    evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    gate_up, x_mlp, activated = feed_forward_activations(wide.outputs, wide.inputs + wide.rank, down.inputs + down.rank)
     found = [
-        LayerTensor(
-            "gate_up_TJ",
-            (TOKENS, wide.outputs),
-            kept=always(WITH_GATE_UP),
-            host=levels("offloaded"),
-            placed=WITH_GATE_UP,
-            extra={
-                "mixer": always(WITH_GATE_UP),
-                "feed_forward": always(ANY),
-                "feed_forward_backward": always(EVERY - WITH_GATE_UP),
-            },
-            freed={"input_gradient": if_whole(WITH_GATE_UP)},
-            by_chunk=True,
-        ),
+        gate_up,
         LayerTensor(
             "xa_gate_up_TR",
             (TOKENS, wide.rank),
@@ -376,20 +303,8 @@ def feed_forward_tensors(
             placed=WITH_GATE_UP,
             extra={"mixer": always(WITH_GATE_UP), "feed_forward": always(EVERY)},
         ),
-        LayerTensor(
-            "x_mlp_TE",
-            (TOKENS, wide.inputs + wide.rank),
-            kept=if_whole(levels("all")),
-            extra={"feed_forward": always(ANY), "feed_forward_backward": x_again, "input_gradient": x_again},
-            by_chunk=True,
-        ),
-        LayerTensor(
-            "activated_TE",
-            (TOKENS, down.inputs + down.rank),
-            kept=if_whole(levels("all")),
-            extra={"feed_forward": always(ANY)},
-            by_chunk=True,
-        ),
+        x_mlp,
+        activated,
         LayerTensor(
             "activated_again_TI",
             (TOKENS, down.inputs),
@@ -422,18 +337,63 @@ def feed_forward_tensors(
         )
     if wide.is_dora or down.is_dora:
         found.append(magnitude_products("feed_forward_backward", by_chunk=True))
-    if has_post_norms:
-        found += [
-            LayerTensor(
-                "mlp_out_TH",
-                (TOKENS, hidden),
-                kept=always(EVERY),
-                placed=EVERY,
-                extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
-            ),
-            LayerTensor("mlp_out_inverse_T", (TOKENS,), kept=always(EVERY), extra=evaluated, is_fp32=True),
-        ]
-    return tuple(found)
+    return (*found, *normalized_output(hidden)) if has_post_norms else tuple(found)
+
+
+def feed_forward_activations(gate_up: int, x: int, activated: int) -> tuple[LayerTensor, LayerTensor, LayerTensor]:
+    """Declare gate and up, their input, and the activation, of a dense feed-forward or of experts.
+
+    Args:
+        gate_up: numbers of gate and up for a token.
+        x: numbers of their input.
+        activated: numbers of the activation.
+    """
+    x_again = always(EVERY - WITH_GATE_UP)
+    return (
+        LayerTensor(
+            "gate_up_TJ",
+            (TOKENS, gate_up),
+            kept=always(WITH_GATE_UP),
+            host=levels("offloaded"),
+            placed=WITH_GATE_UP,
+            extra={
+                "mixer": always(WITH_GATE_UP),
+                "feed_forward": always(ANY),
+                "feed_forward_backward": always(EVERY - WITH_GATE_UP),
+            },
+            freed={"input_gradient": if_whole(WITH_GATE_UP)},
+            by_chunk=True,
+        ),
+        LayerTensor(
+            "x_mlp_TE",
+            (TOKENS, x),
+            kept=if_whole(levels("all")),
+            extra={"feed_forward": always(ANY), "feed_forward_backward": x_again, "input_gradient": x_again},
+            by_chunk=True,
+        ),
+        LayerTensor(
+            "activated_TE",
+            (TOKENS, activated),
+            kept=if_whole(levels("all")),
+            extra={"feed_forward": always(ANY)},
+            by_chunk=True,
+        ),
+    )
+
+
+def normalized_output(hidden: int) -> tuple[LayerTensor, LayerTensor]:
+    """Declare what the norm after a feed-forward or experts reads: their output, and its inverse norm."""
+    evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    return (
+        LayerTensor(
+            "mlp_out_TH",
+            (TOKENS, hidden),
+            kept=always(EVERY),
+            placed=EVERY,
+            extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
+        ),
+        LayerTensor("mlp_out_inverse_T", (TOKENS,), kept=always(EVERY), extra=evaluated, is_fp32=True),
+    )
 
 
 def stacks_again(tensors: Sequence[LayerTensor], level: SaveLevel, *, chunked: bool) -> list[StackName]:

@@ -22,28 +22,28 @@ from safetensors.torch import save_file
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.models.decoder.experts.adapted_experts import (
-    PREFIX,
     AdaptedExperts,
     read_adapted_experts,
     wrapped_inside,
 )
 from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
-from burnish_engine.models.families.experts import EXPERT_MATRICES, ExpertStack
+from burnish_engine.models.families.experts import EXPERT_MATRICES, ExpertStack, parameter_name
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
+    PREFIX,
     WEIGHTS_FILE,
     is_promised,
     read_config,
     refuse_missing,
     refuse_not_finite,
+    refuse_other_rank,
     refuse_other_ranks,
     refuse_strange,
     setting_of,
 )
 
 _MAGNITUDE = "lora_magnitude_vector"
-_PARAMETER_PARTS = 3  # last parts of a parameter's name that PEFT's config gives: such as mlp.experts.down_proj
 _PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
 _PLAIN_LORA: dict[str, Any] = {
     "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
@@ -149,7 +149,7 @@ def plan_adapter(
     ]
     parameters = sorted(
         {
-            ".".join(stack.path.split(".")[-_PARAMETER_PARTS:])
+            parameter_name(stack.path)
             for stack in experts
             if AUTO in targets or any(has_name(stack.path, target) for target in targets)
         }
@@ -237,6 +237,8 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
         chosen.append(AdaptedModule(module, a[0], _scale(folder, config, path, a[0]), dora))
     refuse_missing(folder, missing)
     refuse_other_ranks(folder, config, shapes)
+    for adapted in experts:
+        refuse_other_rank(folder, config, adapted.path, adapted.rank)
     dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
     if not 0.0 <= dropout < 1.0:
         raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")

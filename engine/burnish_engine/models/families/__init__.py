@@ -46,7 +46,7 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
         nf4: whether the run keeps the frozen weights as NF4; then the checkpoint may store them so (bitsandbytes).
     """
     stored = config.get("quantization_config")
-    is_mxfp4 = spec is not None and spec.experts is not None and spec.experts.storage == "mxfp4"
+    is_mxfp4 = spec is not None and spec.has_mxfp4_experts
     if stored and not is_mxfp4 and (not (nf4 and stores_nf4(config)) or (spec is not None and spec.num_experts > 0)):
         return "is stored quantized"
     if any(config.get(key) for key in _DROPOUTS):

@@ -166,9 +166,8 @@ class Family:
             shapes[f"{path}.weight"] = (module.rows, module.columns)
             if module.bias:
                 shapes[f"{path}.bias"] = (module.rows,)
-        for layer in range(spec.num_layers):
-            for stack in self.expert_stacks(spec, layer):
-                shapes |= self.stored_experts(spec, stack, stored).tensors
+        for stack in self.all_expert_stacks(spec):
+            shapes |= self.stored_experts(spec, stack, stored).tensors
         return shapes | {vector.name: vector.shape for vector in self.vectors(spec)}
 
     def stored_path(self, path: str) -> str:
@@ -185,7 +184,6 @@ class Family:
         reasons = [
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
-            ("has an expert that every token visits", spec.experts is not None and spec.experts.shared_size > 0),
             (
                 "clips its queries and keys without norms before",
                 spec.attention_clip is not None and not spec.qk_norm_whole,

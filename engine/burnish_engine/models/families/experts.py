@@ -109,8 +109,7 @@ def stored_experts(stack: ExpertStack, spec: DecoderSpec, names: ExpertNames, st
     """
     count, rows, columns = stack.experts, stack.rows, stack.columns
     whole = path_in_files(stack.path, names)
-    is_mxfp4 = spec.experts is not None and spec.experts.storage == "mxfp4"
-    if f"{whole}{BLOCKS}" in stored or (is_mxfp4 and whole not in stored):
+    if f"{whole}{BLOCKS}" in stored or (spec.has_mxfp4_experts and whole not in stored):
         blocks = (count, rows, columns // MXFP4_BLOCK)
         return StoredExperts("mxfp4", {f"{whole}{BLOCKS}": (*blocks, MXFP4_BLOCK // 2), f"{whole}{SCALES}": blocks})
     if names.transposed:
@@ -148,6 +147,11 @@ def router_and_biases(spec: DecoderSpec, layer: int, names: ExpertNames) -> dict
         for stack in expert_stacks(spec, layer):
             found[f"{stack.role}_bias"] = (f"{path_in_files(stack.path, names)}_bias", (experts.count, stack.rows))
     return found
+
+
+def parameter_name(path: str) -> str:
+    """Return the end of a stack's path that PEFT's config names it by in all layers, such as mlp.experts.down_proj."""
+    return ".".join(path.split(".")[-3:])
 
 
 def path_in_files(path: str, names: ExpertNames) -> str:

@@ -83,7 +83,7 @@ class GgufModel:
         if not model:
             raise SetupError(
                 f"llama.cpp cannot load {self.path}: {last_warnings()}.",
-                "The file may be damaged, cut off, or made for a newer version; make or download it again.",
+                "It may be damaged, cut off, for a newer version, or an adapter alone; make or download it again.",
             )
         return model
 

@@ -20,8 +20,9 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 ADAPTER_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 """Files of an adapter in PEFT's format."""
+PREFIX = "base_model.model."
+"""Beginning of every name in PEFT's files."""
 _LARGEST_CONFIG_BYTES = 10_000_000
-_PREFIX = "base_model.model."
 _LORA_A = ".lora_A.weight"
 _EXPERTS = "experts"
 """Module that a parameter named without a path belongs to, such as gate_up_proj: a linear layer's is its weight."""
@@ -79,7 +80,7 @@ def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: s
 
 
 def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse an adapter whose matrices have another rank than its config says.
+    """Refuse an adapter whose matrices have another rank than its config says; those of experts are not looked at.
 
     Args:
         folder: folder of the adapter, for errors.
@@ -89,20 +90,33 @@ def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[
     Raises:
         SetupError: A rank differs.
     """
-    parameters = config.get("target_parameters") or ()  # a rank for each expert
+    parameters = config.get("target_parameters") or ()  # without the model, the number of experts is not known
     stacked = {str(name).rpartition(".")[0] or _EXPERTS for name in parameters}
     for name in sorted(shapes):
-        module = name.removeprefix(_PREFIX).removesuffix(_LORA_A)
+        module = name.removeprefix(PREFIX).removesuffix(_LORA_A)
         if not name.endswith(_LORA_A) or any(_ends_with(module.replace(".base_layer", ""), path) for path in stacked):
             continue
-        usual = config.get("r")
-        said = setting_of(folder, config, "rank_pattern", module, _PEFT_RANK if usual is None else usual)
-        if shapes[name][:1] != (said,):
-            raise SetupError(
-                f"The adapter in {folder} has the rank {shapes[name][0] if shapes[name] else 0} for {module}, and its "
-                f"{CONFIG_FILE} says {said!r}.",
-                _COPY,
-            )
+        refuse_other_rank(folder, config, module, shapes[name][0] if shapes[name] else 0)
+
+
+def refuse_other_rank(folder: Path, config: Mapping[str, Any], module: str, rank: int) -> None:
+    """Refuse an adapter one of whose modules or stacks of experts has another rank than its config says.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        config: content of adapter_config.json.
+        module: path of the module or stack.
+        rank: rank of its matrices; of a stack, that of each expert.
+
+    Raises:
+        SetupError: The rank differs.
+    """
+    usual = config.get("r")
+    said = setting_of(folder, config, "rank_pattern", module, _PEFT_RANK if usual is None else usual)
+    if rank != said:
+        raise SetupError(
+            f"The adapter in {folder} has the rank {rank} for {module}, and its {CONFIG_FILE} says {said!r}.", _COPY
+        )
 
 
 def refuse_missing(folder: Path, missing: Collection[str]) -> None:

@@ -20,7 +20,7 @@ from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.families.experts import EXPERT_MATRICES
+from burnish_engine.models.families.experts import EXPERT_MATRICES, parameter_name
 from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
@@ -31,7 +31,6 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
 )
 
 _LARGEST_CARD_BYTES = 50_000_000
-_PARAMETER_PARTS = 3  # last parts of a stack's name that tell it apart: such as mlp.experts.down_proj
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def _targets(config: dict[str, Any], experts: list[str]) -> list[str]:
     if isinstance(modules, str):  # "all-linear", or a regular expression, which may reach everything
         return [ALL_LINEAR if modules == ALL_LINEAR and not experts else AUTO]
     names = {str(name).rpartition(".")[2] for name in modules or ()}
-    names |= {".".join(name.split(".")[-_PARAMETER_PARTS:]) for name in experts}
+    names |= set(map(parameter_name, experts))
     return sorted(names) or [AUTO]
 
 

@@ -23,6 +23,7 @@ from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transfo
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.saved_adapters.saved_adapter import (
+    PREFIX,
     WEIGHTS_FILE,
     read_config,
     refuse_missing,
@@ -144,7 +145,7 @@ def _peft_targets(
 def _has_names_of(model: Any, folder: Path) -> bool:
     """Return whether a saved adapter names modules as this model does, not as transformers 4 named them."""
     modules = {name for name, _ in model.named_modules()}
-    names = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in _stored_names(folder)]
+    names = [name.removeprefix(PREFIX).partition(".lora_")[0] for name in _stored_names(folder)]
     return {name.replace(".base_layer", "") for name in names} <= modules
 
 

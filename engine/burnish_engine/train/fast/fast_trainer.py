@@ -240,7 +240,9 @@ class FastTrainer:
 
     @property
     def _capture_mode(self) -> CaptureMode:
-        return "thread_local" if self.exchange else "global"
+        """The mode that lets the threads of a process group be; they live as long as it does, in a dry run too."""
+        group = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return "thread_local" if group else "global"
 
     def _capture_update(self) -> None:
         """Capture the optimizer's update after it ran once; on failure continue eagerly."""

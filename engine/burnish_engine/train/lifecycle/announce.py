@@ -73,10 +73,12 @@ def warn_of_idle_ranks(recipe: Recipe, ranks: int, recorder: Recorder) -> None:
     """Warn where a step has fewer passes than there are ranks, or cannot be shared out evenly."""
     passes = recipe.train.accumulation
     if passes % ranks:
-        some = f"{ranks - passes} of them have nothing to do" if passes < ranks else "some of them wait for the others"
+        has = "1 pass" if passes == 1 else f"{passes} passes"
+        work = "1 of them works" if passes == 1 else f"{passes} of them work"
+        some = f"only {work}" if passes < ranks else "some of them wait for the others"
         recorder.warn(
             "idle_gpus",
-            f"A step has {passes} passes (train.accumulation) for {ranks} GPUs, so {some}. A new run with "
+            f"A step has {has} (train.accumulation) for {ranks} GPUs, so {some}. A new run with "
             f"train.accumulation = {-(-passes // ranks) * ranks} uses all of them.",
         )
 

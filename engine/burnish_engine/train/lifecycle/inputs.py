@@ -13,7 +13,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import Phase
 from burnish_engine.data.prepare import PreparedDataset, prepare
-from burnish_engine.data.report.task_hint import prompt_counter
+from burnish_engine.data.report.task_hint import prompt_counter, prompt_ids
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import DATA_ORDER
@@ -115,7 +115,7 @@ class RunInputs:
 
     def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Render turns with the training data's template, ready for the reply, and return their token ids."""
-        return _prompt_ids(self.tokenizer, self.data, messages)
+        return prompt_ids(self.data.template, self.tokenizer, messages)
 
 
 def _task_rows(
@@ -143,8 +143,3 @@ def _task_rows(
         return None
     save_task_rows(paths, rows)
     return rows
-
-
-def _prompt_ids(tokenizer: Any, data: PreparedDataset, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    text = data.template.render([dict(turn) for turn in messages], add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -1,4 +1,4 @@
-"""Which rank computes which passes of a step."""
+"""Deal the passes of a step to the ranks that share it."""
 
 from __future__ import annotations
 

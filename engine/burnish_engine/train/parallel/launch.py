@@ -38,7 +38,7 @@ def devices_of(kind: torch.device, gpus: Sequence[int]) -> list[torch.device]:
 
 @contextmanager
 def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN_MODULE) -> Iterator[Ranks | None]:
-    """Start the other ranks inside; None where there is one device. Under torchrun they exist and only connect.
+    """Start the other ranks inside; None where there is at most one device. Under torchrun they exist and only connect.
 
     Args:
         devices: device of each rank, the leader's first.
@@ -51,7 +51,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
         UsageError: A GPU does not exist, or they are of several models.
     """
     given = World.from_environment()
-    if given is None and len(devices) < 2:
+    if not devices or (given is None and len(devices) < 2):
         yield None
         return
     if devices[0].type == "cuda":

@@ -24,8 +24,6 @@ from burnish_engine.train.parallel.replica import state_of, weights_checksum
 
 CHECK_STEPS = 100
 """Steps between two comparisons of the weights on all ranks."""
-
-
 _SLOW = 1.5  # times the expected time from which on an exchange is worth a word
 _TIMED = 10  # exchanges that are timed as the engine is loaded
 

@@ -72,7 +72,7 @@ def kill_process(process: subprocess.Popen[bytes]) -> None:
 
 
 class Rank:
-    """One other rank.
+    """A rank other than the leader, with its process.
 
     Args:
         number: its number, from 1.

@@ -26,12 +26,15 @@ def join(make: Callable[[RankServer, torch.device], Replica]) -> ExitCode:
     Raises:
         UsageError: The environment does not say which rank this is.
     """
+    world = World.from_environment()
+    if world is None:
+        raise UsageError(
+            "RANK and WORLD_SIZE say that this process shares another one's run, and MASTER_PORT does not say which.",
+            "Unset RANK and WORLD_SIZE to train alone; torchrun and `burnish train --gpus` set all of them.",
+        )
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):  # the leader decides what becomes of the run
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    world = World.from_environment()
-    if world is None:
-        raise UsageError("This process is part of a run that `burnish train` or torchrun starts.")
     store = world.store()
     link, device = link_to_leader(world, store)
     server = RankServer(

@@ -20,6 +20,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.train.parallel.link import Link, LinkLostError
+from burnish_engine.train.recovery.recovery import short_message
 
 _LOCAL = "127.0.0.1"
 _KEY = "burnish/leader"
@@ -79,7 +80,21 @@ class World:
         }
 
     def store(self) -> torch.distributed.TCPStore:
-        """Connect to the store, or hold it where this is the leader and nobody else does."""
+        """Connect to the store, or hold it where this is the leader and nobody else does.
+
+        Raises:
+            SetupError: The address is not this machine's, the port is taken, or nothing answers there.
+        """
+        try:
+            return self._store()
+        except (OSError, torch.distributed.DistNetworkError) as error:
+            at = f"{self.address}, port {self.port or 'any'}"
+            raise SetupError(
+                f"The processes of the run cannot meet at {at} ({short_message(error)}).",
+                "MASTER_ADDR has to be the machine of rank 0, and MASTER_PORT a free port of it; torchrun sets both.",
+            ) from error
+
+    def _store(self) -> torch.distributed.TCPStore:
         holds, port, listening = self.rank == 0 and not self.store_exists, self.port, None
         if holds and self.is_local and sys.platform != "win32":
             # By itself the store listens on all of the machine's addresses, and whoever reaches it can read the word.
@@ -155,12 +170,22 @@ def _greeted(link: Link, word: str) -> int | None:
 
 
 def link_to_leader(world: World, store: torch.distributed.Store) -> tuple[Link, torch.device]:
-    """Connect, as another rank, to the leader; return the link, and the device to train on."""
-    found = json.loads(store.get(_KEY))
-    connected = socket.create_connection((world.address, found["port"]), timeout=_JOIN_S)
-    connected.settimeout(None)
-    link = Link(connected)
-    link.send({"rank": world.rank, "word": found["word"]})
+    """Connect, as another rank, to the leader; return the link, and the device to train on.
+
+    Raises:
+        SetupError: The leader ended, or does not say in time where it listens.
+    """
+    try:
+        found = json.loads(store.get(_KEY))
+        connected = socket.create_connection((world.address, found["port"]), timeout=_JOIN_S)
+        connected.settimeout(None)
+        link = Link(connected)
+        link.send({"rank": world.rank, "word": found["word"]})
+    except (OSError, LinkLostError, torch.distributed.DistError) as error:
+        raise SetupError(
+            f"Rank {world.rank} cannot reach the run's first process ({short_message(error)}).",
+            "Where that ended, its own output says why.",
+        ) from error
     devices = [torch.device(name) for name in found["devices"]]
     if len(devices) == world.size:
         return link, devices[world.rank]

@@ -1,4 +1,4 @@
-"""What a plan says about experts: their rank and why, what it takes, and which rank fits."""
+"""A plan's sentences on experts name their adapters' rank, its reason, its memory, and a rank that fits."""
 
 import pytest
 
@@ -42,6 +42,16 @@ def test_experts_without_adapters_are_told():
     (note,) = expert_notes(planned(targets=["q_proj"]))
     assert "as they are" in note
     assert fitting_rank(planned(targets=["q_proj"]), 1) == 0
+
+
+def test_a_rank_of_experts_that_nothing_has_is_told():
+    dense = find_model("Qwen/Qwen3-0.6B").spec
+    for run in (planned(spec=dense, expert_rank=4), planned(targets=["q_proj"], expert_rank=4)):
+        (note,) = expert_notes(run)
+        assert "adapter.expert_rank" in note
+    for run in (planned(spec=dense), planned(spec=dense, fast=False)):
+        assert expert_notes(run) == []
+    assert "adapter.expert_rank" not in expert_notes(planned(targets=["q_proj"]))[0]
 
 
 def test_every_weight_trained_has_no_rank():

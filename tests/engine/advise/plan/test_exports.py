@@ -22,7 +22,7 @@ QWEN3 = {
 MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 NORMALIZED = {**MOE, "norm_topk_prob": True}
 OTHER_MOE = {**MOE, "model_type": "qwen2_moe", "shared_expert_intermediate_size": 32}
-"""Of a family that has no table of its experts."""
+"""Config of a mixture whose family Burnish does not know in detail."""
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 

@@ -1,4 +1,4 @@
-"""What a plan says of the rows that a score finds, and when it refuses one that finds none."""
+"""A plan tells which held-out rows a score of the task finds, and refuses a chosen score that finds none."""
 
 import pytest
 

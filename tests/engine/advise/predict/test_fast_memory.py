@@ -181,7 +181,7 @@ def test_nf4_weights_are_counted_to_the_byte(name):
 
 @pytest.mark.parametrize(("name", "tokens"), [("qwen3-30b-a3b", 3072), ("gpt-oss-20b", 2560)])
 def test_experts_are_unpacked_where_they_have_many_rows(name, tokens):
-    """Of 192 rows an expert in NF4 and 320 in MXFP4; a pass of fewer tokens decodes them on the way."""
+    """Many are 192 an expert in NF4 and 320 in MXFP4; a pass of fewer tokens needs no memory to unpack into."""
     spec, section = shape(name), AdapterSection()
     found = [frozen_weights(spec, section, "bf16", nf4=True, tokens=count).scratch for count in (tokens - 1, tokens)]
     assert 0.6 * SCRATCH_BYTES < found[1] - found[0] <= SCRATCH_BYTES
@@ -292,7 +292,7 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
 @pytest.mark.parametrize("level", ["products", "attention"])
 @pytest.mark.parametrize(("name", "rows"), [("olmoe-1b-7b", 4096), ("olmoe-1b-7b", 1024), ("qwen3-30b-a3b", 16384)])
 def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
-    """Unpacked in groups, and at 128 rows an expert decoded in the product."""
+    """Experts are unpacked in groups, or at 128 rows an expert decoded in the product."""
     pytest.importorskip("triton")
     spec, section = shape(name, 4), AdapterSection(rank=16)
     levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)

@@ -138,3 +138,16 @@ def test_equal_json_values_may_be_written_differently():
     assert same_json({"a": 1, "b": [2.0]}, {"b": [2], "a": 1.0})
     assert not same_json([1], [True])
     assert not same_json({"a": None}, {})
+
+
+def test_how_deep_json_may_be_nested_does_not_depend_on_who_asks():
+    """Python's own limit counts the frames of the callers; a value at the limit can still be compared."""
+
+    def called(depth, text):
+        return called(depth - 1, text) if depth else parse_json(text)
+
+    deep, deeper = (f"{'[' * levels}1{']' * levels}" for levels in (128, 129))
+    for depth in (0, 500):
+        assert same_json(called(depth, deep), called(depth, deep))
+        with pytest.raises(ValueError, match="nested"):
+            called(depth, deeper)

@@ -76,7 +76,7 @@ def test_rows_of_wrong_scale_are_found(kind, factor):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", [-1, 1])
 def test_one_code_beside_the_nearest_is_found(kind, step):
-    """In every second row one code below or above its own, of a number that lies nearer to that than to any other."""
+    """Every second row gets one code below or above the nearest, of a number that clearly lies nearer to its own."""
     rows = np.random.default_rng(7).standard_normal((32, WIDTH)).astype(np.float32)
     data = quantized(rows, kind)
     codes, allowed = unpack(data, kind), grid(data, kind)

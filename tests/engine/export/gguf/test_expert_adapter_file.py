@@ -68,7 +68,7 @@ def test_it_works_without_other_targets_and_on_a_quantized_base(tmp_path):
 @pytest.mark.long  # fetches llama.cpp's source, as the other converter's test does
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name != GPT_OSS])
 def test_the_same_tensors_as_llama_cpps_own_converter(name, tmp_path, llama_source):
-    """From the form with every expert's matrices apart, the only one that llama.cpp's converter reads."""
+    """The converter is given every expert's matrices apart, the only form that it reads."""
     source = make_mixture(name, tmp_path / "base")
     adapter = adapt_experts(
         source, tmp_path / "adapter", rank=4, alpha=8, expert_rank=4, targets=["gate_up_proj", "down_proj"]

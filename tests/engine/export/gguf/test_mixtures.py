@@ -13,10 +13,10 @@ from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.mxfp4 import repack
 from burnish_engine.export.verify.fidelity import ROUNDED_ROPE_KL
-from burnish_engine.export.weights.experts import unpack_mxfp4
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
+from burnish_kernels.moe_unpack.reference import mxfp4_values
 
 from support.export import kl_divergence, torch_log_probs, tuned_model, write_16_bit
 from support.gguf_edit import edit_gguf
@@ -26,7 +26,8 @@ QWEN, OLMOE, MIXTRAL, LFM2 = (name for name in PUBLISHED if name != GPT_OSS)
 ROW = 300
 """Length of a row, tokens: beyond every window and every original context."""
 MOST_DIFFERENCE = 1e-4
-"""Of logits whose spread is 0.8, with F32 matrices. Rounded ones send nearly tied tokens to other experts."""
+"""Largest difference of a logit with F32 matrices, where logits spread by 0.8. Rounded matrices would send nearly tied
+tokens to other experts."""
 
 
 def logits(model, row):
@@ -118,7 +119,7 @@ def test_every_code_and_exponent_of_mxfp4_keeps_its_value():
     from gguf import GGMLQuantizationType
 
     found = dequantize(repack(blocks, scales).numpy(), GGMLQuantizationType.MXFP4)
-    np.testing.assert_array_equal(found, unpack_mxfp4(blocks, scales).numpy())
+    np.testing.assert_array_equal(found, mxfp4_values(blocks, scales).numpy())
 
 
 def test_only_adapted_stacks_leave_mxfp4(tmp_path):
@@ -149,7 +150,7 @@ def test_a_chat_with_the_file_goes_as_with_the_model(name, tmp_path):
 
 
 def test_gpt_oss_rounds_its_rope_only_in_llama_cpp(tmp_path):
-    """What the report tells: the file of a model whose bounds are not whole differs a little."""
+    """The file of a model whose bounds are not whole differs a little, as the report says."""
     source = make_mixture(GPT_OSS, tmp_path / "base")
     path = write_16_bit(source, None, tmp_path, kind="F32")
     row = np.random.default_rng(5).integers(0, 300, ROW).tolist()

@@ -26,7 +26,7 @@ def measure(source, adapter, texts):
 
 
 def seen_by_linear(source, adapter, texts, layer=1):
-    """What goes into each expert's two products, caught at the products of transformers' own loop over experts."""
+    """Return the rows that enter each expert's two products, caught in transformers' own loop over experts."""
     model = tuned_model(source, adapter)
     model.config._experts_implementation = "eager"
     found, real = {}, torch.nn.functional.linear

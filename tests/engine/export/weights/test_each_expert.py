@@ -18,7 +18,7 @@ BATCH = parity.micro_batch()
 @pytest.mark.parametrize("shape", ["qwen3-moe", "mixtral"])
 @pytest.mark.parametrize(("experts", "rslora"), [(2, False), (5, False), (2, True)])
 def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, experts, rslora):
-    """With dense layers of the same names, PEFT would take those for experts too; so all layers are mixtures."""
+    """All layers are mixtures, because PEFT would take dense layers of the same names for experts too."""
     from peft import PeftModel
 
     base = tiny_models.make(shape, tmp_path / "base", **({"mlp_only_layers": []} if shape == "qwen3-moe" else {}))

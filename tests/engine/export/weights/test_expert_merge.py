@@ -139,13 +139,13 @@ def test_experts_in_mxfp4_stay_so_where_only_attention_is_adapted(tmp_path):
 def test_one_expert_is_in_memory_at_a_time(tmp_path, monkeypatch):
     source = make_mixture(GPT_OSS, tmp_path / "base", mxfp4=True)
     adapter, largest = adapt_experts(source, tmp_path / "adapter"), []
-    real = experts.unpack_mxfp4
+    real = experts.mxfp4_values
 
     def watched(blocks, scales):
         largest.append(blocks.numel() * 2)
         return real(blocks, scales)
 
-    monkeypatch.setattr(experts, "unpack_mxfp4", watched)
+    monkeypatch.setattr(experts, "mxfp4_values", watched)
     export_safetensors(source, adapter, tmp_path / "merged")
     assert max(largest) <= source.spec.experts.size * source.spec.hidden_size
 
@@ -155,6 +155,15 @@ def test_an_adapter_of_another_mixture_is_told(tmp_path):
     other = make_mixture(QWEN, tmp_path / "other", num_experts=4)
     with pytest.raises(SetupError, match="is of 4 experts"):
         MergedWeights(source, adapt_experts(other, tmp_path / "adapter"))
+
+
+def test_a_number_in_place_of_an_experts_matrix_is_told(tmp_path):
+    adapter = adapt_experts(make_mixture(QWEN, tmp_path / "base"), tmp_path / "adapter")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    first = next(name for name in tensors if name.endswith("experts.lora_A.weight"))
+    save_file(tensors | {first: torch.tensor(1.0)}, adapter / "adapter_model.safetensors")
+    with pytest.raises(SetupError, match="matrices A and B"):
+        read_adapter(adapter)
 
 
 def test_a_stack_that_was_not_written_is_an_error(tmp_path):

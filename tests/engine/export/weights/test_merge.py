@@ -168,7 +168,30 @@ def test_parts_that_are_missing_or_of_the_wrong_rank_are_refused(wide, wide_adap
         read_adapter(folder)
     save_file(tensors, folder / "adapter_model.safetensors")
     edit_json(folder / "adapter_config.json", r=8)
-    with pytest.raises(SetupError, match="has rank 4 at"):
+    with pytest.raises(SetupError, match="has the rank 4 for"):
+        read_adapter(folder)
+    edit_json(folder / "adapter_config.json", r=4)
+    save_file(tensors | {first: torch.ones(len(tensors[first]), 3)}, folder / "adapter_model.safetensors")
+    with pytest.raises(SetupError, match="4 in A and 3 in B"):
+        read_adapter(folder)
+    save_file(tensors | {first: torch.tensor(1.0)}, folder / "adapter_model.safetensors")
+    with pytest.raises(SetupError, match="matrices A and B"):
+        read_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"r": 0}, "rank 0"), ({"r": "x"}, "rank 'x'"), ({"r": None}, "rank None"), ({"r": True}, "rank True"),
+        ({"lora_alpha": "x"}, "alpha 'x'"), ({"lora_alpha": float("nan")}, "alpha nan"),
+        ({"rank_pattern": {".*_proj": 0}}, "rank 0"), ({"rank_pattern": [1]}, "rank_pattern"),
+        ({"alpha_pattern": {"(": 2}}, "regular expression"),
+    ],
+)  # fmt: skip
+def test_settings_that_no_adapter_has_are_named(wide_adapter, tmp_path, change, words):
+    folder = shutil.copytree(wide_adapter, tmp_path / "adapter")
+    edit_json(folder / "adapter_config.json", **change)
+    with pytest.raises(SetupError, match=words):
         read_adapter(folder)
 
 

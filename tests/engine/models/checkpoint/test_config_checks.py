@@ -45,15 +45,16 @@ def refused(folder):
         ("num_hidden_layers", True, "true"), ("num_attention_heads", 0, "0"), ("num_attention_heads", 7, "7"),
         ("num_attention_heads", [4], "[4]"), ("num_key_value_heads", 0, "0"), ("head_dim", 0, "0"),
         ("rms_norm_eps", "1e-5", '"1e-5"'), ("rms_norm_eps", None, "null"), ("rms_norm_eps", float("nan"), "NaN"),
-        ("rms_norm_eps", 0, "0"), ("max_position_embeddings", -1, "-1"), ("rope_theta", "x", '"x"'),
+        ("rms_norm_eps", 0, "0"), ("max_position_embeddings", 15, "15"), ("rope_theta", "x", '"x"'),
         ("hidden_act", "foo", '"foo"'), ("hidden_act", None, "null"), ("hidden_act", ["silu"], '["silu"]'),
         ("sliding_window", "x", '"x"'), ("attention_bias", "yes", '"yes"'), ("eos_token_id", "x", '"x"'),
         ("pad_token_id", [1, True], "[1, true]"), ("num_experts_per_tok", 99, "99"),
+        ("num_experts", 10**9, "1000000000"), ("num_local_experts", "8", '"8"'), ("num_experts", -4, "-4"),
         ("dtype", "float99", '"float99"'), ("dtype", 7, "7"), ("torch_dtype", "int8", '"int8"'),
     ],
 )  # fmt: skip
 def test_a_value_that_no_model_has_is_named(folder, key, value, shown):
-    edit_json(folder / "config.json", num_experts=4, **{key: value})
+    edit_json(folder / "config.json", **{"num_experts": 4, key: value})
     assert f"{key} = {shown}," in refused(folder)
     assert opens_without_torch(str(folder))  # the refusal needs no torch either
 

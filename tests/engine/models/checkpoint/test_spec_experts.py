@@ -101,7 +101,13 @@ def test_bitsandbytes_mixtures_are_left_to_the_plain_engine():
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_experts_per_tok": 7}, {"num_experts_per_tok": 0}, {"router_jitter_noise": 0.1}]
+    "change",
+    [
+        {"num_experts_per_tok": 7},
+        {"num_experts_per_tok": 0},
+        {"router_jitter_noise": 0.1},
+        {"num_local_experts": 10**9},
+    ],
 )
 def test_what_is_not_computed_has_no_specification(change):
     assert decoder_spec(CONFIGS["mixtral"].to_dict() | change) is None

@@ -28,7 +28,7 @@ def folders(shape, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reference(folders):
-    """What PEFT finds: logits of the base, of the tuned model, loss and gradients."""
+    """PEFT's logits of the base, its logits of the tuned model, loss and gradients."""
     base, adapter = folders
     tuned = parity.peft(base, adapter)
     with tuned.disable_adapter():

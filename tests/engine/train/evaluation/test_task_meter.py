@@ -112,9 +112,15 @@ def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsy
     assert "GGUF" in capsys.readouterr().err
     assert main(["evaluate", str(scored_run.root), "--rows", "201"]) == 2
     assert "--rows" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--metric", "choice", "--pattern", "^7"]) == 2
+    assert "--pattern" in capsys.readouterr().err
+    assert main(["evaluate", str(scored_run.root), "--json-schema", str(scored_run.root / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
 
 
-def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys):
+def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys, tmp_path):
+    assert main(["evaluate", str(scored_run.root), "--exported"]) == 2  # nothing was exported
+    assert "GGUF" in capsys.readouterr().err
     assert main(["export", str(scored_run.root), "--quant", "F16", "--quant", "Q8_0"]) == 0
     assert "valid JSON" in capsys.readouterr().out
     report = json.loads((scored_run.export / "fidelity.json").read_text(encoding="utf-8"))
@@ -126,6 +132,11 @@ def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys):
     file = scored_run.export / report["files"][0]["file"]
     assert main(["evaluate", str(scored_run.root), "--file", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["models"][file.name]["right"] == after.right
+    copy = tmp_path / file.name
+    copy.write_bytes(file.read_bytes())
+    files = [str(file), str(file), str(copy)]
+    assert main(["evaluate", str(scored_run.root), *(f"--file={one}" for one in files), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["models"]) == ["base", "tuned", str(file), str(copy)]
 
 
 def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_path):

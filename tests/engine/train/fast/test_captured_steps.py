@@ -25,25 +25,40 @@ from support.steps import PASSES, prefetcher, train, trainer
 CUDA = torch.device("cuda")
 
 
-def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, monkeypatch):
-    trained = trainer(*adapted_llama[:2])
+@pytest.fixture
+def failing(adapted_llama, monkeypatch):
+    """A trainer whose captures fail, and the bucket and mode of each that it tries."""
+    trained, tries = trainer(*adapted_llama[:2]), []
     trained._wants_graphs, trained._pool = True, (0, 1)
-    tries = []
 
-    def capture(self, pool, stream, **_kind):
-        tries.append(self.layout.capacity)
+    def capture(self, pool, stream, *, mode, **_kind):
+        tries.append((self.layout.capacity, mode))
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCompile with ...")
 
     monkeypatch.setattr(MicroBatchStep, "capture", capture)
     monkeypatch.setattr(trained, "_capture", lambda program, **_kind: _captured_without_a_gpu(trained, program))
     monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda _pool, _device: nullcontext())
+    return trained, tries
+
+
+def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, failing):
+    trained, tries = failing
     results, param = train(trained, [PASSES[0]] * 4)
-    assert tries == [64]  # at the second pass of this bucket, and never again
+    assert tries == [(64, "global")]  # at the second pass of this bucket, and never again
     assert "(CUDA error: operation not permitted when stream is capturing)" in trained.problem
     assert "Compile with" not in trained.problem
     eager, other = train(trainer(*adapted_llama[:2]), [PASSES[0]] * 4)
     assert [result.loss for result in results] == [result.loss for result in eager]
     assert torch.equal(param, other)
+
+
+def test_the_threads_of_a_process_group_do_not_spoil_captures(failing, monkeypatch):
+    """They live as long as the group, so also while the leader makes a dry run, which it exchanges nothing in."""
+    trained, tries = failing
+    assert trained.exchange is None
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    train(trained, [PASSES[0]] * 4)
+    assert [mode for _, mode in tries] == ["thread_local"]
 
 
 def _captured_without_a_gpu(trained, program):
@@ -139,7 +154,7 @@ def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
     "kind", ["fp32", "bf16", "fp16", "NF4", "NF4, unpacked", "offloading", "tiling on the host", "input alone"]
 )
 def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, monkeypatch, kind, shape):
-    """Experts adapted: captured, eager, with other layers offloaded, and with frozen weights in host memory."""
+    """Adapted experts compute the same captured, eager, with other layers offloaded and with weights on the host."""
     if kind == "NF4, unpacked":  # as with many tokens an expert
         monkeypatch.setattr(expert_linear, "unpacking_pays", lambda *_given: True)
         kind = "NF4"

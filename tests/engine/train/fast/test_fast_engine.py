@@ -258,7 +258,7 @@ def test_the_guard_sees_weights_in_host_memory(make, quantize):
 
 
 def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
-    """Its rows do not fit the host memory that offloaded activations of such short passes have."""
+    """The guard's rows do not fit the host memory that offloaded activations of such short passes have."""
     batch = pass_of(choose_rows(make().data.train))
     small = {"rows": 1, "epochs": 50.0, "max_steps": 2}
     hosted, usual = make(small, {"memory": {"layers": "host"}}), make(small)

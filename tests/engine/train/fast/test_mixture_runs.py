@@ -8,16 +8,15 @@ from safetensors.torch import load_file
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.run.events import GuardReported, RunStarted, StepDone
+from burnish_engine.contract.run.events import GuardReported, RunStarted
 from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE
-from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.run import run_training
 
 from support import tiny_models
-from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
+from support.runs import WATCHED, commanding, evaluations, losses, of_kind, tiny_recipe, trained
 
 
 @pytest.fixture
@@ -60,15 +59,10 @@ def test_both_engines_learn_the_same(make, shape):
 
 @pytest.mark.parametrize(("shape", "quantize"), [("qwen3-moe", "none"), ("lfm2-moe", "none"), ("gpt-oss", "nf4")])
 def test_a_mixture_goes_on_bit_for_bit(make, shape, quantize):
-    """Stopped after half of its steps."""
+    """It is stopped after half of its steps."""
     whole, stopped = (make(shape, name, quantize=quantize) for name in ("whole", "stopped"))
     assert run_training(whole).exit_code == ExitCode.DONE
-
-    def stop(event):
-        if isinstance(event, StepDone) and event.step == 3:
-            send(stopped, "stop")
-
-    assert run_training(stopped, listener=stop).exit_code == ExitCode.STOPPED
+    assert run_training(stopped, listener=commanding(stopped, 3, "stop")).exit_code == ExitCode.STOPPED
     assert run_training(stopped).exit_code == ExitCode.DONE
     assert engine_of(stopped) == "fast"
     assert losses(stopped) == losses(whole)

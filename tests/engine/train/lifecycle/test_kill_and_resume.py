@@ -6,9 +6,7 @@ restored to the bit is test_optimizer_runs.py's.
 
 import os
 import random
-import signal
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -16,7 +14,7 @@ from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
 
-from support.runs import EngineServer, evaluations, losses, tiny_recipe
+from support.runs import evaluations, losses, tiny_recipe
 from support.shelf import OPTIMIZERS, rate_of
 from support.tiny import write_jsonl
 
@@ -31,17 +29,7 @@ A_HUNDRED = [
 assert sum(case[-1] for case in A_HUNDRED) == 100
 _IN_SAVES = 0.3  # of the kills, in the middle of writing a checkpoint
 _IN_STEPS = 0.4  # after some step; the others at any time, which mostly is while modules and model are loaded
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """An engine that starts fast, with a home of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        made = EngineServer()
-    yield made
-    made.close()
+_LONGEST_S = 600.0  # for a run; one that takes longer hangs
 
 
 def recipe_of(folder, name, engine, masked):
@@ -57,12 +45,12 @@ def recipe_of(folder, name, engine, masked):
 
 
 @pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_FEW)
-def test_a_kill_resumes_to_the_uninterrupted_run(tmp_path, server, name, engine, masked, kills):
-    kill_and_resume(tmp_path, server, recipe_of(tmp_path, name, engine, masked), engine, kills)
+def test_a_kill_resumes_to_the_uninterrupted_run(tmp_path, fork_server, name, engine, masked, kills):
+    kill_and_resume(tmp_path, fork_server, recipe_of(tmp_path, name, engine, masked), engine, kills)
 
 
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
-def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_path, server, objective):
+def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_path, fork_server, objective):
     recipe = recipe_of(tmp_path, "adamw", "fast", masked=False)
     rows = [
         {"prompt": f"Lamp {number}?", "chosen": "Gladly.", "rejected": "No."}
@@ -76,13 +64,13 @@ def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_p
         "preference": recipe.preference.model_copy(update={"objective": objective}),
         "train": recipe.train.model_copy(update={"max_steps": 10, "epochs": 30.0}),
     }
-    kill_and_resume(tmp_path, server, recipe.model_copy(update=sections), "fast", 2)
+    kill_and_resume(tmp_path, fork_server, recipe.model_copy(update=sections), "fast", 2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_HUNDRED)
-def test_a_hundred_kills_resume_to_the_uninterrupted_runs(tmp_path, server, name, engine, masked, kills):
-    moments = kill_and_resume(tmp_path, server, recipe_of(tmp_path, name, engine, masked), engine, kills)
+def test_a_hundred_kills_resume_to_the_uninterrupted_runs(tmp_path, fork_server, name, engine, masked, kills):
+    moments = kill_and_resume(tmp_path, fork_server, recipe_of(tmp_path, name, engine, masked), engine, kills)
     assert len(moments) > 1  # the kills really hit different moments
 
 
@@ -95,18 +83,17 @@ assert sum(case[-1] for case in ON_A_GPU) == 10
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "engine", "masked", "kills"), ON_A_GPU)
-def test_ten_kills_on_a_gpu_resume_to_the_uninterrupted_runs(tmp_path, server, name, engine, masked, kills):
+def test_ten_kills_on_a_gpu_resume_to_the_uninterrupted_runs(tmp_path, fork_server, name, engine, masked, kills):
     recipe = recipe_of(tmp_path, name, engine, masked)
     recipe = recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"kind": "cuda"})})
-    kill_and_resume(tmp_path, server, recipe, engine, kills)
+    kill_and_resume(tmp_path, fork_server, recipe, engine, kills)
 
 
 def kill_and_resume(folder, server, recipe, engine, kills):
     """Kill a run so many times, each time anew; returns the moments at which it was."""
     whole = create_run(recipe, folder / "whole")
-    server.start(whole)
     began = time.monotonic()
-    assert server.wait() == 0, read_state(whole).message
+    assert server.start_run(whole).wait(_LONGEST_S) == 0, read_state(whole).message
     duration = time.monotonic() - began
     expected = found_in(whole)
     assert engines(whole) == {engine}
@@ -118,7 +105,7 @@ def kill_and_resume(folder, server, recipe, engine, kills):
     moments, number = set(), 0
     while number < kills:
         paths = create_run(recipe, folder / f"killed {number} {chance.random()}")
-        pid = server.start(paths)
+        process = server.start_run(paths)
         where = chance.random()
         if where < _IN_SAVES:
             wait_for_save(paths, skip=chance.randrange(4), delay_s=chance.random() * 0.01)
@@ -126,9 +113,8 @@ def kill_and_resume(folder, server, recipe, engine, kills):
             wait_for_step(paths, chance.randrange(len(expected[0])), delay_s=chance.random() * 0.05)
         else:
             time.sleep(chance.random() * duration)
-        with suppress(ProcessLookupError):  # it may have finished just now
-            os.kill(pid, signal.SIGKILL)
-        if server.wait() == 0:
+        process.kill()
+        if process.wait() == 0:
             assert found_in(paths) == expected  # it was done already, which does not count
             continue
         number += 1
@@ -137,8 +123,7 @@ def kill_and_resume(folder, server, recipe, engine, kills):
         print("killed at", *moment)
         if read_state(paths).status == "running":
             assert summarize(paths).status == "interrupted"
-        server.start(paths)
-        assert server.wait() == 0, f"seed {seed}, kill {number}: {read_state(paths).message}"
+        assert server.start_run(paths).wait(_LONGEST_S) == 0, f"seed {seed}, kill {number}: {read_state(paths).message}"
         assert found_in(paths) == expected, f"seed {seed}, kill {number}, at {moment}"
         assert engines(paths) == {engine}
     return moments

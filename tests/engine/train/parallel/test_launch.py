@@ -40,6 +40,14 @@ def test_one_device_starts_nothing(tmp_path):
         assert ranks is None
 
 
+def test_a_run_without_a_device_connects_nothing_under_torchrun_either(tmp_path, monkeypatch):
+    """A run whose device cannot be chosen has none, and is then recorded as failed."""
+    for name, value in (GIVEN | {"RANK": "0"}).items():
+        monkeypatch.setenv(name, value)
+    with started_ranks([], tmp_path) as ranks:
+        assert ranks is None
+
+
 @pytest.mark.parametrize(("indices", "reason"), [([0, 2], "GPU 2"), ([0, 1], "unlike")])
 def test_gpus_that_cannot_share_a_run_are_refused(tmp_path, monkeypatch, indices, reason):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -96,6 +104,39 @@ def test_the_store_of_ranks_on_one_machine_is_reached_from_that_machine_only():
     assert World(1, 2, 1, port=ours.port).store().get("word") == b"secret"
     with socket.socket() as other:  # where the store listens on all addresses, nobody else can on this one
         other.bind(("127.0.0.2", ours.port))
+
+
+@pytest.mark.parametrize("place", ["leader", "leader of several machines", "other rank"])
+def test_a_store_that_cannot_be_reached_is_said_with_its_address(monkeypatch, place):
+    monkeypatch.setattr(world, "_JOIN_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if place == "other rank":
+            server.close()  # nobody answers there
+        address = "127.0.0.2" if place == "leader of several machines" else "127.0.0.1"
+        with pytest.raises(SetupError, match=rf"{address}, port {port} ") as told:
+            World(int(place == "other rank"), 2, 0, address, port).store()
+    assert "MASTER_PORT" in told.value.remedy
+
+
+@pytest.mark.parametrize("leader", ["says nothing", "ended"])
+def test_a_rank_without_a_leader_says_so(store, leader):
+    with socket.create_server(("127.0.0.1", 0)) as ended:
+        port = ended.getsockname()[1]
+    if leader == "ended":
+        store.set("burnish/leader", json.dumps({"port": port, "word": "w", "devices": ["cpu"] * 3}))
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(SetupError, match="Rank 1"):
+        link_to_leader(World(1, 3, 1, port=store.port), store)
+
+
+def test_only_an_address_or_port_is_blamed_on_the_store(monkeypatch):
+    def fails(*_arguments, **_settings):
+        raise RuntimeError("use_libuv was requested but PyTorch was built without")
+
+    monkeypatch.setattr(dist, "TCPStore", fails)
+    with pytest.raises(RuntimeError, match="libuv"):
+        World(1, 2, 1, port=5).store()
 
 
 @pytest.mark.parametrize(

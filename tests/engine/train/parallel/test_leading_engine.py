@@ -32,7 +32,7 @@ def recipe_of(folder, *, exact=False, rows=30, extra="", **train):
 
 @pytest.fixture
 def shared():
-    """Make a shared engine: arguments of `SharedEngine`."""
+    """Make a shared engine from the arguments of `SharedEngine`; all are closed at the end."""
     made = []
 
     def make(*arguments, **options):
@@ -93,7 +93,7 @@ def test_exact_sums_are_those_of_plain_accumulation(tmp_path, shared):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_ranks_without_a_pass_or_without_supervised_tokens_join_in(tmp_path, shared, exact):
-    """Two passes for three ranks; of six rows one is learned."""
+    """A step has two passes for three ranks, and one row of six is learned."""
     recipe = recipe_of(tmp_path, exact=exact, accumulation=2, pack=False)
 
     def silent(rows):
@@ -230,7 +230,7 @@ def test_out_of_memory_in_an_update_on_one_rank_lets_all_go_on(tmp_path, shared,
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZER_USES, "masked", "dora"])
 def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
-    """Also around an evaluation, which some switch to other weights for, and where the leader begins anew."""
+    """Ranks stay alike around an evaluation, for which some switch to other weights and at a new beginning."""
     changes = {"masked": ("masking", {"kind": "magma"}), "dora": ("adapter", {"method": "dora", "dropout": 0.0})}
     name, change = changes.get(optimizer, ("train", {"optimizer": optimizer}))
     recipe = recipe_of(tmp_path, exact=True)

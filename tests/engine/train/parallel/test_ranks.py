@@ -89,7 +89,7 @@ def test_a_connection_that_never_comes_about_is_given_up(ends, monkeypatch):
 
 
 def test_a_rank_ends_with_its_leader_also_while_it_is_being_connected():
-    """Whatever it waits for: here for ranks that never come."""
+    """It ends whatever it waits for; here that is ranks that never come."""
     (ours, theirs), never = map(Link, socket.socketpair()), threading.Event()
     orphaned = threading.Event()
 

@@ -19,29 +19,18 @@ from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
 
 from support import tiny_models
-from support.ranks import RankForks
 from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BURNISH_HOME", str(tmp_path_factory.mktemp("server")))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        made = RankForks()
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def forks(server, monkeypatch):
-    """Ranks are forked; all that were started in the test."""
-    server.started.clear()
-    monkeypatch.setattr(launch, "_start", server.start)
-    yield server.started
-    assert all(process.poll() is not None for process in server.started), "no rank outlives its run"
+def forks(fork_server, monkeypatch):
+    """Let ranks be forked; the processes of those that the test starts."""
+    fork_server.ranks.clear()
+    monkeypatch.setattr(launch, "_start", fork_server.start_rank)
+    yield fork_server.ranks
+    assert all(process.poll() is not None for process in fork_server.ranks), "no rank outlives its run"
 
 
 def recipe_of(folder, *, exact=True, **train):
@@ -110,9 +99,9 @@ def test_a_termination_of_all_processes_ends_after_a_saved_step(tmp_path, forks,
     assert trained(paths) == trained(alone)
 
 
-def test_a_rank_that_cannot_start_is_told_with_its_reason(tmp_path, forks, monkeypatch, server):
+def test_a_rank_that_cannot_start_is_told_with_its_reason(tmp_path, forks, monkeypatch, fork_server):
     def start(world, rank, logs, module):
-        return server.start(launch.replace(world, size=1), rank, logs, module)  # a world without ranks
+        return fork_server.start_rank(launch.replace(world, size=1), rank, logs, module)  # a world without ranks
 
     monkeypatch.setattr(launch, "_start", start)
     outcome = run_training(create_run(recipe_of(tmp_path), tmp_path / "run"))
@@ -125,6 +114,7 @@ def test_idle_ranks_are_warned_of(tmp_path, forks):
     paths = create_run(recipe_of(tmp_path, accumulation=1, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE
     (warning,) = [event for event in of_kind(paths, Warned) if event.code == "idle_gpus"]
+    assert "1 pass " in warning.message
     assert "accumulation = 2" in warning.message
 
 

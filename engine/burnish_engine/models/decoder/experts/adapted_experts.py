@@ -20,9 +20,7 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack
-
-PREFIX = "base_model.model."
-"""Beginning of every name in PEFT's files."""
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def read_adapted_experts(
     for stack in reached:
         is_inner = stack.path in inner
         first = next(iter(AdaptedExperts(stack, 1, 1.0, is_inner).shapes))
-        rank, rest = divmod(shapes.get(first, (0,))[0], stack.experts)
+        rank, rest = divmod((shapes.get(first) or (0,))[0], stack.experts)
         adapted = AdaptedExperts(stack, rank, scale_of(stack.path, max(rank, 1)), is_inner)
         stored = {name: shapes.get(name) for name in adapted.stored_shapes}
         if rest or not rank or stored != adapted.stored_shapes:

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from burnish_engine.models.decoder.layer_tensors import (
     ANY,
     EVERY,
-    FORWARD,
-    NOTHING,
     TOKENS,
     WITH_GATE_UP,
     Alive,
     LayerTensor,
     Phase,
     always,
-    if_whole,
+    feed_forward_activations,
     levels,
+    normalized_output,
 )
 
 SCRATCH_BYTES = 192 << 20
@@ -62,8 +61,7 @@ def expert_tensors(
         has_post_norms: whether a norm follows it.
     """
     k, size = sizes.slots, sizes.size
-    x_again = always(EVERY - WITH_GATE_UP)
-    evaluated: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(levels(NOTHING)))
+    gate_up, x_mlp, activated = feed_forward_activations(k * 2 * size, hidden, k * size)
     activated_again: dict[Phase, Alive] = {}
     if sizes.down_rank:  # for the adapters' gradients alone
         activated_again["feed_forward_backward"] = Alive(EVERY - levels("all"), EVERY)
@@ -73,20 +71,7 @@ def expert_tensors(
         _routed("routing_weights_Tk", k, is_fp32=True),
         _routed("expert_order_Tk", k, is_int32=True),
         _routed("expert_inverse_Tk", k, is_int32=True),
-        LayerTensor(
-            "gate_up_TJ",
-            (TOKENS, k * 2 * size),
-            kept=always(WITH_GATE_UP),
-            host=levels("offloaded"),
-            placed=WITH_GATE_UP,
-            extra={
-                "mixer": always(WITH_GATE_UP),
-                "feed_forward": always(ANY),
-                "feed_forward_backward": always(EVERY - WITH_GATE_UP),
-            },
-            freed={"input_gradient": if_whole(WITH_GATE_UP)},
-            by_chunk=True,
-        ),
+        gate_up,
         LayerTensor(
             "xa_gate_up_TR",
             (TOKENS, k * sizes.gate_up_rank),
@@ -94,20 +79,8 @@ def expert_tensors(
             placed=WITH_GATE_UP,
             extra={"mixer": always(WITH_GATE_UP), "feed_forward": always(ANY)},
         ),
-        LayerTensor(
-            "x_mlp_TE",
-            (TOKENS, hidden),
-            kept=if_whole(levels("all")),
-            extra={"feed_forward": always(ANY), "feed_forward_backward": x_again, "input_gradient": x_again},
-            by_chunk=True,
-        ),
-        LayerTensor(
-            "activated_TE",
-            (TOKENS, k * size),
-            kept=if_whole(levels("all")),
-            extra={"feed_forward": always(ANY)},
-            by_chunk=True,
-        ),
+        x_mlp,
+        activated,
         _passing("expert_out_TH", k * hidden, {"feed_forward": always(ANY)}),
         _passing("activated_again_TI", k * size, activated_again),
         _passing("activated_gradient_TI", k * size, {"feed_forward_backward": always(EVERY)}),
@@ -125,14 +98,7 @@ def expert_tensors(
     if has_post_norms:
         found += [
             _passing("mlp_out_gradient_TE", hidden, {"feed_forward_backward": always(EVERY)}),
-            LayerTensor(
-                "mlp_out_TH",
-                (TOKENS, hidden),
-                kept=always(EVERY),
-                placed=EVERY,
-                extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
-            ),
-            LayerTensor("mlp_out_inverse_T", (TOKENS,), kept=always(EVERY), extra=evaluated, is_fp32=True),
+            *normalized_output(hidden),
         ]
     return tuple(found)
 

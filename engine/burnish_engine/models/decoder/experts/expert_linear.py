@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnish_kernels.grouped_linear.op import grouped_linear, grouped_linear_by_groups
+from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.grouped_linear.tiles import Storage, unpacking_pays
 from burnish_kernels.grouped_skinny import op as grouped_skinny
 from burnish_kernels.moe_sort.order import ExpertOrder
@@ -193,31 +193,17 @@ class ExpertLinear:
         transposed: bool,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        weight, bias_EN = self.weight, None if transposed else self.bias_EN
-        scratch_GNK = self._scratch_for(order, x)
-        if scratch_GNK is None or isinstance(weight, torch.Tensor):
-            return grouped_linear(
-                x,
-                weight,
-                order,
-                by_token=by_token,
-                transposed=transposed,
-                narrow_PR=narrow_PR,
-                adapter_ENR=adapter_ENR,
-                bias_EN=bias_EN,
-                out=out,
-            )
-        return grouped_linear_by_groups(
+        return grouped_linear(
             x,
-            weight,
+            self.weight,
             order,
-            scratch_GNK,
             by_token=by_token,
             transposed=transposed,
             narrow_PR=narrow_PR,
             adapter_ENR=adapter_ENR,
-            bias_EN=bias_EN,
+            bias_EN=None if transposed else self.bias_EN,
             out=out,
+            scratch_GNK=self._scratch_for(order, x),
         )
 
     def _scratch_for(self, order: ExpertOrder, x: torch.Tensor) -> torch.Tensor | None:

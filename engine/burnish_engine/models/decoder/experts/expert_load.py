@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -125,8 +125,3 @@ class ExpertBuilder:
 def expert_slots(adapted: tuple[AdaptedExperts, ...]) -> dict[tuple[int, ExpertRole], ExpertSlot]:
     """Return a place for the adapters of each stack; offsets are still to be set."""
     return {(one.stack.layer, one.stack.role): ExpertSlot(one) for one in adapted}
-
-
-def expert_segments(slots: ExpertSlots) -> Iterator[tuple[AdaptedExperts, tuple[Segment, Segment]]]:
-    """Yield each adapted stack with the segments of its A and B."""
-    return ((slot.adapted, slot.segments) for slot in slots.values())

@@ -135,6 +135,12 @@ DAMAGES = {
     "no A": ({}, lambda found: {name: value for name, value in found.items() if name != A}, "gate_up_proj"),
     "a rank of no whole experts": ({}, lambda found: found | {A: torch.zeros(9, 64)}, "gate_up_proj"),
     "B of another rank": ({}, lambda found: found | {B: torch.zeros(64, 4)}, "down_proj"),
+    "a rank that the config does not say": (
+        {"rank_pattern": {"experts.gate_up_proj": 2, "experts.down_proj": 3}},
+        None,
+        "rank 2 for .*down_proj.* says 3",
+    ),
+    "a number for A": ({}, lambda found: found | {A: torch.tensor(1.0)}, "gate_up_proj"),
     "rank 0": ({}, lambda found: found | {A: torch.zeros(0, 64)}, "gate_up_proj"),
 }
 

@@ -25,7 +25,7 @@ def folders(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reference(folders):
-    """What PEFT finds: logits of the base, of the tuned model, loss and gradients."""
+    """PEFT's logits of the base, its logits of the tuned model, loss and gradients."""
     tuned = parity.peft(*folders)
     with tuned.disable_adapter():
         plain = parity.peft_logits(tuned, BATCH)
@@ -65,7 +65,7 @@ def test_packed_documents_know_nothing_of_each_other(folders):
 
 @pytest.mark.parametrize("level", ["all", "input"])
 def test_gradients_are_those_of_peft(folders, reference, level):
-    """Attention's below the experts too, which get a part of theirs through the router's weights."""
+    """Gradients of the attention below the experts come through the router's weights too."""
     same_gradients(parity.fast(*folders), reference, keep=level)
 
 
@@ -249,7 +249,7 @@ def test_decoding_in_the_product_and_unpacking_before_give_the_same(folders, dty
 
 
 def errors(base, adapter, truth, dtype, device):
-    """How far logits and gradients are from the truth: ours, and PEFT's on the same device."""
+    """Return the distance of logits and gradients from the truth: ours, and PEFT's on the same device."""
     theirs = parity.peft(base, adapter, dtype=dtype, device=device)
     ours = parity.fast(base, adapter, dtype=dtype, device=device)
     gradients = parity.in_memory(parity.peft_gradients(theirs, BATCH)[1], ours.loaded.plan)

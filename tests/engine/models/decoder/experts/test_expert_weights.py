@@ -69,7 +69,7 @@ def test_experts_are_transformers_stacks(mixture):
 
 
 def test_each_expert_has_the_bytes_of_its_matrix_quantized_alone(mixture):
-    """Those are bitsandbytes' own (`tests/kernels/nf4`), where it is installed its codes too."""
+    """A matrix quantized alone has bitsandbytes' own bytes (`tests/kernels/nf4`)."""
     with Watched(mixture) as checkpoint:
         reader, stacks = reader_of(mixture, checkpoint, quantize=True)
         wanted = stacks_of(mixture, stacks)
@@ -125,7 +125,7 @@ def test_a_scale_that_is_no_number_is_refused(packed):
 
 @pytest.mark.parametrize("shape", ["qwen3-moe", "mixtral", "lfm2-moe"])
 def test_files_with_whole_stacks_are_read_too(shape, tmp_path):
-    """As transformers holds them, without a tensor for each expert."""
+    """Such files have one tensor for each stack, as transformers holds it in memory."""
     folder = make(shape, tmp_path)
     with Checkpoint(folder) as checkpoint:
         reader, stacks = reader_of(folder, checkpoint)

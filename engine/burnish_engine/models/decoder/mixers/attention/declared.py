@@ -23,9 +23,9 @@ from burnish_engine.models.decoder.layer_tensors import (
     always,
     if_whole,
     levels,
-    projection_tensors,
 )
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration, Moved
+from burnish_engine.models.decoder.mixers.projections import projection_tensors
 
 _MOVED, _MOVED_NORMED = (6, 10), (7, 12)  # times the width of queries and keys, without and with their norms
 _ROTATED_AGAIN = 3  # times that width, where queries and keys are projected again

@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
-from burnish_engine.models.decoder.layer_tensors import LayerTensor, StackSizes, projection_tensors
+from burnish_engine.models.decoder.layer_tensors import LayerTensor, StackSizes
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration, Moved
+from burnish_engine.models.decoder.mixers.projections import projection_tensors
 
 # Times the hidden size. Forward: the convolution reads 3 and writes 1, and an adapter reads that. Backward: it reads 4
 # and writes 3, and adapters read inputs and outputs, 1 + 2 x 3 and 1.

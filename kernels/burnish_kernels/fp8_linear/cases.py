@@ -1,0 +1,252 @@
+"""Test cases, compilations and benchmarks of 8-bit products, of rows quantized and of codes transposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES, HOPPER, HOPPERS, OTHERS, Fp8Tile, rank_block, use_fp8_kernels
+from burnish_kernels.registry import Benchmark, Case, Compilation
+
+TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+TOLERANCE = 2.0**-9
+"""Largest relative L2 error of a product against its quantized operands in double precision."""
+
+INSTRUCTIONS = {
+    89: r"mma\.sync\.\S+\.e4m3\.e4m3",
+    90: r"wgmma\.mma_async\.\S+\.e4m3\.e4m3",
+    120: r"mma\.sync\.\S+\.e4m3\.e4m3",
+}
+"""Regular expression of the matrix instruction by compute capability; wrong settings give a 16-bit one silently."""
+
+BENCHMARKS = {
+    "gate-up-1b": (16384, 2048),
+    "down-1b": (2048, 8192),
+    "gate-up-4b": (19456, 2560),
+    "down-4b": (2560, 9728),
+}
+TOKENS, RANK = 16384, 32
+
+
+def cases() -> list[Case]:
+    """List products in both directions, with ranks and types, at edges that no block fills; the doctor runs the first.
+
+    Quantized rows and transposes must be equal to the last bit.
+    """
+    found = []
+    for dtype in (torch.bfloat16, torch.float16):
+        found += [
+            _product(33, 48, 80, dtype, ranks=17),
+            _product(33, 48, 80, dtype, ranks=17, backward=True),
+            _product(70, 40, 64, dtype),
+            _product(1, 5, 13, dtype, ranks=1),
+            _product(5, 33, 31, dtype, ranks=40, backward=True),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True),
+            _product(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True),
+        ]
+    for dtype, kind in TYPES.items():
+        for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True)):
+            name = f"quantize-{rows}x{columns}-{kind}{'-factor' * factor}"
+            options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype, "factor": factor}
+            found.append(Case(name, 0.0, options))
+    for rows, columns in ((130, 40), (1, 1), (128, 256)):
+        found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
+    return found
+
+
+def _product(
+    tokens: int,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+    *,
+    ranks: int = 0,
+    backward: bool = False,
+    large: bool = False,
+) -> Case:
+    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
+    options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
+    return Case(name, TOLERANCE, options | {"backward": backward}, gpu_only=large)
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Return the relative L2 error against the reference in double precision, or whether codes and scales are equal.
+
+    Args:
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
+
+    Returns:
+        The error; infinite where codes differ, or something beside the output was written.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if case.options["kind"] == "product":
+        return _compare_product(case.options, device, generator)
+    rows, columns = case.options["shape"]
+    if case.options["kind"] == "transpose":
+        return _compare_transpose(rows, columns, device, generator)
+    return _compare_rows(case.options, device, generator)
+
+
+def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.fp8_linear import op, reference
+
+    rows, columns = options["shape"]
+    # Sizes of rows from 2^-20 to 2^20, and of values within a row down to E4M3's subnormals and below.
+    sizes = torch.exp2(torch.randint(-20, 21, (rows, 1), generator=generator).float())
+    spread = torch.exp2(torch.randint(-18, 1, (rows, columns), generator=generator).float())
+    x = (torch.randn(rows, columns, generator=generator) * sizes * spread).clamp(-60000, 60000)
+    x = x.to(options["dtype"]).to(device)
+    factor = torch.rand(columns, generator=generator).to(device) if options["factor"] else None
+    buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=device)
+    out = Fp8Rows(buffer.view(CODES)[:, :columns], torch.empty(rows, device=device))
+    op.quantize_rows(x, factor_K=factor, out=out)
+    codes, scale = reference.quantize_rows(x, factor)
+    same = torch.equal(buffer[:, :columns], codes.view(torch.uint8)) and torch.equal(out.scale, scale)
+    return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
+
+
+def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.fp8_linear import op
+
+    codes = torch.randint(0, 256, (rows, columns + 8), dtype=torch.uint8, generator=generator).to(device)[:, :columns]
+    buffer = torch.full((columns, rows + 16), 9, dtype=torch.uint8, device=device)
+    op.transpose_codes(codes, buffer[:, :rows])
+    return 0.0 if torch.equal(buffer[:, :rows], codes.t()) and bool((buffer[:, rows:] == 9).all()) else math.inf
+
+
+def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.fp8_linear import op, reference
+
+    tokens, (rows, columns), dtype, ranks = (options[name] for name in ("tokens", "shape", "dtype", "ranks"))
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).to(device)
+
+    weight = op.quantize_rows(draw(rows, columns) * columns**-0.5)
+    inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
+    # Beside rows of inputs lie NaN, which must not be read.
+    nan_codes = torch.full((tokens, inputs + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)
+    x = Fp8Rows(nan_codes[:, :inputs], torch.empty(tokens, device=device))
+    op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None, out=x)
+    codes, scale = weight.codes, weight.scale
+    if options["backward"]:
+        codes, scale = op.transpose_codes(codes, torch.empty(columns, rows, dtype=CODES, device=device)), None
+    narrow = adapter = None
+    if ranks:  # B is [N, R], A [R, K]
+        narrow = torch.full((tokens, ranks + 16), torch.nan, dtype=dtype, device=device)[:, :ranks]
+        narrow.copy_(draw(tokens, ranks))
+        adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
+    buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
+    found = op.fp8_linear(x, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
+    if not bool(buffer[:, outputs:].isnan().all()):
+        return math.inf
+    exact = reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
+    if device == "cpu":
+        exact = rounded(exact.float(), dtype)
+    error = float((found.double() - exact.double()).norm() / exact.double().norm())
+    return math.inf if math.isnan(error) else error
+
+
+def compilations() -> list[Compilation]:
+    """List rows of each type, the transpose, and the product's tiles in each direction, with blocks filled or not.
+
+    What fp16 needs is what bf16 needs, and what an adapter needs is more than without one: those are compiled once.
+    """
+    from burnish_kernels.fp8_linear import kernel
+
+    numbers = dict.fromkeys(("N", "K", "codes_stride", "out_stride"), "i32")
+    signature = {"codes_ptr": "*u8", "out_ptr": "*u8"} | numbers
+    found = [
+        Compilation("transpose", kernel.transpose_kernel, signature, {"TURN": kernel.TURN}, kernel.TURN_WARPS),
+    ]
+    for kind, factor in (("bf16", True), ("bf16", False), ("fp16", True), ("fp32", True)):
+        signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
+        signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
+        constants = {"HAS_FACTOR": factor, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
+        name = f"quantize-{kind}{'-factor' * factor}"
+        function = kernel.quantize_rows_kernel
+        found.append(
+            Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
+        )
+    others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
+    for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
+        for backward in (False, True):
+            found += [_compilation("bf16", tile, capabilities, backward, even) for even in (True, False)]
+        found.append(_compilation("fp16", tile, capabilities, False, False))
+        found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
+    return found
+
+
+def _compilation(
+    kind: str, tile: Fp8Tile, capabilities: Sequence[int], backward: bool, even: bool, *, adapter: bool = True
+) -> Compilation:
+    from burnish_kernels.fp8_linear import kernel
+
+    signature = dict.fromkeys(("narrow_ptr", "adapter_ptr", "out_ptr"), f"*{kind}")
+    signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "x_scale_ptr": "*fp32", "scale_ptr": "*fp32"}
+    one = "adapter_output" if backward else "adapter_rank"  # a stride of one is a constant, as in a launch
+    numbers = ["T", "N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride"]
+    signature |= dict.fromkeys([*numbers, "adapter_rank" if backward else "adapter_output"], "i32")
+    constants = {
+        one: 1,
+        "HAS_SCALE": not backward,
+        "HAS_ADAPTER": adapter,
+        "EVEN": even,
+        "BLOCK_T": tile.tokens,
+        "BLOCK_N": tile.outputs,
+        "BLOCK_K": tile.reduction,
+        "BLOCK_R": rank_block(RANK),
+        "PARTS": tile.parts,
+        "GROUP": tile.group,
+        "INTERPRETED": False,
+    }
+    name = f"product-{kind}{'-dx' * backward}{'-even' * even}{'-alone' * (not adapter)}{'-hopper' * (tile == HOPPER)}"
+    return Compilation(
+        name,
+        kernel.fp8_linear_kernel,
+        signature,
+        constants,
+        tile.warps,
+        tile.stages,
+        tuple(capabilities),
+        tile.registers,
+        instructions=INSTRUCTIONS,
+    )
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """List quantization, transpose and product of published models' wide projections, where the GPU multiplies E4M3.
+
+    Args:
+        device: device to make the tensors on.
+    """
+    from burnish_kernels.fp8_linear import op, reference
+
+    if not use_fp8_kernels(torch.empty(0, device=device)):
+        return
+    for name, (outputs, columns) in BENCHMARKS.items():
+        x = torch.randn(TOKENS, columns, device=device).bfloat16()
+        dense = (torch.randn(outputs, columns, device=device) * columns**-0.5).bfloat16()
+        weight, rows = op.quantize_rows(dense), op.quantize_rows(x)
+        turned = torch.empty(columns, outputs, dtype=CODES, device=device)
+        narrow = torch.randn(TOKENS, RANK, device=device).bfloat16()
+        adapter = torch.randn(outputs, RANK, device=device).bfloat16()
+        y = x.new_empty(TOKENS, outputs)
+        product = partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale, out=y)
+        product = partial(product, narrow_TR=narrow, adapter_NR=adapter)
+        size = rows.codes.nbytes + weight.codes.nbytes + y.nbytes
+        flops = 2 * TOKENS * outputs * columns
+        yield Benchmark(f"product-{name}", product, partial(torch.mm, x, dense.t(), out=y), size, flops)
+        quantize = partial(op.quantize_rows, x, out=rows)
+        yield Benchmark(f"quantize-{name}", quantize, partial(reference.quantize_rows, x, None), 3 * x.numel())
+        codes, plain = weight.codes.view(torch.uint8), turned.view(torch.uint8)
+        transpose = partial(op.transpose_codes, weight.codes, turned)
+        yield Benchmark(f"transpose-{name}", transpose, partial(plain.copy_, codes.t()), 2 * codes.nbytes)

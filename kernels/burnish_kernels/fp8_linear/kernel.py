@@ -1,0 +1,286 @@
+"""The 8-bit product in Triton, with what it needs: rows quantized, and codes transposed.
+
+The adapter's 16-bit product follows in the same fp32 accumulator, after the scales. Triton's interpreter cannot convert
+E4M3, so there codes are bytes that `to_e4m3` and `_operand` make and read themselves. Launchers assert and never
+allocate. Row offsets are int64.
+
+Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from burnish_kernels.dispatch import interpreted
+from burnish_kernels.fp8_linear import reference
+from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.lora_linear.kernel import dot
+
+ROWS, COLUMNS, QUANTIZE_WARPS = 4, 1024, 8  # tile of a program that quantizes; its rows share what factors it reads
+TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
+
+_LARGEST = tl.constexpr(LARGEST)
+_SMALLEST_SCALE = tl.constexpr(reference.SMALLEST_SCALE)
+_SMALLEST_NORMAL = tl.constexpr(2.0**-6)
+_HALF_UNITS = tl.constexpr(2.0**14)  # fp32 numbers from here on are as far apart as E4M3's subnormals: 2^-9
+_HALF_UNITS_BITS = tl.constexpr((127 + 14) << 23)
+_TWO_120 = tl.constexpr(2.0**120)
+
+
+@triton.jit
+def to_e4m3(x, INTERPRETED: tl.constexpr):
+    """Round fp32 to E4M3, to nearest, halves to even; beyond 448 is 448, NaN stays. Bytes in the interpreter.
+
+    WORKAROUND: Triton's interpreter drops the carry of a rounded mantissa, truncates subnormals and loses NaN
+    (`_convert_float` in triton/runtime/interpreter.py of 3.9). This can go when it no longer does.
+    """
+    if not INTERPRETED:
+        return x.to(tl.float8e4nv)
+    else:  # noqa: RET505  Triton compiles what follows a return, and both must then have one type
+        size = tl.minimum(tl.abs(x), _LARGEST)
+        bits = size.to(tl.int32, bitcast=True)
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
+        subnormal = (size + _HALF_UNITS).to(tl.int32, bitcast=True) - _HALF_UNITS_BITS
+        code = tl.where(size < _SMALLEST_NORMAL, subnormal, normal)
+        code = tl.where(x != x, 0x7F, code)  # noqa: PLR0124  NaN alone differs from itself
+        return (code | ((x.to(tl.int32, bitcast=True) >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def _operand(codes, INTERPRETED: tl.constexpr):
+    """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
+    if not INTERPRETED:
+        return codes
+    else:  # noqa: RET505  as above
+        bits = codes.to(tl.int32)
+        size = ((bits & 0x7F) << 20).to(tl.float32, bitcast=True) * _TWO_120
+        size = tl.where((bits & 0x7F) == 0x7F, float("nan"), size)
+        return tl.where(bits > 0x7F, -size, size)
+
+
+@triton.jit
+def _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+    inside = column < K
+    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
+    if HAS_FACTOR:
+        x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
+    return x
+
+
+@triton.jit(do_not_specialize=["T"])
+def quantize_rows_kernel(
+    x_ptr,  # [T, K]
+    factor_ptr,  # [K] fp32, read only with HAS_FACTOR
+    codes_ptr,  # [T, K] E4M3, bytes in the interpreter
+    scale_ptr,  # [T] fp32
+    T,
+    K,
+    x_stride,
+    codes_stride,
+    HAS_FACTOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Quantize ROWS rows; what of them is read again is in the cache."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    own = row < T
+    x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
+    codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
+    lane = tl.arange(0, COLUMNS)
+    largest = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, K, COLUMNS):
+        largest = tl.maximum(largest, tl.abs(_load_tile(x_at, factor_ptr, first + lane, K, HAS_FACTOR)))
+    top = tl.max(largest, axis=1)
+    scale = tl.where(top == 0.0, 1.0, tl.maximum(tl.div_rn(top, _LARGEST), _SMALLEST_SCALE))
+    tl.store(scale_ptr + row, scale, mask=own)
+    inverse = tl.div_rn(1.0, scale)
+    for first in range(0, K, COLUMNS):
+        column = first + lane
+        x = _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR)
+        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
+
+
+@triton.jit
+def transpose_kernel(
+    codes_ptr,  # [N, K] uint8
+    out_ptr,  # [K, N] uint8
+    N,
+    K,
+    codes_stride,
+    out_stride,
+    TURN: tl.constexpr,
+):
+    """Transpose one tile of bytes."""
+    row = tl.program_id(1) * TURN + tl.arange(0, TURN)
+    column = tl.program_id(0) * TURN + tl.arange(0, TURN)
+    inside = (row < N)[:, None] & (column < K)[None, :]
+    codes = tl.load(codes_ptr + row.to(tl.int64)[:, None] * codes_stride + column[None, :], mask=inside, other=0)
+    out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
+    tl.store(out, tl.trans(codes), mask=tl.trans(inside))
+
+
+@triton.jit(do_not_specialize=["T"])
+def fp8_linear_kernel(
+    x_ptr,  # [T, K] E4M3, bytes in the interpreter
+    x_scale_ptr,  # [T] fp32
+    weight_ptr,  # [N, K] as x
+    scale_ptr,  # [N] fp32, read only with HAS_SCALE
+    narrow_ptr,  # [T, R], read only with HAS_ADAPTER
+    adapter_ptr,  # [N, R], read only with HAS_ADAPTER
+    out_ptr,  # [T, N]
+    T,
+    N,
+    K,
+    R,
+    x_stride,
+    weight_stride,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    out_stride,
+    HAS_SCALE: tl.constexpr,
+    HAS_ADAPTER: tl.constexpr,
+    EVEN: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    PARTS: tl.constexpr,
+    GROUP: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Compute one tile; with EVEN no block of the reduction is partly filled."""
+    rows, blocks = tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N)
+    group = tl.program_id(0) // (GROUP * blocks)
+    inner = tl.program_id(0) - group * GROUP * blocks
+    height = tl.minimum(rows - group * GROUP, GROUP)
+    token = (group * GROUP + inner % height) * BLOCK_T + tl.arange(0, BLOCK_T)
+    output = inner // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    own_token, own_output = tl.minimum(token, T - 1), tl.minimum(output, N - 1)  # what exists is read, no more written
+    lane = tl.arange(0, BLOCK_K)
+    x_at = x_ptr + own_token.to(tl.int64)[:, None] * x_stride + lane[None, :]
+    weight_at = weight_ptr + own_output.to(tl.int64)[None, :] * weight_stride + lane[:, None]
+    sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+    for column in range(0, K, PARTS * BLOCK_K):
+        for part in tl.static_range(PARTS):
+            at = column + part * BLOCK_K
+            if EVEN:
+                x, weight = tl.load(x_at + at), tl.load(weight_at + at)
+            else:
+                inside = lane < K - at
+                x = tl.load(x_at + at, mask=inside[None, :], other=0.0)
+                weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
+            left, right = _operand(x, INTERPRETED), _operand(weight, INTERPRETED)
+            # 0 would turn wgmma off on Hopper, and the default would leave the sums in its short accumulator.
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=BLOCK_K)
+    sums *= tl.load(x_scale_ptr + own_token)[:, None]
+    if HAS_SCALE:
+        sums *= tl.load(scale_ptr + own_output)[None, :]
+    if HAS_ADAPTER:
+        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
+        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
+        for first in tl.range(0, R, BLOCK_R, num_stages=1):
+            rank = first + tl.arange(0, BLOCK_R)
+            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+            sums = dot(narrow, adapter, sums, INTERPRETED)
+    out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]
+    tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
+
+
+def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
+    """Return codes as kernels take them: as they are, or bytes in the interpreter."""
+    return codes.view(torch.uint8) if interpreted() else codes
+
+
+def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows) -> None:
+    """Fill codes and scales of `out`."""
+    tokens, columns = x_TK.shape
+    assert out.codes.shape == x_TK.shape
+    quantize_rows_kernel[(triton.cdiv(tokens, ROWS),)](
+        x_ptr=x_TK,
+        factor_ptr=out.scale if factor_K is None else factor_K,
+        codes_ptr=kernel_codes(out.codes),
+        scale_ptr=out.scale,
+        T=tokens,
+        K=columns,
+        x_stride=x_TK.stride(0),
+        codes_stride=out.codes.stride(0),
+        HAS_FACTOR=factor_K is not None,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        INTERPRETED=interpreted(),
+        num_warps=QUANTIZE_WARPS,
+    )
+
+
+def launch_transpose(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> None:
+    """Fill `out_KN`."""
+    rows, columns = codes_NK.shape
+    assert out_KN.shape == (columns, rows)
+    transpose_kernel[(triton.cdiv(columns, TURN), triton.cdiv(rows, TURN))](
+        codes_ptr=codes_NK.view(torch.uint8),
+        out_ptr=out_KN.view(torch.uint8),
+        N=rows,
+        K=columns,
+        codes_stride=codes_NK.stride(0),
+        out_stride=out_KN.stride(0),
+        TURN=TURN,
+        num_warps=TURN_WARPS,
+    )
+
+
+def launch_fp8_linear(
+    *,
+    x: Fp8Rows,
+    weight_NK: torch.Tensor,
+    scale_N: torch.Tensor | None,
+    narrow_TR: torch.Tensor | None,
+    adapter_NR: torch.Tensor | None,
+    out_TN: torch.Tensor,
+    tile: Fp8Tile,
+) -> None:
+    """Fill `out_TN`."""
+    (tokens, columns), outputs = x.codes.shape, len(weight_NK)
+    assert weight_NK.shape[1] == columns
+    assert out_TN.shape == (tokens, outputs)
+    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
+    narrow = out_TN if narrow_TR is None else narrow_TR
+    adapter = out_TN if adapter_NR is None else adapter_NR
+    fp8_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
+        x_ptr=kernel_codes(x.codes),
+        x_scale_ptr=x.scale,
+        weight_ptr=kernel_codes(weight_NK),
+        scale_ptr=x.scale if scale_N is None else scale_N,
+        narrow_ptr=narrow,
+        adapter_ptr=adapter,
+        out_ptr=out_TN,
+        T=tokens,
+        N=outputs,
+        K=columns,
+        R=ranks,
+        x_stride=x.codes.stride(0),
+        weight_stride=weight_NK.stride(0),
+        narrow_stride=narrow.stride(0),
+        adapter_output=adapter.stride(0),
+        adapter_rank=adapter.stride(1),
+        out_stride=out_TN.stride(0),
+        HAS_SCALE=scale_N is not None,
+        HAS_ADAPTER=ranks > 0,
+        EVEN=columns % (tile.parts * tile.reduction) == 0,
+        BLOCK_T=tile.tokens,
+        BLOCK_N=tile.outputs,
+        BLOCK_K=tile.reduction,
+        BLOCK_R=rank_block(ranks),
+        PARTS=tile.parts,
+        GROUP=tile.group,
+        INTERPRETED=interpreted(),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+        maxnreg=tile.registers,
+    )

@@ -1,0 +1,169 @@
+"""Products of 8-bit operands over a frozen weight: validate, allocate, choose. Triton on GPUs with E4M3, else PyTorch.
+
+With rows quantized to codes q and scales s (`quantize_rows`), and an adapter in 16 bits:
+
+    y  = s_x q_x (s_w q_w)ᵀ + (x Aᵀ) (s B)ᵀ        dx = s_d q_d q_w + (dy s B) A
+
+For dx the scales of W's rows are multiplied into dy before it is quantized, `quantize_rows(dy, factor_K=s_w)`, and the
+weight is the same codes transposed, `transpose_codes(q_w)`: one payload serves both directions, rounded once.
+
+Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.fp8_linear import reference
+from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
+from burnish_kernels.fp8_linear.tiles import choose_tile, use_fp8_kernels
+
+__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes"]
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+OUTPUTS = (torch.float16, torch.bfloat16)
+
+
+def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, out: Fp8Rows | None = None) -> Fp8Rows:
+    """Quantize each row to E4M3 with one scale, its largest magnitude over 448; 1 for a row of zeros.
+
+    A row that holds a NaN or an infinity gives products that are not finite, so that the step is not taken.
+
+    Args:
+        x_TK: rows to quantize, fp32, fp16 or bf16; may be strided.
+        factor_K: factor of each column `[K]` fp32, multiplied before; None: none.
+        out: codes and scales to write to. Allocated if None.
+
+    Returns:
+        The quantized rows.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if x_TK.ndim != 2 or x_TK.dtype not in FLOATS or (x_TK.shape[1] > 1 and x_TK.stride(1) != 1):
+        raise ValueError(f"x must be rows of one of {FLOATS}, not {tuple(x_TK.shape)} {x_TK.dtype}")
+    tokens, columns = x_TK.shape
+    if factor_K is not None:
+        _require_vector("factor", factor_K, columns)
+    if out is None:
+        codes = torch.empty(tokens, columns, dtype=CODES, device=x_TK.device)
+        out = Fp8Rows(codes, torch.empty(tokens, dtype=torch.float32, device=x_TK.device))
+    out.check()
+    if out.codes.shape != x_TK.shape:
+        raise ValueError(f"out must be {tuple(x_TK.shape)}, not {tuple(out.codes.shape)}")
+    if not x_TK.numel():
+        out.scale.fill_(1.0)
+    elif use_fp8_kernels(x_TK):
+        from burnish_kernels.fp8_linear.kernel import launch_quantize_rows
+
+        launch_quantize_rows(x_TK, factor_K, out)
+    else:
+        codes, scale = reference.quantize_rows(x_TK, factor_K)
+        out.codes.copy_(codes)
+        out.scale.copy_(scale)
+    return out
+
+
+def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tensor:
+    """Transpose a matrix of bytes; a product that reads codes across their rows would be slower than this detour.
+
+    Args:
+        codes_NK: codes, or any numbers of one byte; rows may be strided.
+        out_KN: memory of the same type to write to; rows may be strided.
+
+    Returns:
+        The given memory.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if codes_NK.ndim != 2 or codes_NK.element_size() != 1 or codes_NK.stride(1) != 1:
+        raise ValueError(f"codes must be rows of bytes, not {tuple(codes_NK.shape)} {codes_NK.dtype}")
+    rows, columns = codes_NK.shape
+    if out_KN.shape != (columns, rows) or out_KN.dtype != codes_NK.dtype or out_KN.stride(1) != 1:
+        raise ValueError(f"out must be {(columns, rows)} {codes_NK.dtype}, not {tuple(out_KN.shape)} {out_KN.dtype}")
+    if not codes_NK.numel():
+        return out_KN
+    if use_kernels(codes_NK):
+        from burnish_kernels.fp8_linear.kernel import launch_transpose
+
+        launch_transpose(codes_NK, out_KN)
+        return out_KN
+    return out_KN.copy_(codes_NK.t())
+
+
+def fp8_linear(
+    x: Fp8Rows,
+    weight_NK: torch.Tensor,
+    *,
+    scale_N: torch.Tensor | None = None,
+    narrow_TR: torch.Tensor | None = None,
+    adapter_NR: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.bfloat16,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once.
+
+    Args:
+        x: quantized rows `[T, K]`: of the input, or of the output's gradient with W's scales folded in.
+        weight_NK: codes of the weight `[N, K]`, rows may be strided; for the input's gradient the transposed ones.
+        scale_N: scale of each row of the weight, fp32; None: none, as for the input's gradient.
+        narrow_TR: input times the adapter's first matrix, of the result's type, rows may be strided; None: no adapter.
+        adapter_NR: second matrix of the adapter, of the result's type, any strides: scaled B, or Aᵀ.
+        dtype: type of the result, fp16 or bf16; that of `out` if given.
+        out: tensor `[T, N]` to write to, rows may be strided. Allocated if None.
+
+    Returns:
+        The product `[T, N]`.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    x.check()
+    tokens, columns = x.codes.shape
+    if weight_NK.ndim != 2 or weight_NK.dtype != CODES or weight_NK.shape[1] != columns:
+        raise ValueError(f"the weight must be [N, {columns}] {CODES}, not {tuple(weight_NK.shape)} {weight_NK.dtype}")
+    if columns > 1 and weight_NK.stride(1) != 1:
+        raise ValueError(f"a row of the weight must lie side by side, not strided {weight_NK.stride()}")
+    outputs = len(weight_NK)
+    if scale_N is not None:
+        _require_vector("scale", scale_N, outputs)
+    if out is None:
+        out = torch.empty(tokens, outputs, dtype=dtype, device=weight_NK.device)
+    if out.shape != (tokens, outputs) or out.dtype not in OUTPUTS or (outputs > 1 and out.stride(1) != 1):
+        raise ValueError(f"out must be {(tokens, outputs)}, one of {OUTPUTS}, not {tuple(out.shape)} {out.dtype}")
+    _validate_adapter(narrow_TR, adapter_NR, out)
+    if not out.numel():
+        return out
+    if not use_fp8_kernels(out):
+        return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
+    from burnish_kernels.fp8_linear.kernel import launch_fp8_linear
+
+    launch_fp8_linear(
+        x=x,
+        weight_NK=weight_NK,
+        scale_N=scale_N,
+        narrow_TR=narrow_TR,
+        adapter_NR=adapter_NR,
+        out_TN=out,
+        tile=choose_tile(out.device),
+    )
+    return out
+
+
+def _require_vector(name: str, vector: torch.Tensor, size: int) -> None:
+    if vector.shape != (size,) or vector.dtype != torch.float32 or not vector.is_contiguous():
+        raise ValueError(f"{name} must be [{size}] fp32, not {tuple(vector.shape)} {vector.dtype}")
+
+
+def _validate_adapter(narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None, out_TN: torch.Tensor) -> None:
+    if narrow_TR is None and adapter_NR is None:
+        return
+    if narrow_TR is None or adapter_NR is None:
+        raise ValueError("an adapter needs both its narrow rows and its matrix")
+    (tokens, outputs), ranks, dtype = out_TN.shape, narrow_TR.shape[-1], out_TN.dtype
+    if narrow_TR.shape != (tokens, ranks) or narrow_TR.dtype != dtype or (ranks > 1 and narrow_TR.stride(1) != 1):
+        raise ValueError(f"narrow must be [{tokens}, R] {dtype}, not {tuple(narrow_TR.shape)} {narrow_TR.dtype}")
+    if adapter_NR.shape != (outputs, ranks) or adapter_NR.dtype != dtype:
+        raise ValueError(f"the adapter must be {(outputs, ranks)} {dtype}, not {tuple(adapter_NR.shape)}")

@@ -1,0 +1,68 @@
+"""Tiles of the 8-bit product, as a table: another tile may sum in another order, so none is chosen by timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.tuning import device_of
+
+CAPABILITIES = (89, 90, 120)
+"""Compute capabilities, of those that kernels are made for, that multiply E4M3."""
+
+HOPPERS = (90,)
+"""Compute capabilities with `wgmma`, whose accumulator of 8-bit products is short."""
+
+
+@dataclass(frozen=True)
+class Fp8Tile:
+    """The configuration of one product.
+
+    Attributes:
+        tokens: rows of a tile.
+        outputs: outputs of a tile.
+        reduction: columns multiplied at a time; after as many the sums pass from Hopper's short accumulator to fp32.
+        parts: products of a turn of the loop. Where there is one, Triton's prefetching for compute capability 8.9 packs
+            and unpacks bytes in registers, eight times for each matrix instruction.
+        warps: warps of a program.
+        stages: depth of the software pipeline.
+        group: tiles of tokens that share their weights through the second-level cache.
+        registers: most registers of a thread; None: the compiler decides.
+    """
+
+    tokens: int
+    outputs: int
+    reduction: int
+    parts: int
+    warps: int
+    stages: int
+    group: int = 8
+    registers: int | None = None
+
+
+INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
+HOPPER = Fp8Tile(128, 128, 128, 1, 8, 4)
+OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
+"""Tiles for Hopper, where a wider one has no registers for its two sums, and for RTX cards, of which two programs fit a
+multiprocessor. Neither is timed yet."""
+
+
+def choose_tile(device: torch.device) -> Fp8Tile:
+    """Return the configuration for a device."""
+    found = device_of(device)
+    if found is None:
+        return INTERPRETED
+    return HOPPER if found.capability in HOPPERS else OTHERS
+
+
+def use_fp8_kernels(tensor: torch.Tensor) -> bool:
+    """Return whether Triton does the operation: in its interpreter, and on GPUs that multiply E4M3."""
+    found = device_of(tensor.device)
+    return use_kernels(tensor) and (found is None or found.capability >= min(CAPABILITIES))
+
+
+def rank_block(ranks: int) -> int:
+    """Return the adapter's columns multiplied at a time, 16 or 32; more would take registers of the wide product."""
+    return 16 if ranks <= 16 else 32

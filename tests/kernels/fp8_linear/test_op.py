@@ -1,0 +1,206 @@
+"""Products of 8-bit operands: scales, overflow, one payload for both directions, errors, refusals, and the fallback."""
+
+import importlib.util
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from burnish_kernels.fp8_linear import reference, tiles
+from burnish_kernels.fp8_linear.op import CODES, LARGEST, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.tuning import Device
+
+
+@pytest.fixture(params=["kernel", "reference"], autouse=True)
+def way(request, monkeypatch):
+    """Both ways of every operation: its kernels, interpreted, and its reference."""
+    if request.param == "reference":
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    elif os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("the interpreter is on only where TRITON_INTERPRET=1")
+    return request.param
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_outliers(*shape, seed=0):
+    """Activations of which a few columns are much larger, as behind a norm."""
+    return drawn(*shape, seed=seed) * torch.where(torch.arange(shape[1]) % 16 == 3, 20.0, 1.0)
+
+
+def dense(rows):
+    return rows.codes.double() * rows.scale.double()[:, None]
+
+
+def turned(codes):
+    return transpose_codes(codes, torch.empty(codes.shape[::-1], dtype=codes.dtype))
+
+
+def distance(found, exact):
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def test_a_rows_largest_magnitude_becomes_the_largest_code_and_zeros_have_scale_one():
+    x = drawn(4, 40)
+    x[1] = 0
+    x[2] *= 1e-30
+    found = quantize_rows(x)
+    assert found.scale[1] == 1
+    assert found.codes.float().abs().amax(dim=1).tolist() == [LARGEST, 0, LARGEST, LARGEST]
+    torch.testing.assert_close(found.scale[[0, 2, 3]], x.abs().amax(dim=1)[[0, 2, 3]] / LARGEST)
+    # Half a unit in the last of three bits, or half of the smallest subnormal.
+    assert ((dense(found) - x).abs() <= torch.maximum(x.abs() / 16, found.scale[:, None] * 2**-10) * 1.001).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (0.75 * 2**-9, 2**-9),
+        (2**-10, 0.0),
+        (1.5 * 2**-9, 2**-8),
+        (1.9375, 2.0),
+        (1.0625, 1.0),
+        (1.1875, 1.25),
+        (447, 448),
+    ],
+)
+def test_codes_are_rounded_to_nearest_with_halves_to_even(value, code):
+    found = quantize_rows(torch.tensor([[LARGEST, value, -value]]))
+    assert found.codes.float().tolist() == [[LARGEST, code, -code]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_is_not_finite_reaches_the_whole_row_of_the_product_and_no_other(value, dtype):
+    x, weight = drawn(3, 40), quantize_rows(drawn(24, 40, seed=1))
+    x[1, 7] = value
+    y = fp8_linear(quantize_rows(x.to(dtype)), weight.codes, scale_N=weight.scale)
+    assert not y[1].isfinite().any()
+    assert y[[0, 2]].isfinite().all()
+
+
+def test_a_factor_that_overflows_is_not_finite_either():
+    found = quantize_rows(torch.full((1, 16), 1e30), factor_K=torch.full((16,), 1e30))
+    assert not fp8_linear(found, quantize_rows(drawn(8, 16)).codes).isfinite().any()
+
+
+def test_one_payload_serves_both_directions():
+    """A gradient of one element is exact in 8 bits, so it picks the stored row of W, scale and all."""
+    weight = quantize_rows(drawn(24, 40) * torch.logspace(-3, 3, 24)[:, None])
+    dy = torch.eye(24)
+    dx = fp8_linear(quantize_rows(dy, factor_K=weight.scale), turned(weight.codes), dtype=torch.float16)
+    y = fp8_linear(quantize_rows(torch.eye(40)), weight.codes, scale_N=weight.scale, dtype=torch.float16)
+    torch.testing.assert_close(dx.double(), dense(weight), rtol=2**-10, atol=1e-6)
+    assert torch.equal(y, dx.t())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_error_is_that_of_the_quantized_operands(backward):
+    weight_NK, x = drawn(48, 80) * 80**-0.5, with_outliers(33, 48 if backward else 80, seed=1)
+    narrow, adapter = drawn(33, 5, seed=2).half(), drawn(80 if backward else 48, 5, seed=3).half()
+    weight = quantize_rows(weight_NK)
+    rows = quantize_rows(x.half(), factor_K=weight.scale if backward else None)
+    codes, scale = (turned(weight.codes), None) if backward else (weight.codes, weight.scale)
+    y = fp8_linear(rows, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, dtype=torch.float16)
+    tail = narrow.double() @ adapter.double().t()
+    exact = x.double() @ (weight_NK if backward else weight_NK.t()).double() + tail
+    operands = dense(rows) @ (codes.double() if scale is None else dense(weight)).t() + tail
+    assert distance(y, operands) < 2**-11  # half of fp16's last bit
+    assert distance(y, exact) <= distance(operands, exact) + 2**-9
+    assert 0.005 < distance(operands, exact) < 0.05
+
+
+def test_an_adapter_of_no_rank_adds_nothing():
+    x, weight = quantize_rows(drawn(3, 16)), quantize_rows(drawn(8, 16, seed=1))
+    none = {"narrow_TR": torch.empty(3, 0).bfloat16(), "adapter_NR": torch.empty(8, 0).bfloat16()}
+    assert torch.equal(fp8_linear(x, weight.codes, **none), fp8_linear(x, weight.codes))
+
+
+def test_results_are_written_where_asked_with_rows_apart():
+    x = drawn(5, 48)[:, :40]
+    out = Fp8Rows(torch.zeros(5, 64, dtype=torch.uint8).view(CODES)[:, :40], torch.empty(5))
+    assert quantize_rows(x, out=out) is out
+    assert torch.equal(out.codes.view(torch.uint8), quantize_rows(x.contiguous()).codes.view(torch.uint8))
+    weight = quantize_rows(drawn(24, 40, seed=1))
+    y = torch.zeros(5, 32, dtype=torch.float16)
+    assert fp8_linear(out, weight.codes, out=y[:, :24]).data_ptr() == y.data_ptr()
+    assert torch.equal(y[:, :24], fp8_linear(out, weight.codes, dtype=torch.float16))
+    assert not y[:, 24:].any()
+
+
+def test_no_rows_are_no_error():
+    x = quantize_rows(torch.empty(0, 40))
+    assert fp8_linear(x, quantize_rows(drawn(8, 40)).codes).shape == (0, 8)
+    assert turned(x.codes).shape == (40, 0)
+
+
+X, WEIGHT = (Fp8Rows(torch.zeros(rows, 16, dtype=torch.uint8).view(CODES), torch.ones(rows)) for rows in (3, 8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"x": replace(X, codes=X.codes.view(torch.uint8))}, "codes"),
+        ({"x": replace(X, scale=torch.ones(4))}, "scales"),
+        ({"weight_NK": WEIGHT.codes[:, :8]}, "weight"),
+        ({"weight_NK": torch.zeros(16, 8, dtype=torch.uint8).view(CODES).t()}, "side by side"),
+        ({"scale_N": torch.ones(9)}, "scale"),
+        ({"out": torch.empty(3, 8)}, "out"),
+        ({"dtype": torch.float32}, "out"),
+        ({"narrow_TR": torch.zeros(3, 2).bfloat16()}, "both"),
+        ({"narrow_TR": torch.zeros(3, 2), "adapter_NR": torch.zeros(8, 2).bfloat16()}, "narrow"),
+        ({"narrow_TR": torch.zeros(3, 2).bfloat16(), "adapter_NR": torch.zeros(8, 3).bfloat16()}, "adapter"),
+    ],
+)
+def test_a_product_that_does_not_fit_is_refused(changes, named):
+    with pytest.raises(ValueError, match=named):
+        fp8_linear(**{"x": X, "weight_NK": WEIGHT.codes} | changes)
+
+
+def test_rows_and_transposes_that_do_not_fit_are_refused():
+    for wrong in (torch.zeros(4), torch.zeros(4, 4, dtype=torch.int32), torch.zeros(3, 4).t()):
+        with pytest.raises(ValueError, match="x must"):
+            quantize_rows(wrong)
+    with pytest.raises(ValueError, match="factor"):
+        quantize_rows(torch.zeros(3, 16), factor_K=torch.ones(16).double())
+    with pytest.raises(ValueError, match="out"):
+        quantize_rows(torch.zeros(4, 16), out=X)
+    with pytest.raises(ValueError, match="bytes"):
+        transpose_codes(torch.zeros(3, 4), torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="out"):
+        transpose_codes(X.codes, torch.empty(3, 16, dtype=CODES))
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernels", "tile"),
+    [(86, False, None), (89, True, tiles.OTHERS), (90, True, tiles.HOPPER), (120, True, tiles.OTHERS)],
+)
+def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability, kernels, tile):
+    monkeypatch.setattr(tiles, "device_of", lambda device: Device("card", capability))
+    monkeypatch.setattr(tiles, "use_kernels", lambda tensor: True)
+    assert tiles.use_fp8_kernels(torch.empty(0)) is kernels
+    assert tile is None or tiles.choose_tile(torch.device("cuda")) == tile
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("backward", [False, True])
+def test_products_are_those_of_scaled_mm(backward):
+    """Row-wise `torch._scaled_mm`, of which each scale is one row's, without its fast accumulation."""
+    if torch.cuda.get_device_capability() < (8, 9) or importlib.util.find_spec("triton") is None:
+        pytest.skip("no 8-bit products")
+    weight = quantize_rows((drawn(1536, 2048) * 2048**-0.5).cuda())
+    x = with_outliers(1000, 1536 if backward else 2048, seed=1).cuda().bfloat16()
+    rows = quantize_rows(x, factor_K=weight.scale if backward else None)
+    codes, scale = weight.codes, weight.scale
+    if backward:
+        codes, scale = transpose_codes(codes, codes.new_empty(codes.shape[::-1])), None
+    found = fp8_linear(rows, codes, scale_N=scale)
+    right = torch.ones(1, len(codes), device="cuda") if scale is None else scale[None]
+    theirs = torch._scaled_mm(rows.codes, codes.t(), rows.scale[:, None], right, out_dtype=torch.bfloat16)
+    exact = reference.fp8_linear(rows.codes, rows.scale, codes, scale, None, None, torch.float64)
+    assert distance(found, theirs.double()) <= 2**-9
+    assert distance(found, exact) <= 2**-9

@@ -83,8 +83,13 @@ class World:
         """Connect to the store, or hold it where this is the leader and nobody else does.
 
         Raises:
-            SetupError: The address is not this machine's, the port is taken, or nothing answers there.
+            SetupError: The address is not this machine's, the port is none or taken, or nothing answers there.
         """
+        if self.port not in range(2**16):
+            raise SetupError(
+                f"MASTER_PORT is {self.port}, which is no port (1 to 65535).",
+                "Set it to a free port of the machine of rank 0; torchrun does.",
+            )
         try:
             return self._store()
         except (OSError, torch.distributed.DistNetworkError) as error:

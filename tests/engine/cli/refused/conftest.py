@@ -1,4 +1,4 @@
-"""What all refusals have in common: one paragraph, a fitting exit code, no bug, no half file.
+"""Check a refused command: it prints one paragraph, exits with a fitting code, is no bug, and leaves no half file.
 
 Everything runs in this process on a tiny model. A case is a row of a table.
 """

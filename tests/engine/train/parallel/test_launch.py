@@ -119,6 +119,14 @@ def test_a_store_that_cannot_be_reached_is_said_with_its_address(monkeypatch, pl
     assert "MASTER_PORT" in told.value.remedy
 
 
+@pytest.mark.parametrize("port", [65_536, -1])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_number_that_is_no_port_is_said(rank, port):
+    given = World.from_environment(GIVEN | {"RANK": str(rank), "MASTER_PORT": str(port)})
+    with pytest.raises(SetupError, match=f"MASTER_PORT is {port}"):
+        given.store()
+
+
 @pytest.mark.parametrize("leader", ["says nothing", "ended"])
 def test_a_rank_without_a_leader_says_so(store, leader):
     with socket.create_server(("127.0.0.1", 0)) as ended:

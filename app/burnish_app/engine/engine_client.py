@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import queue
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import shiboken6
 from pydantic import ValidationError
 from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
+from burnish_app.engine.threads import start_thread
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
@@ -91,8 +91,7 @@ class EngineClient(QObject):
         self._restart.timeout.connect(self.start)
         self._lines: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._parsed.connect(self._deliver)
-        self._parser = threading.Thread(target=self._parse_lines, name="engine-lines", daemon=True)
-        self._parser.start()
+        start_thread(self, self._parse_lines, name="engine-lines")
 
     @property
     def state(self) -> ClientState:

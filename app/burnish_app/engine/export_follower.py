@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 
+from burnish_app.engine.threads import start_thread
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import ExportJob
@@ -44,7 +45,7 @@ class ExportFollower(QObject):
         self._folder = folder
         if folder:
             self._stop = threading.Event()
-            threading.Thread(target=self._work, args=(folder, self._stop), name="export-follower", daemon=True).start()
+            start_thread(self, self._work, folder, self._stop, name="export-follower")
 
     def _work(self, folder: str, stop: threading.Event) -> None:
         file, last_content = RunPaths(Path(folder)).export_job, b""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from burnish_app.engine.threads import start_thread
 from burnish_engine.contract.paths import RunPaths
 
 _POINTS = 60
@@ -38,9 +39,7 @@ class LossOutlines(QObject):
     def read(self, folders: Iterable[str]) -> None:
         """Read the outlines of these runs in a thread, unless it still works on the last ones."""
         if self._thread is None or not self._thread.is_alive():
-            wanted = tuple(folders)
-            self._thread = threading.Thread(target=self._work, args=(wanted,), name="loss-outlines", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self, self._work, tuple(folders), name="loss-outlines")
 
     def _work(self, folders: tuple[str, ...]) -> None:
         news = False

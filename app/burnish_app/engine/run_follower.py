@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Signal
 from typing_extensions import override
 
 from burnish_app.engine.free_memory import return_free_memory
+from burnish_app.engine.threads import start_thread
 from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
@@ -69,10 +70,7 @@ class RunFollower(QObject):
         self.stop()
         if folder:
             self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=self._work, args=(folder, self._stop), name="run-follower", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(self, self._work, folder, self._stop, name="run-follower")
 
     def stop(self) -> None:
         """Stop following and wait up to 2 s for the thread."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.run_follower import EventsReader
+from burnish_app.engine.threads import start_thread
 from burnish_engine.contract.paths import RunPaths
 
 _POLL_S = 1.0
@@ -38,10 +39,7 @@ class RunsFollower(QObject):
         self.stop()
         if folders:
             self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=self._work, args=(tuple(folders), self._stop), name="runs-follower", daemon=True
-            )
-            self._thread.start()
+            self._thread = start_thread(self, self._work, tuple(folders), self._stop, name="runs-follower")
 
     def stop(self) -> None:
         """Stop following, without waiting for the thread: it ends after the piece that it reads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QPoint, QRec
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
+from burnish_app.engine.threads import start_thread
 from burnish_app.widgets.charts.chart import Chart
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.files import write_atomic
@@ -36,7 +36,7 @@ class Saver(QObject):
             path: file to write; an older one is replaced.
             make: function that makes the content; it runs in another thread and must not touch widgets.
         """
-        threading.Thread(target=self._work, args=(path, make), name="chart-saver").start()
+        start_thread(self, self._work, path, make, name="chart-saver", daemon=False)
 
     def _work(self, path: Path, make: Callable[[], bytes]) -> None:
         try:

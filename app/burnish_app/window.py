@@ -12,6 +12,7 @@ from PySide6.QtGui import (
     QCloseEvent,
     QDragEnterEvent,
     QDragLeaveEvent,
+    QDragMoveEvent,
     QDropEvent,
     QGuiApplication,
     QKeySequence,
@@ -28,7 +29,7 @@ from burnish_app.look.theme import Theme
 from burnish_app.page_list import PAGES, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
-from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
+from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop, is_data_name
 from burnish_app.wording.activity import Activity, activities_of
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
@@ -235,16 +236,17 @@ class Window(QMainWindow):
         self._runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
 
-    def take(self, paths: list[str]) -> None:
+    def take(self, paths: list[str], *, instead: bool = False) -> None:
         """Hand dropped files or folders to the page that takes them, or show why none does.
 
         Args:
             paths: absolute paths; an empty text stands for something that is not a local file.
+            instead: whether data takes the place of the data that is there.
         """
         drop = classify_drop(paths)
         if drop.page:
             self.go_to(drop.page)
-            self.page(drop.page).take_drop(drop.paths)
+            self.page(drop.page).take_drop(drop.paths, instead=instead)
         if drop.what:
             self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
 
@@ -252,7 +254,13 @@ class Window(QMainWindow):
         """Show the overlay that says what may be dropped."""
         if event.mimeData().hasUrls() and self._is_filled:
             event.acceptProposedAction()
-            self._drop_overlay.cover()
+            names = [url.fileName() for url in event.mimeData().urls()]
+            self._drop_overlay.cover(choice=bool(self.bench.data_files) and any(map(is_data_name, names)))
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        """Show which of two zones the pointer is over."""
+        event.acceptProposedAction()
+        self._drop_overlay.point_at(event.position())
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
         """Hide the overlay."""
@@ -263,7 +271,8 @@ class Window(QMainWindow):
         self._drop_overlay.hide()
         event.acceptProposedAction()
         paths = [url.toLocalFile() for url in event.mimeData().urls()]
-        QTimer.singleShot(0, self, lambda: self.take(paths))
+        instead = self._drop_overlay.is_instead(event.position())
+        QTimer.singleShot(0, self, lambda: self.take(paths, instead=instead))
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""

@@ -1,5 +1,6 @@
 """Constructed facts for tests and screenshots of pages; facts of machines are in `machine_facts`."""
 
+import random
 import re
 
 from burnish_engine.contract.facts.advice import (
@@ -14,10 +15,12 @@ from burnish_engine.contract.facts.advice import (
 )
 from burnish_engine.contract.facts.data_report import (
     ColumnReading,
-    CutLine,
     DatasetReport,
     FileColumns,
+    FileStatus,
     Finding,
+    RowLine,
+    RowPage,
     RowPlace,
     Setting,
     TemplateFacts,
@@ -34,7 +37,7 @@ from burnish_engine.contract.facts.facts import (
 from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import ExportJob, Preview
 
 GIB = 2**30
 QUESTION = "<|im_start|>user\nMy parcel has not moved for six days. What can I do?<|im_end|>\n<|im_start|>assistant\n"
@@ -284,17 +287,57 @@ def dataset_report(**changes):
             name="auto", takes_system=True, takes_two_users=False, has_prompt=True, prompt_fits=True,
             turn_end="<|im_end|>", ends_with_eos=True, writes_calls=True, writes_tools=True, writes_thoughts=False,
         ),
-        "cut_lines": [
-            CutLine(max_length=512, rows_cut=49, tokens_lost=14_900, learned_lost=12_000),
-            CutLine(max_length=1024, rows_cut=7, tokens_lost=2210, learned_lost=2010),
-            CutLine(max_length=2048, rows_cut=0, tokens_lost=0, learned_lost=0),
-        ],
+        "files": [FileStatus(file=DATA_FILE, entry=0, rows=1204)],
+        "length_steps": length_steps(),
         "supervised_share": 0.62,
         "tokens_lost": 2210,
         "called_rows": 12,
         "findings": findings,
     }  # fmt: skip
     return DatasetReport(**{**fields, **changes})
+
+
+def length_steps():
+    """Return steps of row lengths: most rows have about 170 tokens, the longest 1,604."""
+    usual = [min(int(random.Random(n).lognormvariate(5.15, 0.5)), 1000) for n in range(1153)]
+    lengths = [*usual, 1150, 1200, 1224, 1300, 1400, 1500, 1604]
+    steps = [*range(0, 1604, 16), 1604]
+    return [(step, sum(one > step for one in lengths), sum(max(one - step, 0) for one in lengths)) for step in steps]
+
+
+CHAT_CELL = (
+    "user: My parcel has not moved for six days. What can I do?  |  assistant: Cause: It waits at the depot for a "
+    "customs paper. Fix: Send the invoice to the carrier and ask for a trace."
+)
+
+
+def chat_columns(**changes):
+    """Return the columns of the file of conversations, which are recognized."""
+    columns = {"conversation": "messages", "system": "system_prompt"}
+    reading = ColumnReading(shape="messages", columns=columns, confidence=0.98, says="chats in messages")
+    shown = {"messages": CHAT_CELL, "system_prompt": "You answer for a parcel service.", "ticket": "4711"}
+    fields = {"file": DATA_FILE, "columns": shown, "readings": [reading], "question": ""}
+    return file_columns(**{**fields, **changes})
+
+
+def row_page(start=0, count=100, total=1204, *, file=DATA_FILE, cells=None):
+    """Return a page of rows as the engine reads them."""
+    chat = {"messages": CHAT_CELL, "system_prompt": "You answer for a parcel service."}
+    lines = [
+        RowLine(file=file, row=at + 1, index=at, cells=cells or {**chat, "ticket": str(4711 + at)})
+        for at in range(start, min(start + count, total))
+    ]
+    return RowPage(rows=lines, total=total, exact=True)
+
+
+def preview(**changes):
+    """Return the first row as the model reads it."""
+    pieces = list(tokens())
+    fields = {
+        "file": DATA_FILE, "row": 1, "tokens": len(pieces), "pieces": pieces,
+        "supervised_tokens": sum(learned for _, learned in pieces),
+    }  # fmt: skip
+    return Preview(**{**fields, **changes})
 
 
 def file_columns(**changes):
@@ -319,14 +362,6 @@ def file_columns(**changes):
         "needs": {"messages": ["conversation"], "alpaca": ["instruction", "output"],
                   "prompt_completion": ["prompt", "completion"], "text": ["text"]},
         "may_have": ["input", "history", "prompt", "system", "tools", "reasoning"],
-        "rows": [
-            {
-                "messages": "user: My parcel has not moved for six days. What can I do?  |  assistant: Cause: It waits "
-                "at the depot for a customs paper. Fix: Send the invoice to the carrier and ask for a trace.",
-                "system_prompt": "You answer for a parcel service.",
-            }
-        ]
-        * 20,
     }  # fmt: skip
     return FileColumns(**{**fields, **changes})
 

@@ -99,6 +99,13 @@ QPushButton[look="segment"]:checked {{ background: {c.surface}; color: {c.text};
   padding: 4px 14px; }}
 QPushButton[look="segment"]:focus {{ border: {RING_PX}px solid {c.focus}; padding: 3px 13px; }}
 QPushButton[look="segment"]:disabled {{ color: {c.faint}; }}
+QPushButton[look^="chip"] {{ border-radius: {PILL_PX // 2}px; padding: 0 8px; min-height: 0; text-align: left; }}
+QPushButton[look="chip-learned"] {{ background: {c.accent_soft}; color: {c.accent_ink}; }}
+QPushButton[look="chip-read"] {{ background: {c.link_soft}; color: {c.link}; }}
+QPushButton[look="chip-off"] {{ background: {c.raised}; color: {c.muted}; }}
+QPushButton[look="chip-open"] {{ background: {c.warning_soft}; color: {c.warning}; }}
+QPushButton[look^="chip"]:hover {{ border-color: {c.edge}; }}
+QPushButton[look^="chip"]:focus {{ border-color: {c.focus}; }}
 QFrame[look="choice"], QFrame[look="choice-on"] {{ background: {c.surface}; border-radius: {CONTROL_RADIUS_PX}px; }}
 QFrame[look="choice"] {{ border: {RING_PX}px solid {c.line}; }}
 QFrame[look="choice"]:hover {{ background: {c.raised}; }}
@@ -157,6 +164,8 @@ QListView[look="places"]::item:selected {{ background: {c.accent_soft}; color: {
 QHeaderView {{ background: transparent; border: none; }}
 QHeaderView::section {{ background: {c.surface}; color: {c.muted}; border: none; border-bottom: 1px solid {c.line};
   padding: 8px; }}
+QHeaderView::section:vertical {{ border: none; padding: 0 8px; }}
+QTableCornerButton::section, QAbstractScrollArea::corner {{ background: transparent; border: none; }}
 QScrollBar:vertical {{ background: transparent; width: {SCROLL_BAR_PX}px; margin: 0; }}
 QScrollBar:horizontal {{ background: transparent; height: {SCROLL_BAR_PX}px; margin: 0; }}
 QScrollBar::handle {{ background: {c.edge}; border-radius: 2px; margin: 0 3px; min-height: 32px; min-width: 32px; }}

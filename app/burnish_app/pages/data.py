@@ -1,4 +1,4 @@
-"""The page Data: files, column reading, chat template, figures, findings, and training rows."""
+"""The page Data: files, rows with the roles of their columns, findings, figures, and the chat template."""
 
 from __future__ import annotations
 
@@ -21,23 +21,20 @@ from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_P
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.widgets.data.columns_card import ColumnsCard
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
 from burnish_app.widgets.data.files_card import FilesCard
 from burnish_app.widgets.data.findings_card import FindingsCard
 from burnish_app.widgets.data.held_out_card import HeldOutCard
 from burnish_app.widgets.data.objective_card import ObjectiveCard
-from burnish_app.widgets.data.row_browser import RowBrowser
 from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.facts.data_report import FileStatus, RowPlace
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
 from burnish_engine.contract.recipe.recipe_preference import Objective
-from burnish_engine.contract.serve.data_requests import ColumnsRequest
-from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.messages import Failure
 
 _SAMPLE = ("bench-notes.train.jsonl", "bench-notes.heldout.jsonl")
 
@@ -50,26 +47,26 @@ class DataPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._inspection = DatasetInspection(client, bench, self)
-        self._columns_request = ""
         self._before: tuple[list[str], DatasetFacts | None] = ([], None)
         self.files = self._make_files()
         self.held_out = HeldOutCard()
         self.held_out.files_wanted.connect(lambda: self._ask_files(tr("Held-out data"), self._use_validation))
         self.held_out.share_wanted.connect(lambda: self._use_validation([]))
-        self.columns, self.template = ColumnsCard(), TemplateCard()
+        self.rows = RowsCard(client, bench)
+        self.rows.columns_chosen.connect(lambda pairs: self._change(shape="auto", columns=pairs))
+        self.rows.found.connect(self._columns_found)
+        self.template = TemplateCard()
         self.objective = ObjectiveCard()
         self.objective.chosen.connect(self._choose_objective)
-        self.columns.asked.connect(self._ask_columns)
-        self.columns.chosen.connect(lambda shape, pairs: self._change(shape=shape, columns=pairs))
         self.template.chosen.connect(lambda name: self._change(template=name))
         self.template.file_wanted.connect(self._browse_template)
+        self.template.message_chosen.connect(lambda text: self._change(system_prompt=text))
         self.facts, self.lengths, self.findings = FactsCard(), LengthsCard(), FindingsCard()
         self.lengths.cut_chosen.connect(lambda tokens: self._change(max_length=tokens))
         self.findings.changed.connect(lambda field, value: self._change(**{field: value}))
         self.findings.preference_changed.connect(self._change_preference)
-        self.rows = RowBrowser(client, bench)
-        self.table = RowsCard()
-        self._table_of: list[str] = []
+        self.findings.rows_wanted.connect(self._open_rows)
+        self.findings.message_wanted.connect(self._write_message)
         self._empty_card = Card()
         self._empty_card.body.addWidget(
             EmptyState(
@@ -84,16 +81,14 @@ class DataPage(Page):
         )
         self._to_come = CardsToCome(tr("What is in it appears when the rows are read"))
         self.column.addWidget(self._empty_card)
-        pairs = ((self.files, self.held_out), (self.columns, self.template), (self.facts, self.lengths))
-        for pair in pairs:
-            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
-            if pair[0] is self.files:
-                self.column.addWidget(self.objective)
-        self.column.addWidget(self._to_come)
-        self.column.addWidget(self.table)
+        self.column.addLayout(columns_layout((self.files, self.held_out), GAP_PX, even=True, fill=True))
+        self.column.addWidget(self.rows)
+        self.column.addWidget(self.objective)
+        self.column.addWidget(self._to_come, 1)
         self.column.addWidget(self.findings)
-        self.column.addWidget(self.rows, 1)
-        self.set_primary(tr("Next: the recipe"), lambda: self.go_to.emit("recipe"), "next")
+        self.column.addLayout(columns_layout((self.facts, self.lengths), GAP_PX, even=True, fill=True))
+        self.column.addWidget(self.template)
+        self.set_primary(tr("Next: the recipe"), self._go_on, "next")
         bench.changed.connect(self._bench_changed)
         self._inspection.started.connect(self._show)
         self._inspection.ended.connect(self._show)
@@ -110,12 +105,17 @@ class DataPage(Page):
         self._inspection.inspect_dataset()
         self._show()
 
-    def take_drop(self, paths: list[str]) -> None:
-        """Add dropped data files to the chosen ones, and offer to take them in place of those."""
+    def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
+        """Add data files to the chosen ones, or take them in place of those.
+
+        Args:
+            paths: absolute paths.
+            instead: whether they take the place of the others. Else a banner offers that too.
+        """
         known = self.bench.data_files
         new = [path for path in paths if path not in known]
-        self._use([*known, *new])
-        if known and new:
+        self._use(paths if instead else [*known, *new])
+        if known and new and not instead:
             self.banner(
                 "info",
                 tr("{new} was added to {known}.").format(new=self._named(new), known=self._named(known)),
@@ -136,6 +136,8 @@ class DataPage(Page):
         card.entered.connect(self._take_path)
         card.browse.connect(lambda: self._ask_files(tr("Add data"), self.take_drop))
         card.removed.connect(lambda path: self._use([known for known in self.bench.data_files if known != path]))
+        card.changed.connect(lambda field, value: self._change(**{field: value}))
+        card.opened.connect(self._open_file)
         card.weighed.connect(lambda weights: self._change(weights=weights))
         card.busy.cancel.connect(self._inspection.cancel)
         return card
@@ -143,13 +145,17 @@ class DataPage(Page):
     def _use(self, files: list[str]) -> None:
         self.clear_banner()
         self._failed = False
+        if files[:1] != self.bench.data_files[:1]:
+            self.rows.forget()
         self.bench.set_data_files(files)
         self._inspection.inspect_dataset()
 
     def _change(self, **update: object) -> None:
         """Change fields of the recipe's data section and inspect the data again."""
         self.clear_banner()
+        self._failed = False
         self.bench.change_data(**update)
+        self.rows.refresh()
         self._inspection.inspect_dataset()
         self._show()
 
@@ -222,51 +228,49 @@ class DataPage(Page):
         dialog.filesSelected.connect(use)
         dialog.open()
 
-    def _ask_columns(self, *, quietly: bool = False) -> None:
-        """Ask the engine for the possible readings of the columns and open the editor."""
-        self.client.cancel(self._columns_request)
-        self._columns_request = name = self.client.send(
-            ColumnsRequest,
-            recipe=self.bench.recipe_toml,
-            owner=self,
-            on_result=lambda result: self._columns_found(name, result),
-            on_failure=None if quietly else self.failed,
-        )
-
-    def _columns_found(self, name: str, result: Result) -> None:
-        if name != self._columns_request or result.columns is None:
-            return
-        self.columns.ask(result.columns)
-        self.columns.show()
-        if self._failed and result.columns.question:
-            name = Path(result.columns.file).name
+    def _columns_found(self) -> None:
+        """Ask in words where the inspection failed because nobody knows what the columns mean."""
+        if self._failed and self.rows.is_open:
             self.banner(
                 "warning",
-                tr("It is not clear what the columns of {name} mean.").format(name=name),
+                tr("It is not clear what the columns of {name} mean.").format(name=Path(self.rows.pages.file).name),
                 tr("Please say it below."),
             )
+            self._see(self.rows)
+
+    def _open_file(self, file: str) -> None:
+        self.rows.open_file(file)
+        self._see(self.rows)
+
+    def _open_rows(self, places: list[RowPlace], count: int, says: str) -> None:
+        self.rows.show_places(places, count, says)
+        self._see(self.rows)
+        self.rows.table.setFocus()
+
+    def _write_message(self) -> None:
+        self._see(self.template)
+        self.template.message.setFocus()
 
     def _inspect_failed(self, failure: Failure) -> None:
         self._failed = True
-        self.columns.forget()
         actions: list[BannerAction] = [
             (action_text(one), partial(self._change, **{one.key.rpartition(".")[2]: one.value}))
             for one in named_settings(failure.remedy)
         ]
-        files = self.bench.data_files
-        if len(files) > 1:
-            actions += [
-                (
-                    tr("Leave out {name}").format(name=Path(file).name),
-                    partial(self._use, [known for known in files if known != file]),
-                )
-                for file in files
-                if Path(file).name in failure.what
-            ][:1]
         self.banner("error", failure.what, failure.remedy, actions)
-        if failure.exit_code in (ExitCode.DATA, ExitCode.USAGE):
-            self._ask_columns(quietly=True)
+        self._columns_found()
         self._show()
+
+    def _bad_files(self) -> list[FileStatus]:
+        """Return the training files that cannot be trained on, as far as is known."""
+        dataset = self.bench.dataset
+        return [file for file in dataset.report.files if file.problem] if dataset and dataset.report else []
+
+    def _go_on(self) -> None:
+        """Leave out the files that cannot be trained on, and go on to the recipe."""
+        if bad := {file.entry for file in self._bad_files()}:
+            self._use([file for entry, file in enumerate(self.bench.data_files) if entry not in bad])
+        self.go_to.emit("recipe")
 
     def _bench_changed(self, name: str) -> None:
         if name in ("data_files", "validation_files", "dataset"):
@@ -290,34 +294,29 @@ class DataPage(Page):
     def _show(self) -> None:
         dataset, data = self._shown_dataset(), self.bench.recipe.data
         has_files, busy = bool(self.bench.data_files), self._inspection.busy
-        self.files.show_files(data.files, data.weights)
+        status = dataset.report.files if dataset is not None and dataset.report is not None else []
+        self.files.show_files(data.files, data.weights, status)
         self.files.busy.setVisible(busy)
         self.held_out.show_held_out(self.bench.validation_files, data.validation_share)
         self._empty_card.setVisible(not has_files)
         self.held_out.setVisible(has_files)
+        self.rows.setVisible(has_files)
+        if has_files:
+            self.rows.show_files(list(dict.fromkeys(one.file for one in status)) or [data.files[0]])
+        else:
+            self.rows.forget()
         awaits = busy and dataset is None
         self._to_come.setVisible(awaits)
         self.set_filling(fills=awaits)
         if dataset is not None:
             self.set_subtitle(kept_rows_text(dataset))
-            self._left = [
-                self._show_facts,
-                self._show_how_it_is_read,
-                self._show_table,
-                self._show_findings,
-                self._show_rows,
-            ]
+            self._left = [self._show_objectives, self._show_findings, self._show_facts, self._show_template]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
             self.set_subtitle("" if has_files else tr("The conversations or texts your model shall learn from."))
             self._left = []
-            for card in (
-                self.facts, self.lengths, self.template, self.findings, self.rows, self.table, self.objective
-            ):  # fmt: skip
+            for card in (self.facts, self.lengths, self.template, self.findings, self.objective):
                 card.hide()
-            self._table_of = []
-            self.columns.setVisible(self._failed and not self.columns.editor.isHidden())
-            self._empty_card.setVisible(not has_files or (self._failed and self.columns.isHidden()))
         if dataset is None or busy:
             self._show_status()
 
@@ -330,55 +329,37 @@ class DataPage(Page):
         else:
             self._show_status()
 
-    def _show_facts(self, dataset: DatasetFacts) -> None:
-        self.facts.show_facts(dataset)
-        self.lengths.show_facts(dataset, self.bench.recipe.data.max_length)
-        self.facts.show()
-        self.lengths.setVisible(dataset.lengths is not None)
-
-    def _show_how_it_is_read(self, dataset: DatasetFacts) -> None:
-        data = self.bench.recipe.data
-        self.columns.show_facts(dataset, data)
-        self.template.show_template(data.template, dataset.report.template if dataset.report else None)
-        self.columns.show()
-        self.template.show()
+    def _show_objectives(self, dataset: DatasetFacts) -> None:
         objective = self.bench.recipe.preference.objective
         self.objective.show_objectives(offered_objectives(dataset.shape), objective, dataset.shape)
-
-    def _show_table(self, _dataset: DatasetFacts) -> None:
-        """Ask for the first rows of the files, unless they are shown."""
-        files = self.bench.data_files
-        if files != self._table_of:
-            self._table_of = files
-            self.client.send(
-                ColumnsRequest,
-                recipe=self.bench.recipe_toml,
-                owner=self,
-                on_result=lambda result: self._table_found(files, result),
-            )
-
-    def _table_found(self, files: list[str], result: Result) -> None:
-        if files == self._table_of and result.columns is not None:
-            self.table.show_rows(result.columns)
 
     def _show_findings(self, dataset: DatasetFacts) -> None:
         self.findings.show_facts(dataset, self.bench.recipe.data)
         self.findings.show()
 
-    def _show_rows(self, dataset: DatasetFacts) -> None:
-        self.rows.show_first(dataset)
-        self.rows.show()
+    def _show_facts(self, dataset: DatasetFacts) -> None:
+        self.facts.show_facts(dataset)
+        self.lengths.show_facts(dataset, self.bench.recipe.data)
+        self.facts.show()
+
+    def _show_template(self, dataset: DatasetFacts) -> None:
+        data = self.bench.recipe.data
+        self.template.show_template(
+            data.template, data.system_prompt, dataset.report.template if dataset.report else None
+        )
+        self.template.show()
 
     def _show_status(self) -> None:
-        dataset, has_files = self.bench.dataset, bool(self.bench.data_files)
+        dataset, has_files, bad = self.bench.dataset, bool(self.bench.data_files), len(self._bad_files())
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
-            self.primary.setText(tr("Next: the recipe") if has_files else tr("Add data first"))
+            leave = tr("Leave out {files} and go on").format(files=plural(bad, "file"))
+            self.primary.setText(leave if bad else tr("Next: the recipe") if has_files else tr("Add data first"))
         if self._inspection.busy:
             self.set_status("busy")
         elif self._failed:
             self.set_status("attention")
         elif dataset is not None:
-            self.set_status("done" if dataset.train_rows else "attention")
+            self.set_status("done" if dataset.train_rows and not bad else "attention")
         else:
             self.set_status("ready" if has_files else "empty")

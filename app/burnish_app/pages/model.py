@@ -74,7 +74,7 @@ class ModelPage(Page):
         self.local.show_for(self.bench.target)
         self._inspect_model()
 
-    def take_drop(self, paths: list[str]) -> None:
+    def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
         """Choose the model whose folder was dropped."""
         self.choose(paths[0])
 

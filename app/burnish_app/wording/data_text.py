@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, percent, plural
-from burnish_engine.contract.facts.data_report import CutLine, RowPlace, Setting, TemplateFacts
+from burnish_engine.contract.facts.data_report import FileStatus, RowPlace, Setting, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.serve.replies import Preview
 
 SHAPES = {
     "messages": "conversations",
@@ -24,33 +25,23 @@ SHAPES = {
     "segments": tr("text of which parts are learned"),
     "text": tr("plain text"),
 }
-MEANINGS = {
-    "conversation": tr("The conversation"),
-    "instruction": tr("What is asked"),
-    "input": tr("Further input"),
-    "context": tr("What it is asked about"),
-    "output": tr("What is replied"),
-    "history": tr("Earlier turns"),
-    "prompt": tr("What is asked"),
-    "completion": tr("What is replied"),
-    "text": tr("The text"),
-    "segments": tr("The parts of the text"),
-    "chosen": tr("The better reply"),
-    "rejected": tr("The worse reply"),
-    "label": tr("Good or bad"),
-    "system": tr("System message"),
-    "tools": tr("Tools"),
-    "reasoning": tr("Thoughts before the reply"),
+_ROLES = {
+    "prompt": (tr("Prompt"), tr("what is asked")),
+    "reply": (tr("Reply"), tr("what is replied, and learned")),
+    "system": (tr("System"), tr("message before the conversation")),
+    "context": (tr("Context"), tr("what the prompt is about")),
+    "history": (tr("Earlier turns"), tr("of the same conversation")),
+    "conversation": (tr("Conversation"), tr("all turns in one column")),
+    "chosen": (tr("Chosen"), tr("the better reply of a pair")),
+    "rejected": (tr("Rejected"), tr("the worse reply of a pair")),
+    "label": (tr("Label"), tr("whether the reply is good or bad")),
+    "text": (tr("Text"), tr("plain text, all of it learned")),
+    "segments": (tr("Parts"), tr("of a text, each learned or not")),
+    "tools": (tr("Tools"), tr("that may be called")),
+    "reasoning": (tr("Thoughts"), tr("before the reply")),
+    "": (tr("Ignored"), tr("the column does not count")),
 }
-_MAY_HAVE = {
-    "alpaca": ("input", "history", "system", "tools", "reasoning"),
-    "prompt_completion": ("context", "history", "system", "tools", "reasoning"),
-    "kto": ("input", "context", "history", "system", "tools", "reasoning"),
-    "messages": ("system", "tools"),
-    "sharegpt": ("system", "tools"),
-    "preference": ("conversation", "prompt", "instruction", "input", "context", "history", "system", "tools"),
-}
-"""Optional meanings of each shape."""
+"""Name and explanation of each role of a column."""
 TEMPLATES = ("auto", "chatml", "llama3", "gemma", "mistral", "zephyr", "phi3", "vicuna", "alpaca")
 """Names of the built-in templates; any other value is a file."""
 SURE, FAIRLY_SURE = 0.9, 0.7
@@ -144,14 +135,40 @@ def shape_text(shape: str) -> str:
     return ", ".join(SHAPES.get(one, one) for one in shape.split(", "))
 
 
-def meanings_of(shape: str, needs: Sequence[str]) -> list[str]:
-    """Return the column meanings to offer for a shape, required ones first.
+def file_text(files: Sequence[FileStatus]) -> str:
+    """Return what was read under one of the recipe's names, a file or a folder of files.
 
     Args:
-        shape: name of the shape.
-        needs: meanings that the shape requires of some column.
+        files: status of its files.
     """
-    return [*needs, *(meaning for meaning in _MAY_HAVE.get(shape, ()) if meaning not in needs)]
+    good = [file for file in files if not file.problem]
+    rows = plural(sum(file.rows for file in good), "row")
+    return tr("{rows} in {files}").format(rows=rows, files=plural(len(good), "file")) if len(files) > 1 else rows
+
+
+def role_text(role: str) -> str:
+    """Return the name of a column's role."""
+    return _ROLES[role][0]
+
+
+def role_hint(role: str) -> str:
+    """Return what a column of a role holds."""
+    return _ROLES[role][1]
+
+
+def preview_text(preview: Preview) -> str:
+    """Return the figures of a row as it is trained on."""
+    if not preview.tokens:
+        return ""
+    parts = [
+        plural(preview.tokens, "token"),
+        tr("{share} learned").format(share=percent(preview.supervised_tokens / preview.tokens)),
+    ]
+    if preview.cut_tokens:
+        parts.append(tr("{cut} cut off").format(cut=plural(preview.cut_tokens, "token")))
+    if preview.parts > 1:
+        parts.append(tr("the first of {parts} rows that it becomes").format(parts=preview.parts))
+    return "  ·  ".join(parts)
 
 
 def confidence_text(confidence: float) -> str:
@@ -313,15 +330,19 @@ def kept_rows_text(facts: DatasetFacts) -> str:
     )
 
 
-def cut_text(cut: CutLine, facts: DatasetFacts) -> str:
-    """Return how many rows and tokens a maximum length would cut."""
-    if not cut.rows_cut:
-        return tr("cuts nothing")
-    used = max(facts.train_rows + facts.validation_rows, 1)
-    whole = facts.tokens + (facts.report.tokens_lost if facts.report else 0)
-    lost = percent(cut.tokens_lost / max(whole, 1), 1)
-    return tr("cuts {rows_cut} ({percent}), {lost} of the tokens").format(
-        rows_cut=plural(cut.rows_cut, "row"), percent=percent(min(cut.rows_cut / used, 1.0), 1), lost=lost
+def cut_text(steps: Sequence[tuple[int, int, int]], max_length: int) -> str:
+    """Return how many rows and tokens a maximum length cuts.
+
+    Args:
+        steps: `length_steps` of the report.
+        max_length: maximum length, tokens; between two steps, the lower one counts.
+    """
+    found = [step for step in steps if step[0] <= max_length]
+    _, rows, tokens = found[-1] if found else steps[0]
+    if not rows:
+        return tr("Cut at {max_length:,}: every row is whole").format(max_length=max_length)
+    return tr("Cut at {max_length:,}: {rows}, {share} of the tokens").format(
+        max_length=max_length, rows=plural(rows, "row"), share=percent(tokens / max(steps[0][2], 1), 1)
     )
 
 

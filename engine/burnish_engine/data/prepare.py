@@ -89,7 +89,7 @@ def prepare(
 
 
 def inspect_dataset(
-    recipe: Recipe, tokenizer: Any, *, whole: bool = False, progress: Progress | None = None
+    recipe: Recipe, tokenizer: Any, *, whole: bool = False, go_on: bool = False, progress: Progress | None = None
 ) -> PreparedDataset:
     """Prepare a dataset for inspection: a large one from a sample of its rows, and preference data too.
 
@@ -100,12 +100,14 @@ def inspect_dataset(
         recipe: recipe whose paths are absolute, or relative to the working folder.
         tokenizer: fast transformers tokenizer.
         whole: whether to read every row, however many there are.
+        go_on: whether a training file with a problem is left out and told of in `facts.report.files`, unless every one
+            has a problem. Not together with `whole`.
         progress: callback for progress; an exception that it raises ends the work.
 
     Raises:
         BurnishError: one of the errors of `prepare`.
     """
-    return _prepare(recipe, tokenizer, progress, inspect_only=True, whole=whole)
+    return _prepare(recipe, tokenizer, progress, inspect_only=True, whole=whole, go_on=go_on)
 
 
 def _prepare(
@@ -115,22 +117,20 @@ def _prepare(
     *,
     inspect_only: bool,
     whole: bool = True,
+    go_on: bool = False,
     order: int = DATA_ORDER,
 ) -> PreparedDataset:
     data = recipe.data
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
-    template = chat_template(tokenizer, chosen=data.template)
-    parts = TokenizerParts.of(tokenizer)
+    spec, template = pipeline_spec(recipe, tokenizer, order)
+    parts, pairs = spec.tokenizer, spec.pairs
     checked = template_facts(
         template, parts.eos_token, parts.added, chosen=data.template
     )  # raises DataError where the template is hostile
-    written = TemplateSource(template.source, template.special_tokens, template.today, template.file)
-    pairs = recipe.preference.learns_pairs
-    spec = PipelineSpec(parts, written, data, order, pairs, recipe.preference.learns_labels)
     sampling = (INSPECT_WHOLE_BYTES, SAMPLE_BYTES) if inspect_only and not whole else None
     collector = RowCollector(data, spec, progress, sampling=sampling, inspect_only=inspect_only)
-    found = collector.collect(data.files)
+    found = collector.collect(data.files, go_on=go_on)
     log = RowLog()
     log.merge(found.log)
     held = collector.collect(data.validation_files, first_source=len(found.sources))
@@ -176,6 +176,7 @@ def _prepare(
         selection=selection,
         template=checked if any(not source.layout.is_text for source in sources) else None,
         sampled=any(source.sample is not None for source in sources),
+        files=found.files,
         pairs=recipe.preference.is_active,
         warnings=template_warnings(
             template, tokenizer, log, sources, missing=missing_tokens(data.template, parts.added), checked=checked
@@ -202,6 +203,25 @@ def _prepare(
         template=template,
         end_token_ids=end_ids,
     )
+
+
+def pipeline_spec(recipe: Recipe, tokenizer: Any, order: int = DATA_ORDER) -> tuple[PipelineSpec, ChatTemplate]:
+    """Return the settings that decide what becomes of a row, and the chat template among them.
+
+    Args:
+        recipe: recipe of which the data and preference sections are used.
+        tokenizer: fast transformers tokenizer.
+        order: version of the data order.
+
+    Raises:
+        DataError: The chat template cannot be used.
+    """
+    template = chat_template(tokenizer, chosen=recipe.data.template)
+    written = TemplateSource(template.source, template.special_tokens, template.today, template.file)
+    preference = recipe.preference
+    parts = TokenizerParts.of(tokenizer)
+    spec = PipelineSpec(parts, written, recipe.data, order, preference.learns_pairs, preference.learns_labels)
+    return spec, template
 
 
 def _conversations(

@@ -1,57 +1,41 @@
-"""List the columns of the first data file and every way to read them, for a person who must choose."""
+"""List the columns of a data file and every way to read them, for a person who must choose."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
-from burnish_engine.contract.errors import DataError, UsageError
+from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns, Setting
-from burnish_engine.contract.recipe.recipe_data import DataSection
-from burnish_engine.data.files.discover import find_parts
-from burnish_engine.data.files.formats import parsed
-from burnish_engine.data.files.problems import BrokenRowError, shorten
-from burnish_engine.data.files.read import Table, no_rows
-from burnish_engine.data.report.describe import readable
+from burnish_engine.data.files.problems import shorten
 from burnish_engine.data.rows.column_readings import CandidateReading, columns_of, find_readings
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.shapes import MEANINGS, OPTIONAL_MEANINGS
 
-_ROWS = 1000  # the detection of a shape reads as many
+SAMPLE_ROWS = 1000
+"""Rows that a reading is recognized from, as many as the detection of a shape reads."""
 _LETTERS = 120
-_SHOWN_ROWS, _CELL_LETTERS = 20, 240  # rows and letters of a cell that a table shows
 
 
-def file_columns(data: DataSection) -> FileColumns:
-    """Describe the first file only, with no setting of the recipe but its encoding.
+def described_columns(file: str, rows: list[dict[str, Any]]) -> FileColumns:
+    """Describe the columns of a file and every way to read them, whatever the recipe says.
 
-    Raises:
-        UsageError: The recipe names no files.
-        DataError: The first file cannot be read.
+    Args:
+        file: name of the file.
+        rows: its first rows as column to value, at least one.
     """
-    if not data.files:
-        raise UsageError("The recipe names no training files.", "Set data.files.")
-    parts = find_parts(data.files[:1]).parts
-    if not parts:
-        raise no_rows(data.files[0])
-    rows = list(islice(_whole_rows(Table(parts[0], data.encoding)), _ROWS))
-    if not rows:
-        raise DataError(f"No row of {parts[0].name} can be read.", "Check the file and data.encoding.")
     found = find_readings(rows)
     try:
-        recognize(rows, parts[0].name, found=found)
+        recognize(rows, file, found=found)
         question = ""
     except DataError as error:
         question = error.what
     return FileColumns(
-        file=parts[0].name,
+        file=file,
         columns={name: _shown(rows, name) for name in columns_of(rows)},
         readings=[_reading(one, rows) for one in found],
         question=question,
         needs={shape: _needs(shape, found) for shape in MEANINGS},
         may_have=list(OPTIONAL_MEANINGS),
-        rows=[{name: shorten(readable(row[name]), _CELL_LETTERS) for name in row} for row in rows[:_SHOWN_ROWS]],
     )
 
 
@@ -63,16 +47,6 @@ def _needs(shape: str, found: list[CandidateReading]) -> list[str]:
     fitting = [needed for needed in ways if meanings and set(needed) <= meanings]
     usual = [needed for needed in ways if ("conversation" in needed) == chats]
     return list(next(iter([*fitting, *usual, *ways])))
-
-
-def _whole_rows(table: Table) -> Iterator[dict[str, Any]]:
-    """Yield rows that can be read; the inspection reports the broken ones."""
-    for number, text in islice(table.raw(), 2 * _ROWS):
-        if isinstance(text, str):
-            try:
-                yield parsed(text, table.part.name, number)
-            except BrokenRowError:
-                continue
 
 
 def _shown(rows: list[dict[str, Any]], column: str) -> str:

@@ -7,26 +7,33 @@ kept in memory, so that browsing its rows costs nothing.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.channel.job import Job
 from burnish_engine.channel.worker import work
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.serve.data_requests import ColumnsRequest, EstimateRequest, InspectRequest, PreviewRequest
+from burnish_engine.contract.serve.data_requests import (
+    ColumnsRequest,
+    EstimateRequest,
+    InspectRequest,
+    PreviewRequest,
+    RowsRequest,
+)
 from burnish_engine.contract.serve.duel_requests import PlanDuelRequest, StartDuelRequest
 from burnish_engine.contract.serve.export_requests import ForecastRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import ModelRequest
-from burnish_engine.contract.serve.replies import Preview
 from burnish_engine.service.model_facts import model_facts
-from burnish_engine.service.recipes import data_key, read_recipe_text
+from burnish_engine.service.recipes import data_key, model_key, read_recipe_text
 
 if TYPE_CHECKING:
     from burnish_engine.data.prepare import PreparedDataset
     from burnish_engine.duel.prepare import DuelForecast
+    from burnish_engine.service.data_rows import RowReader
 
 _WAIT_S = 0.1
 
@@ -36,17 +43,15 @@ class _CachedDataset:
     exact_key: str
     loose_key: str
     prepared: PreparedDataset
-    tokenizer: Any
-
-    def key(self, *, packing: bool) -> str:
-        """Key of its inputs, with or without how rows are packed."""
-        return self.exact_key if packing else self.loose_key
 
 
 class _DataRequests:
     def __init__(self) -> None:
         self._turn = threading.Lock()  # one dataset in memory at a time
         self._kept: _CachedDataset | None = None
+        self._rows_turn = threading.Lock()
+        self._reader: RowReader | None = None
+        self._last_tokenizer: tuple[str, Any] | None = None
 
     def model(self, request: ModelRequest, _job: Job) -> Result:
         """Describe a model folder; unpacks the embedded one."""
@@ -65,30 +70,54 @@ class _DataRequests:
         recipe = read_recipe_text(request.recipe)
         return Result(id=request.id, dataset=self._prepared(recipe, job).prepared.facts)
 
-    def columns(self, request: ColumnsRequest, _job: Job) -> Result:
-        """List the meanings that the columns of the first file can have."""
-        from burnish_engine.service.data_columns import file_columns
+    def columns(self, request: ColumnsRequest, job: Job) -> Result:
+        """List the meanings that the columns of a file can have."""
+        data = read_recipe_text(request.recipe).data
+        with self._reading(job) as reader:
+            return Result(id=request.id, columns=reader.columns(data, request.file, job.check))
 
-        return Result(id=request.id, columns=file_columns(read_recipe_text(request.recipe).data))
+    def rows(self, request: RowsRequest, job: Job) -> Result:
+        """Read some rows of a file as they are in it."""
+        data = read_recipe_text(request.recipe).data
+        with self._reading(job) as reader:
+            if request.places:
+                return Result(id=request.id, rows=reader.places(data, request.places, job.check))
+            page = reader.page(data, request.file, request.start, request.count, job.check)
+            return Result(id=request.id, rows=page)
 
     def preview(self, request: PreviewRequest, job: Job) -> Result:
         """Render one row as it would be trained on."""
-        from burnish_engine.data.report.describe import example_pieces
-        from burnish_engine.service.token_pieces import token_pieces
+        recipe = read_recipe_text(request.recipe)
+        with self._reading(job) as reader:
+            tokenizer = self._tokenizer(recipe, job)
+            preview = reader.preview(recipe, tokenizer, request.file, request.index, job.check)
+            return Result(id=request.id, preview=preview)
 
-        kept = self._prepared(read_recipe_text(request.recipe), job, packing=False)
-        rows = kept.prepared.train
-        if request.row > len(rows):
-            raise UsageError(f"Row {request.row} was asked for; {len(rows)} are used.", f"Give 1 to {len(rows)}.")
-        document = rows[request.row - 1]
-        preview = Preview(
-            row=request.row,
-            rows=len(rows),
-            tokens=len(document),
-            pieces=(token_pieces if request.tokens else example_pieces)(document, kept.tokenizer),
-            source=f"{document.file}, row {document.row}",
-        )
-        return Result(id=request.id, preview=preview)
+    @contextmanager
+    def _reading(self, job: Job) -> Iterator[RowReader]:
+        """Wait for the turn to read rows; an inspection that is running does not hold them up."""
+        while not self._rows_turn.acquire(timeout=_WAIT_S):
+            job.check()
+        try:
+            if self._reader is None:
+                from burnish_engine.service.data_rows import RowReader
+
+                self._reader = RowReader()
+            yield self._reader
+        finally:
+            self._rows_turn.release()
+
+    def _tokenizer(self, recipe: Recipe, job: Job) -> Any:
+        """Load the tokenizer of the recipe's model, unless it was the last one."""
+        from burnish_engine.models.checkpoint.source import open_model
+        from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+
+        key = model_key(recipe)
+        kept = self._last_tokenizer
+        if kept is None or kept[0] != key:
+            job.progress("Reading the model's tokenizer", 0, 0)
+            kept = self._last_tokenizer = key, load_tokenizer(open_model(recipe.model.path))
+        return kept[1]
 
     def forecast(self, request: ForecastRequest, _job: Job) -> Result:
         """Predict an export."""
@@ -126,21 +155,17 @@ class _DataRequests:
             names = [f"{name} {file[0].upper()}" for name, file in zip(names, files, strict=True)]
         return forecast_recipes(recipes, names, files, options, command, progress=job.progress)
 
-    def _prepared(self, recipe: Recipe, job: Job, *, packing: bool = True) -> _CachedDataset:
+    def _prepared(self, recipe: Recipe, job: Job) -> _CachedDataset:
         from burnish_engine.data.prepare import inspect_dataset
-        from burnish_engine.models.checkpoint.source import open_model
-        from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
         while not self._turn.acquire(timeout=_WAIT_S):
             job.check()
         try:
-            key = data_key(recipe, packing=packing)
-            if self._kept is None or self._kept.key(packing=packing) != key:
+            key = data_key(recipe)
+            if self._kept is None or self._kept.exact_key != key:
                 self._kept = None
-                job.progress("Reading the model's tokenizer", 0, 0)
-                tokenizer = load_tokenizer(open_model(recipe.model.path))
-                prepared = inspect_dataset(recipe, tokenizer, progress=job.progress)
-                self._kept = _CachedDataset(data_key(recipe), data_key(recipe, packing=False), prepared, tokenizer)
+                prepared = inspect_dataset(recipe, self._tokenizer(recipe, job), go_on=True, progress=job.progress)
+                self._kept = _CachedDataset(key, data_key(recipe, packing=False), prepared)
             return self._kept
         finally:
             self._turn.release()
@@ -154,6 +179,7 @@ if __name__ == "__main__":
             "estimate": data.estimate,
             "inspect": data.inspect,
             "columns": data.columns,
+            "rows": data.rows,
             "preview": data.preview,
             "forecast": data.forecast,
             "plan_duel": data.plan_duel,

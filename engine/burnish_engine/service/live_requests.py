@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
-from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest
+from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest, RowsRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import (
     ChatRequest,
@@ -71,12 +71,16 @@ class LiveRequests:
         return result
 
     def columns(self, request: ColumnsRequest, job: Job) -> Result:
-        """List the meanings that the columns of the first data file can have."""
+        """List the meanings that the columns of a data file can have."""
         return self._data.ask(request, job, about="the columns of the dataset")
+
+    def rows(self, request: RowsRequest, job: Job) -> Result:
+        """Read some rows of a data file."""
+        return self._data.ask(request, job, about="the rows of the dataset")
 
     def preview(self, request: PreviewRequest, job: Job) -> Result:
         """Render one row as it would be trained on."""
-        return self._data.ask(request, job, about=f"row {request.row} of the dataset")
+        return self._data.ask(request, job, about=f"row {request.index + 1} of the dataset")
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
         """Stream a reply."""

@@ -33,10 +33,15 @@ def data_key(recipe: Recipe, *, packing: bool = True) -> str:
     train = recipe.train
     packed = [train.micro_batch_tokens, train.pack] if packing else []
     files = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
+    stamps = [_stamp(Path(file)) for file in files]
+    return json.dumps([model_key(recipe), recipe.data.model_dump(mode="json"), train.seed, packed, stamps])
+
+
+def model_key(recipe: Recipe) -> str:
+    """Make a key that is equal for recipes whose model renders and tokenizes rows alike."""
     name = recipe.model.path
     folder = fetched_model_dir(name) if is_model_name(name) else Path(name)
-    stamps = [_stamp(path) for path in (*map(Path, files), *(folder / file for file in _RENDERING))]
-    return json.dumps([name, recipe.data.model_dump(mode="json"), train.seed, packed, stamps])
+    return json.dumps([name, [_stamp(folder / file) for file in _RENDERING]])
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -73,6 +73,7 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "fetch": live.fetch,
         "inspect": live.inspect,
         "columns": live.columns,
+        "rows": live.rows,
         "preview": live.preview,
         "estimate": plans.estimate,
         "chat": live.chat,

@@ -5,7 +5,12 @@ import json
 import pytest
 
 from burnish_engine.contract.recipe.recipe_data import DataSection
-from burnish_engine.service.data_columns import file_columns
+from burnish_engine.service.data_rows import RowReader
+
+
+def file_columns(data):
+    return RowReader().columns(data, "", lambda: None)
+
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 
@@ -32,14 +37,3 @@ def test_a_file_for_another_training_says_why_it_is_asked_about(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"input_ids": [1, 2], "note": "Some words."}) + "\n", encoding="utf-8")
     assert "token ids" in file_columns(DataSection(files=[str(path)])).question
-
-
-def test_the_first_rows_come_along_with_conversations_as_turns(tmp_path):
-    turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because.\n" * 200}]
-    path = tmp_path / "chats.jsonl"
-    path.write_text((json.dumps({"messages": turns, "n": 7}) + "\n") * 30, encoding="utf-8")
-    found = file_columns(DataSection(files=[str(path)]))
-    assert len(found.rows) == 20
-    assert found.rows[0]["messages"].startswith("user: Why? | assistant: Because.")
-    assert len(found.rows[0]["messages"]) <= 240
-    assert found.rows[0]["n"] == "7"

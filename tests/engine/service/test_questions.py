@@ -1,6 +1,7 @@
 """Questions about machine, model and data, each with its ways to fail, cancel and overtake."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -72,25 +73,65 @@ def test_inspect_and_preview_see_the_same_rows(warm_server, recipe, tmp_path):
     assert all(isinstance(message, Progress) for message in before)
     facts = last.dataset
     assert facts.train_rows == 40
-    preview = warm_server.result("preview", recipe=recipe, row=1).preview
-    assert preview.pieces == facts.example
-    assert preview.rows == 40
-    assert preview.source.endswith("train.jsonl, row 1")
-    last_row = warm_server.result("preview", recipe=recipe, row=40).preview
-    assert any(learned for _, learned in last_row.pieces)
-    assert last_row.pieces != preview.pieces
-    beyond = warm_server.failure("preview", recipe=recipe, row=41)
-    assert "40 are used" in beyond.what
-
-
-def test_a_row_token_by_token_is_the_same_row(warm_server, recipe):
-    whole = warm_server.result("preview", recipe=recipe, row=3).preview
-    tokens = warm_server.result("preview", recipe=recipe, row=3, tokens=True).preview
-    assert len(tokens.pieces) == tokens.tokens > len(whole.pieces)
-    assert "".join(text for text, _ in tokens.pieces) == "".join(text for text, _ in whole.pieces)
-    assert "".join(text for text, learned in tokens.pieces if learned) == "".join(
-        text for text, learned in whole.pieces if learned
+    preview = warm_server.result("preview", recipe=recipe).preview
+    assert "".join(text for text, _ in preview.pieces) == "".join(text for text, _ in facts.example)
+    assert "".join(text for text, learned in preview.pieces if learned) == "".join(
+        text for text, learned in facts.example if learned
     )
+    assert (preview.file, preview.row, preview.problem) == (str(data), 1, "")
+    assert preview.tokens == len(preview.pieces) > preview.supervised_tokens == sum(one for _, one in preview.pieces)
+    last_row = warm_server.result("preview", recipe=recipe, file=str(data), index=39).preview
+    assert last_row.row == 40
+    assert last_row.pieces != preview.pieces
+    assert "40 rows" in warm_server.failure("preview", recipe=recipe, index=40).what
+
+
+def test_one_bad_file_does_not_stop_the_others(warm_server, recipe, tmp_path):
+    good = write_jsonl(tmp_path / "good.jsonl", conversations(20))
+    begins = write_jsonl(tmp_path / "begins.jsonl", conversations(5))
+    begins.write_text(begins.read_text(encoding="utf-8") + '{"messages": \n', encoding="utf-8")
+    odd = write_jsonl(tmp_path / "odd.jsonl", [{"alpha": 1, "beta": 2}])
+    names = [str(tmp_path / "gone.jsonl"), str(begins), str(good), str(odd)]
+    several = changed(recipe, data={"files": names, "validation_files": []})
+    dataset = warm_server.result("inspect", recipe=several).dataset
+    assert dataset.rows == 20
+    files = dataset.report.files
+    assert [(Path(file.file).name, file.entry, file.rows) for file in files] == [
+        ("gone.jsonl", 0, 0), ("begins.jsonl", 1, 0), ("good.jsonl", 2, 20), ("odd.jsonl", 3, 0),
+    ]  # fmt: skip
+    assert [bool(file.problem) for file in files] == [True, True, False, True]
+    assert "line 6" in files[1].problem
+    assert "broken_rows" in files[1].remedy
+    only_bad = changed(recipe, data={"files": [names[0], names[3]], "validation_files": []})
+    assert "gone.jsonl" in warm_server.failure("inspect", recipe=only_bad).what
+
+
+def test_rows_are_read_a_stretch_at_a_time_and_one_by_one(warm_server, recipe, tmp_path):
+    data = write_jsonl(tmp_path / "many.jsonl", [{"text": f"Row {n}.", "n": n} for n in range(3000)])
+    data.write_text(data.read_text(encoding="utf-8").replace('"n": 2}', '"n": }'), encoding="utf-8")
+    many = changed(recipe, data={"files": [str(data)], "validation_files": []})
+    page = warm_server.result("rows", recipe=many, start=2990, count=20).rows
+    assert [line.index for line in page.rows] == list(range(2990, 3000))
+    assert page.rows[-1].cells == {"text": "Row 2999.", "n": "2999"}
+    assert (page.total, page.exact) == (3000, True)
+    first = warm_server.result("rows", recipe=many, file=str(data), count=3).rows.rows
+    assert [(line.row, bool(line.problem), bool(line.cells)) for line in first] == [
+        (1, False, True), (2, False, True), (3, True, False),
+    ]  # fmt: skip
+    places = [{"file": str(data), "row": row} for row in (7, 2001, 9999)]
+    found = warm_server.result("rows", recipe=many, places=places).rows
+    assert [(line.row, line.index) for line in found.rows] == [(7, 6), (2001, 2000)]
+    elsewhere = warm_server.failure("rows", recipe=many, file=str(tmp_path / "other.jsonl"))
+    assert "not among" in elsewhere.what
+
+
+def test_a_row_that_is_not_learned_says_why(warm_server, recipe, tmp_path):
+    rows = [*conversations(3), {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}]}]
+    data = write_jsonl(tmp_path / "empty.jsonl", rows)
+    mine = changed(recipe, data={"files": [str(data)], "validation_files": []})
+    preview = warm_server.result("preview", recipe=mine, index=3).preview
+    assert "empty" in preview.problem
+    assert preview.pieces == []
 
 
 def test_columns_that_can_be_read_in_two_ways_are_asked_about(warm_server, recipe, tmp_path):

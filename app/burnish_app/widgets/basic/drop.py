@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from PySide6.QtCore import QRectF, Qt, QUrl
+from PySide6.QtCore import QPointF, QRectF, Qt, QUrl
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.language import tr
-from burnish_app.look.theme import TITLE_PX, UNIT, colors_of, font
+from burnish_app.look.theme import colors_of, font
+from burnish_app.look.tokens import RADIUS_PX, TITLE_PX, UNIT
 from burnish_engine.contract.paths import expand_home, is_address
 
 _PLAIN = (
@@ -109,45 +110,80 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
 def _is_data(path: Path) -> bool:
     """Whether the path is a data file, or a folder that holds data files and no model."""
     if path.is_file():
-        return path.name.lower().endswith(DATA_ENDINGS)
+        return is_data_name(path.name)
     if not path.is_dir() or (path / "config.json").is_file():
         return False
-    return any(file.name.lower().endswith(DATA_ENDINGS) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
+    return any(is_data_name(file.name) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
+
+
+def is_data_name(name: str) -> bool:
+    """Whether a file's name is one of a data file."""
+    return name.lower().endswith(DATA_ENDINGS)
 
 
 class DropOverlay(QWidget):
-    """An overlay that covers the window during a drag and says what may be dropped."""
+    """An overlay that covers the window during a drag and says what may be dropped, or offers two zones for it."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self._over = parent
+        self._has_choice = self._over_second = False
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
-    def cover(self) -> None:
-        """Show the overlay over the whole parent."""
+    def cover(self, *, choice: bool = False) -> None:
+        """Show the overlay over the whole parent.
+
+        Args:
+            choice: whether data is there already: one zone adds to it, the other one replaces it.
+        """
+        self._has_choice, self._over_second = choice, False
         self.setGeometry(self._over.rect())
         self.raise_()
         self.show()
 
+    def point_at(self, position: QPointF) -> None:
+        """Mark the zone under the pointer."""
+        if self.is_instead(position) != self._over_second:
+            self._over_second = not self._over_second
+            self.update()
+
+    def is_instead(self, position: QPointF) -> bool:
+        """Whether a position is in the zone that replaces what is there."""
+        return self._has_choice and position.x() > self.width() / 2
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw a dashed frame, the action, and the accepted types."""
+        """Draw a dashed frame around each zone, its action, and the accepted types."""
         colors = colors_of(self)
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         ground = QColor(colors.window)
         ground.setAlpha(235)
         painter.fillRect(self.rect(), ground)
-        pen = QPen(QColor(colors.accent), 2)
+        whole = QRectF(self.rect()).adjusted(3 * UNIT, 3 * UNIT, -3 * UNIT, -3 * UNIT)
+        if not self._has_choice:
+            words = tr("A dataset ({data_formats_text}) or a model's folder")
+            self._paint_zone(painter, whole, tr("Drop it here"), words.format(data_formats_text=DATA_FORMATS_TEXT))
+            return
+        first, second = QRectF(whole), QRectF(whole)
+        first.setRight(whole.center().x() - UNIT)
+        second.setLeft(whole.center().x() + UNIT)
+        both, kept = tr("The model learns from both."), tr("The other files stay where they are.")
+        self._paint_zone(painter, first, tr("Add to the data"), both, marked=not self._over_second)
+        self._paint_zone(painter, second, tr("Replace the data"), kept, marked=self._over_second)
+
+    def _paint_zone(self, painter: QPainter, zone: QRectF, title: str, words: str, *, marked: bool = True) -> None:
+        colors = colors_of(self)
+        pen = QPen(QColor(colors.accent if marked else colors.edge), 2)
         pen.setDashPattern([6, 4])
         painter.setPen(pen)
-        painter.drawRoundedRect(self.rect().adjusted(3 * UNIT, 3 * UNIT, -3 * UNIT, -3 * UNIT), 12, 12)
-        middle = self.height() / 2
+        painter.setBrush(QColor(colors.accent_soft if marked and self._has_choice else colors.window))
+        painter.drawRoundedRect(zone, RADIUS_PX, RADIUS_PX)
+        middle = zone.center().y()
         center = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
         painter.setPen(QColor(colors.text))
         painter.setFont(font(TITLE_PX, bold=True))
-        painter.drawText(QRectF(0, middle - 40, self.width(), 40), center, tr("Drop it here"))
+        painter.drawText(QRectF(zone.left(), middle - 40, zone.width(), 40), center, title)
         painter.setPen(QColor(colors.muted))
         painter.setFont(font())
-        words = tr("A dataset ({data_formats_text}) or a model's folder").format(data_formats_text=DATA_FORMATS_TEXT)
-        painter.drawText(QRectF(0, middle + 4, self.width(), 28), center, words)
+        painter.drawText(QRectF(zone.left(), middle + 4, zone.width(), 28), center, words)

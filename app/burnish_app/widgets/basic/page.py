@@ -139,11 +139,12 @@ class Page(QWidget):
     def closing(self) -> None:
         """Handle that the window closes; the page that was shown is hidden before. Pages with threads override it."""
 
-    def take_drop(self, paths: list[str]) -> None:
+    def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
         """Take files or a folder that were dropped on the window and belong to this page. Data and Model override it.
 
         Args:
             paths: absolute paths.
+            instead: whether they take the place of what is there, where a page has a choice.
         """
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
@@ -233,6 +234,10 @@ class Page(QWidget):
         """Close the banner, if there is one."""
         if self._banner is not None:
             self._banner.close_banner()
+
+    def _see(self, widget: QWidget) -> None:
+        """Scroll to a widget of the page, once what was changed just now is laid out."""
+        QTimer.singleShot(0, widget, lambda: self._scroll.ensureWidgetVisible(widget, 0, MARGIN_PX))
 
     def set_filling(self, *, fills: bool) -> None:
         """Let the content reach to the foot of the page: what can expand in it does so."""

@@ -1,23 +1,20 @@
-"""Cards with the facts about a dataset: figures, row lengths, and what another maximum length would cut."""
+"""Cards with the facts about a dataset: figures, and row lengths with what is cut."""
 
 from __future__ import annotations
 
-from functools import partial
-
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout
+from PySide6.QtCore import Signal
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.state.length_bins import Steps
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Value, body, caption
+from burnish_app.widgets.basic.text import Value, caption, heading
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.wording.data_text import cut_text
 from burnish_app.wording.numbers import as_sentence, count_text, percent, plural
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe_data import DataSection
 
 _LENGTHS_PX = 320  # at least, to have the figures beside them
 
@@ -72,7 +69,7 @@ class FactsCard(Card):
 
 
 class LengthsCard(Card):
-    """Shows how long the rows are, what is cut, and what another maximum length would cut.
+    """Shows how long the rows are, and where they are cut; the line can be dragged.
 
     Attributes:
         cut_chosen: signal with another maximum length, tokens.
@@ -81,59 +78,43 @@ class LengthsCard(Card):
     cut_chosen = Signal(int)
 
     def __init__(self) -> None:
-        super().__init__(tr("How long the rows are"), tr("Tokens in a row; the rows count upward."), icon_name="train")
+        super().__init__(
+            tr("How long the rows are"), tr("Tokens in a row; drag the line to cut longer ones."), icon_name="train"
+        )
         self.setMinimumWidth(_LENGTHS_PX)
-        self._shown: tuple[DatasetFacts, int] | None = None
+        self._steps: Steps = []
+        self._says_cut = True
         self.histogram = LengthHistogram()
+        self.histogram.moved.connect(self._show_cut)
+        self.histogram.cut_chosen.connect(self.cut_chosen)
+        self.cut = heading("")
         self._summary = caption("")
-        self._cuts = QGridLayout()
-        self._cuts.setHorizontalSpacing(2 * UNIT)
-        self._cuts.setVerticalSpacing(0)
-        self._cuts.setColumnStretch(1, 1)
+        self.body.addWidget(self.cut)
         self.body.addWidget(self.histogram)
         self.body.addWidget(self._summary)
-        self.body.addLayout(self._cuts)
         self.body.addStretch(1)
 
-    def show_facts(self, facts: DatasetFacts, cut_tokens: int) -> None:
+    def show_facts(self, facts: DatasetFacts, data: DataSection) -> None:
         """Replace the facts shown.
 
         Args:
             facts: facts about the data, from an inspection.
-            cut_tokens: maximum length of the recipe, tokens.
+            data: data section of the recipe.
         """
-        if facts.lengths is None or (facts, cut_tokens) == self._shown:
+        steps = facts.report.length_steps if facts.report else []
+        self.setVisible(facts.lengths is not None and len(steps) > 1)
+        if facts.lengths is None or len(steps) < 2:
             return
-        self._shown = facts, cut_tokens
-        self.histogram.show_lengths(facts.lengths, cut_tokens)
-        cut = plural(facts.truncated_rows, tr("row is"), tr("rows are"))
+        self._steps = steps
+        self._says_cut = facts.shape != "text" or data.overlong not in ("auto", "split")
+        self.histogram.show_lengths(steps, data.max_length)
+        self._show_cut(data.max_length)
         self._summary.setText(
             tr(
-                "Half are shorter than {median:,.0f} tokens, 95 % shorter than {p95:,.0f}, the longest has "
-                "{longest:,}. "
+                "Half are shorter than {median:,.0f} tokens, 95 % shorter than {p95:,.0f}, the longest has {longest:,}."
             ).format(median=facts.lengths.median, p95=facts.lengths.p95, longest=facts.lengths.longest)
-            + (
-                tr("{cut} cut at {cut_tokens:,}.").format(cut=cut, cut_tokens=cut_tokens)
-                if facts.truncated_rows
-                else tr("None is cut.")
-            )
         )
-        clear(self._cuts)
-        lines = facts.report.cut_lines if facts.report else []
-        for place, line in enumerate(lines if len(lines) > 1 else []):
-            here = line.max_length == cut_tokens
-            number = (
-                body(f"{line.max_length:,}") if here else quiet(f"{line.max_length:,}", partial(self._choose, line))
-            )
-            number.setToolTip(
-                tr("The longest row now.")
-                if here
-                else tr("Make {max_length:,} tokens the longest row.").format(max_length=line.max_length)
-            )
-            if here:
-                number.setContentsMargins(7, 5, 7, 5)  # as wide and high as the buttons
-            self._cuts.addWidget(number, place, 0, Qt.AlignmentFlag.AlignRight)
-            self._cuts.addWidget(caption(cut_text(line, facts) + (tr("  ·  now") if here else "")), place, 1)
 
-    def _choose(self, line: object) -> None:
-        self.cut_chosen.emit(getattr(line, "max_length", 0))
+    def _show_cut(self, tokens: int) -> None:
+        goes_on = tr("A longer text goes on in a further row after {tokens:,} tokens.")
+        self.cut.setText(cut_text(self._steps, tokens) if self._says_cut else goes_on.format(tokens=tokens))

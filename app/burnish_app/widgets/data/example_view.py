@@ -25,16 +25,21 @@ class ExampleView(QPlainTextEdit):
         self.setReadOnly(True)
         self.setFont(font(mono=True))
         self.setAccessibleName(tr("One training row; learned text has a tint"))
-        self.setMinimumHeight(200)
+        self.setMinimumHeight(160)
 
     def show_pieces(self, pieces: Sequence[tuple[str, bool]], *, tokens: bool = False) -> None:
         """Show a row.
 
         Args:
             pieces: pieces of the row, in order; a row beyond 12,000 characters is cut, and the end says so.
-            tokens: whether each piece is a token; the tints of learned ones then alternate.
+            tokens: whether to show each piece as a token: the tints of learned ones alternate.
         """
         self._pieces, self._tokens = tuple(pieces), tokens
+        self._write()
+
+    def set_tokens(self, *, shown: bool) -> None:
+        """Show the borders of tokens, or not."""
+        self._tokens = shown
         self._write()
 
     def changeEvent(self, event: QEvent) -> None:

@@ -15,10 +15,16 @@ from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import ElidedLabel, caption, pad_spin
+from burnish_app.widgets.basic.status_dot import StatusDot
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.wording.data_text import action_text, file_text, named_settings
+from burnish_engine.contract.facts.data_report import FileStatus
 
 _FILES_PX = 320  # at least, to have another card beside it
 _WEIGHT_PX = 72
+_INDENT_PX = 20  # below the name beside a status mark
+_MOST_PROBLEMS = 3  # of a folder's files
 
 
 class FilesCard(Card):
@@ -28,18 +34,23 @@ class FilesCard(Card):
         entered: signal without arguments, emitted when a path was typed into `path`.
         browse: signal without arguments, emitted when the person wants a file dialog.
         removed: signal with the path of a file to remove.
+        changed: signal with (field of the data section, new value) that deals with a file's problem.
+        opened: signal with the name of a file to look at.
         weighed: signal with a list of one weight per file: how often its rows are learned per epoch; empty: once each.
     """
 
     entered = Signal()
     browse = Signal()
     removed = Signal(str)
+    changed = Signal(str, object)
+    opened = Signal(str)
     weighed = Signal(list)
 
     def __init__(self) -> None:
         super().__init__(tr("Files"), tr("What the model learns from."), icon_name="file")
         self.setMinimumWidth(_FILES_PX)
         self._shown: tuple[list[str], list[float]] | None = None
+        self._status: dict[int, list[FileStatus]] = {}
         self.weights: list[QDoubleSpinBox] = []
         self._lines = QVBoxLayout()
         self._lines.setSpacing(UNIT // 2)
@@ -58,28 +69,63 @@ class FilesCard(Card):
         self.body.addWidget(self.busy)
         self.body.addStretch(1)
 
-    def show_files(self, files: Sequence[str], weights: Sequence[float]) -> None:
+    def show_files(self, files: Sequence[str], weights: Sequence[float], status: Sequence[FileStatus] = ()) -> None:
         """Replace the files shown.
 
         Args:
             files: paths of the files.
             weights: weight of each file; empty: once each.
+            status: what became of them in an inspection; empty: it is not known.
         """
         now = (list(files), list(weights) or [1.0] * len(files))
-        if now == self._shown:
+        by_entry: dict[int, list[FileStatus]] = {}
+        for one in status:
+            by_entry.setdefault(one.entry, []).append(one)
+        if now == self._shown and by_entry == self._status:
             return  # a weight that is being typed stays as it is
-        self._shown = now
+        self._shown, self._status = now, by_entry
         several = len(files) > 1
         self._mixing.setVisible(several)
         clear(self._lines)
         self.weights = []
-        for path, weight in zip(*now, strict=True):
+        for entry, (path, weight) in enumerate(zip(*now, strict=True)):
+            found = by_entry.get(entry, [])
             remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
             parts: list[QWidget] = [ElidedLabel(path)]
+            if found:
+                parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))
+            if any(not one.problem for one in found):
+                rows = caption(file_text(found))
+                rows.setWordWrap(False)
+                parts.append(rows)
             if several:
                 parts.append(self._weight(Path(path).name, weight))
             self._lines.addWidget(row(*parts, remove))
+            for one in [one for one in found if one.problem][:_MOST_PROBLEMS]:
+                self._lines.addWidget(self._problem(path, one))
+
+    def _problem(self, path: str, status: FileStatus) -> QWidget:
+        """Say what is wrong with a file, and offer what can be done."""
+        holder = QWidget()
+        lines = QVBoxLayout(holder)
+        lines.setContentsMargins(_INDENT_PX, 0, 0, 0)
+        lines.setSpacing(0)
+        lines.addWidget(body(status.problem, "error"))
+        actions = FlowLayout(UNIT, 2)
+        named = [
+            (action_text(one), partial(self.changed.emit, one.key.rpartition(".")[2], one.value))
+            for one in named_settings(status.remedy)
+        ]
+        if not named:
+            lines.addWidget(caption(status.remedy))
+        name = Path(path).name
+        looks = [(tr("Look at it"), partial(self.opened.emit, status.file))] if Path(status.file).exists() else []
+        leave = (tr("Leave out {name}").format(name=name), partial(self.removed.emit, path))
+        for text, slot in (*named, *looks, leave):
+            actions.addWidget(quiet(text, slot))
+        lines.addLayout(actions)
+        return holder
 
     def _weight(self, name: str, weight: float) -> QDoubleSpinBox:
         box = QDoubleSpinBox()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from burnish_app.wording.data_text import (
     rows_text,
 )
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.facts.data_report import Finding, Setting
+from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
 
@@ -39,8 +40,12 @@ class FindingsCard(Card):
     Attributes:
         changed: signal with (field of the data section, new value).
         preference_changed: signal with (field of the preference section, new value).
+        rows_wanted: signal with (list of `RowPlace`, number of all rows meant, sentence that says why these).
+        message_wanted: signal without arguments, emitted to write the system message that a template writes otherwise.
     """
 
+    rows_wanted = Signal(list, int, str)
+    message_wanted = Signal()
     changed = Signal(str, object)
     preference_changed = Signal(str, object)
 
@@ -81,19 +86,15 @@ class FindingsCard(Card):
         for finding in findings:
             self._lines.addWidget(self._finding(finding, facts))
         for warning in further_warnings(facts):
-            self._lines.addWidget(self._line(f"!  {warning}", "", named_settings(warning)))
+            self._lines.addWidget(self._line(f"!  {warning}", "", self._buttons(named_settings(warning))))
         reported = {finding.dropped for finding in findings}
         for reason, count in facts.dropped.items():
             if reason in reported:
                 continue
-            where = rows_text(facts.dropped_examples.get(reason, []), count, facts)
+            places = facts.dropped_examples.get(reason, [])
+            says = tr("{count} left out: {reason}").format(count=plural(count, "row"), reason=reason)
             self._lines.addWidget(
-                self._line(
-                    tr("{count} left out: {reason}").format(count=plural(count, "row"), reason=reason),
-                    where,
-                    [],
-                    tone="muted",
-                )
+                self._line(says, rows_text(places, count, facts), self._openers(places, count, says, facts), "muted")
             )
         for change in data_changes(data):
             self._lines.addWidget(self._done(change))
@@ -103,9 +104,21 @@ class FindingsCard(Card):
             shown.show_value(getattr(data, field))
 
     def _finding(self, finding: Finding, facts: DatasetFacts) -> QWidget:
-        return self._line(f"!  {finding.says}", rows_text(finding.first, finding.rows, facts), finding.actions)
+        buttons = self._openers(finding.first, finding.rows, finding.says, facts)
+        if finding.kind == "added_text":
+            buttons.append(quiet(tr("Write another"), self.message_wanted.emit))
+        where = rows_text(finding.first, finding.rows, facts)
+        return self._line(f"!  {finding.says}", where, [*buttons, *self._buttons(finding.actions)])
 
-    def _line(self, text: str, where: str, actions: list[Setting], *, tone: Any = "warning") -> QWidget:
+    def _openers(self, places: list[RowPlace], count: int, says: str, facts: DatasetFacts) -> list[QPushButton]:
+        """Return a button that opens the rows, if their numbers are exact."""
+        if not places or (facts.report is not None and not facts.report.exact_places):
+            return []
+        button = quiet(tr("Show the rows"), partial(self.rows_wanted.emit, places, count, says))
+        button.setAccessibleName(tr("Show the rows: {says}").format(says=says))
+        return [button]
+
+    def _line(self, text: str, where: str, buttons: Sequence[QWidget], tone: Any = "warning") -> QWidget:
         holder, texts = QWidget(), QWidget()
         texts.setMinimumWidth(_WORDS_PX)
         policy = texts.sizePolicy()
@@ -119,15 +132,17 @@ class FindingsCard(Card):
             column.addWidget(caption(where))
         line = FlowLayout(UNIT, 2)
         line.addWidget(texts)
-        if actions:
-            line.addWidget(row(*(self._button(action) for action in actions), spacing_px=0))
+        if buttons:
+            line.addWidget(row(*buttons, spacing_px=0))
         holder.setLayout(line)
         return holder
 
-    def _button(self, action: Setting) -> QPushButton:
-        button = quiet(action_text(action), partial(self._take, action))
-        button.setToolTip(action.line + (f": {action.says}" if action.says else ""))
-        return button
+    def _buttons(self, actions: Sequence[Setting]) -> list[QPushButton]:
+        buttons: list[QPushButton] = []
+        for action in actions:
+            buttons.append(quiet(action_text(action), partial(self._take, action)))
+            buttons[-1].setToolTip(action.line + (f": {action.says}" if action.says else ""))
+        return buttons
 
     def _done(self, change: DataChange) -> QWidget:
         holder, line = QWidget(), FlowLayout(UNIT, 2)

@@ -1,52 +1,282 @@
-"""The card with the first rows of the data as a table."""
+"""The card with the rows of the data as a table: roles on column heads, and the chosen row as the model reads it."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHeaderView, QSizePolicy, QTableView, QVBoxLayout, QWidget
+
+from burnish_app.engine.engine_client import EngineClient
 from burnish_app.item_models.data_rows import DataRowsModel
+from burnish_app.item_models.row_pages import RowPages
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.state.column_roles import column_pairs, meanings_of, missing_roles, roles_of, with_role
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.wording.numbers import plural
-from burnish_engine.contract.facts.data_report import FileColumns
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.tables import TextColorDelegate
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
+from burnish_app.widgets.data.role_header import RoleHeader
+from burnish_app.widgets.data.row_preview import RowPreview
+from burnish_app.wording.data_text import confidence_text, role_text, shape_text
+from burnish_app.wording.numbers import plural, sentence_list
+from burnish_engine.contract.facts.data_report import ColumnReading, FileColumns, RowPlace
+from burnish_engine.contract.serve.messages import Failure
 
-_ROW_PX, _ROWS_SEEN = 44, 6  # a row has two lines
+_ROW_PX = 52  # two lines
+_TABLE_PX, _PREVIEW_PX = 416, 340  # at least, to stand side by side
+_HEIGHT_PX, _LOW_PX = 440, 300  # the latter of the preview below the table
+_COLUMN_PX, _IGNORED_PX = 168, 120
+_MOST_READINGS = 5
 
 
 class RowsCard(Card):
-    """Shows the first rows of the first file, as they are in it."""
+    """Shows the rows of one file at a time, and what the model learns of the chosen one.
 
-    def __init__(self) -> None:
-        super().__init__(
-            tr("The first rows"), tr("As they are in the file, before a template is put around them."), icon_name="runs"
-        )
+    Args:
+        client: connection to the engine.
+        bench: workbench with the recipe.
+
+    Attributes:
+        columns_chosen: signal with the recipe's `data.columns` that say what was chosen; empty: recognize them again.
+        found: signal without arguments, emitted when the columns of the file are here.
+    """
+
+    columns_chosen = Signal(list)
+    found = Signal()
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(tr("Rows"), icon_name="runs")
+        self._bench = bench
+        self._columns: FileColumns | None = None
+        self._roles: dict[str, str] = {}
         self.rows = DataRowsModel(self)
-        self.table = QTableView()
-        self.table.setModel(self.rows)
-        self.table.setAccessibleName(tr("First rows of the data"))
-        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setShowGrid(False)
-        self.table.setWordWrap(True)
-        self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
-        self.table.setTabKeyNavigation(False)
-        self.table.verticalHeader().hide()
-        self.table.horizontalHeader().setHighlightSections(False)
-        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.body.addWidget(self.table)
+        self.pages = RowPages(client, bench, self.rows, self)
+        self.preview = RowPreview(client, bench)
+        self.header = RoleHeader(self)
+        self.table = self._make_table()
+        self.files = QComboBox()
+        self.files.setAccessibleName(tr("File whose rows are shown"))
+        self.files.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.files.activated.connect(lambda at: self.open_file(self.files.itemData(at)))
+        self.again = quiet(tr("Recognize it again"), lambda: self.columns_chosen.emit([]))
+        self.corner.addWidget(self.again)
+        self.corner.addWidget(self.files)
+        self.reading = body("", "muted")
+        self._ways = FlowLayout(UNIT, UNIT // 2)
+        self._filter = body("")
+        self._show_all = secondary(tr("Show all rows"), self.show_all)
+        self._filter.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self._filtered = row(self._filter, self._show_all)
+        self._count = caption("")
+        self._place_widgets()
+        self.pages.columns_found.connect(self._columns_here)
+        self.pages.page_found.connect(self._page_here)
+        self.pages.failed.connect(self._failed)
+        self.header.role_chosen.connect(self._choose_role)
 
-    def show_rows(self, file: FileColumns) -> None:
-        """Replace the rows shown.
+    def show_files(self, files: Sequence[str]) -> None:
+        """Offer the files to choose from, and show the first one unless one of them is shown.
 
         Args:
-            file: columns and first rows of a data file.
+            files: names of the files, as facts name them.
         """
-        self.set_heading(tr("The first {rows} of {file}").format(rows=plural(len(file.rows), "row"), file=file.file))
-        self.rows.show(file.rows)
-        height = scaled(_ROW_PX)
-        self.table.verticalHeader().setDefaultSectionSize(height)
-        self.table.setFixedHeight(height * (min(len(file.rows), _ROWS_SEEN) + 1))
-        self.setVisible(bool(file.rows))
+        if [self.files.itemData(at) for at in range(self.files.count())] != list(files):
+            self.files.clear()
+            for file in files:
+                self.files.addItem(Path(file).name, file)
+                self.files.setItemData(self.files.count() - 1, file, Qt.ItemDataRole.ToolTipRole)
+            self.files.setVisible(len(files) > 1)
+        if self.pages.file not in files or self._columns is None:
+            self.open_file(files[0])
+        else:
+            self.files.setCurrentIndex(list(files).index(self.pages.file))
+
+    def open_file(self, file: str) -> None:
+        """Show a file's rows from the first one."""
+        self.files.setCurrentIndex(max(self.files.findData(file), 0))
+        self._filtered.hide()
+        self.preview.show_row(None)
+        self.pages.open(file)
+
+    def forget(self) -> None:
+        """Show nothing, because there are no files, or others."""
+        self.pages.stop()
+        self._columns = None
+        self.files.clear()
+        self.rows.begin([])
+        self.preview.show_row(None)
+
+    def show_places(self, places: Sequence[RowPlace], count: int, says: str) -> None:
+        """Show some rows in place of the file.
+
+        Args:
+            places: the rows, or the first of them.
+            count: number of all rows that are meant.
+            says: sentence that says why these.
+        """
+        shown = plural(len(places), "row")
+        if count > len(places):
+            shown = tr("The first {shown} of {count:,}").format(shown=len(places), count=count)
+        self._filter.setText(f"{shown}: {says}")
+        self._filtered.show()
+        self.pages.show_places(places)
+
+    def show_all(self) -> None:
+        """Show all rows of the file again."""
+        self._filtered.hide()
+        self.pages.show_all()
+
+    def refresh(self) -> None:
+        """Show how the rows are read by the recipe as it is now."""
+        if self._columns is None:
+            return
+        pairs = meanings_of(self._bench.recipe.data.columns)
+        reading = self._recognized()
+        columns = pairs or (reading.columns if reading is not None else {})
+        self._roles = roles_of(columns)
+        self.again.setVisible(bool(pairs) and not self._columns.question)
+        self._show_reading(reading, chosen=bool(pairs))
+        self._show_roles()
+        self.preview.refresh()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a person has to say what the columns mean."""
+        return self._columns is not None and bool(missing_roles(self._roles))
+
+    def _recognized(self) -> ColumnReading | None:
+        """Return the reading that the engine uses by itself; None where it asks."""
+        found = self._columns
+        return found.readings[0] if found is not None and found.readings and not found.question else None
+
+    def _columns_here(self, found: FileColumns) -> None:
+        self._columns = found
+        self.header.show_columns(list(found.columns))
+        self.refresh()
+        self.found.emit()
+
+    def _page_here(self, exact: bool) -> None:
+        total = self.rows.rowCount()
+        rows = plural(total, "row") if exact else tr("about {rows}").format(rows=plural(total, "row"))
+        self._count.setText(rows)
+        if not self.table.currentIndex().isValid() or self.rows.line(self.table.currentIndex().row()) is None:
+            self.table.setCurrentIndex(self.rows.index(0, 0))
+        elif self.preview.row is None:
+            self._current_changed(self.table.currentIndex())
+
+    def _failed(self, failure: Failure) -> None:
+        self._count.setText(failure.what)
+
+    def _current_changed(self, current: QModelIndex, _before: QModelIndex | None = None) -> None:
+        line = self.rows.line(current.row()) if current.isValid() else None
+        if line != self.preview.row:
+            self.preview.show_row(line)
+
+    def _choose_role(self, column: str, role: str) -> None:
+        self._roles = with_role(self._roles, column, role)
+        if missing_roles(self._roles):
+            self._show_roles()
+            return
+        before = meanings_of(self._bench.recipe.data.columns)
+        reading = self._recognized()
+        now = before or (reading.columns if reading is not None else {})
+        self.columns_chosen.emit(column_pairs(self._roles, now))
+
+    def _show_roles(self) -> None:
+        missing = missing_roles(self._roles)
+        self.header.show_roles(self._roles, is_sure=not missing)
+        self._fit_columns()
+        self.rows.set_ignored([] if missing else [name for name in self.rows.columns if name not in self._roles])
+        if missing:
+            roles = sentence_list([role_text(role) for role in missing])
+            if self._roles:
+                self._say(tr("Still to choose: {roles}.").format(roles=roles), "warning")
+
+    def _show_reading(self, reading: ColumnReading | None, *, chosen: bool) -> None:
+        """Say how the rows are read, or offer the possible readings."""
+        clear(self._ways)
+        if chosen or (reading is not None and not missing_roles(self._roles)):
+            reading_text = tr("you said")
+            if not chosen and reading is not None:
+                reading_text = f"{shape_text(reading.shape)} ({confidence_text(reading.confidence)})"
+            self._say(tr("Read as {reading}. A chip on a column changes its role.").format(reading=reading_text))
+            return
+        readings = self._columns.readings[:_MOST_READINGS] if self._columns is not None else []
+        self._say(tr("What do the columns mean? Choose a reading, or each column's role by its chip."), "warning")
+        for one in readings:
+            pairs = [f"{meaning}={column}" for meaning, column in one.columns.items()]
+            button = secondary(f"{one.says[:1].upper()}{one.says[1:]}", partial(self.columns_chosen.emit, pairs))
+            button.setToolTip(shape_text(one.shape))
+            self._ways.addWidget(button)
+
+    def _say(self, text: str, tone: str = "muted") -> None:
+        self.reading.setText(text)
+        self.reading.setProperty("look", tone)
+        self.reading.style().polish(self.reading)
+
+    def _make_table(self) -> QTableView:
+        table = QTableView()
+        table.setModel(self.rows)
+        table.setHorizontalHeader(self.header)
+        table.setItemDelegate(TextColorDelegate(table))
+        table.setAccessibleName(tr("Rows of the data"))
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        table.setShowGrid(False)
+        table.setWordWrap(True)
+        table.setTextElideMode(Qt.TextElideMode.ElideRight)
+        table.setTabKeyNavigation(False)
+        table.setCornerButtonEnabled(False)
+        numbers = table.verticalHeader()
+        numbers.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        numbers.setDefaultSectionSize(scaled(_ROW_PX))
+        numbers.setHighlightSections(False)
+        numbers.setSectionsClickable(False)
+        table.selectionModel().currentRowChanged.connect(self._current_changed)
+        return table
+
+    def _place_widgets(self) -> None:
+        left = QWidget()
+        column = QVBoxLayout(left)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(UNIT // 2)
+        column.addWidget(self.table, 1)
+        column.addWidget(self._count)
+        left.setFixedHeight(scaled(_HEIGHT_PX))
+        for widget, width in ((left, _TABLE_PX), (self.preview, _PREVIEW_PX)):
+            widget.setMinimumWidth(width)
+            widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.body.addWidget(self.reading)
+        self.body.addLayout(self._ways)
+        self.body.addWidget(self._filtered)
+        self.body.addLayout(columns_layout((left, self.preview), GAP_PX, line_px=UNIT, even=True, fill=True))
+        self.again.hide()
+        self.files.hide()
+        self._filtered.hide()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Share the new width among the columns, and make the preview lower where it is below the table."""
+        super().resizeEvent(event)
+        beside = self.contentsRect().width() - 2 * GAP_PX >= _TABLE_PX + _PREVIEW_PX + GAP_PX
+        self.preview.setFixedHeight(scaled(_HEIGHT_PX if beside else _LOW_PX))
+        self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        """Share the table's width among its columns, less for those that are ignored; many scroll sideways."""
+        names = self.rows.columns
+        counted = [name for name in names if name in self._roles] or names
+        ignored = scaled(_IGNORED_PX)
+        left = self.table.viewport().width() - ignored * (len(names) - len(counted))
+        for place, name in enumerate(names):
+            wide = max(left // len(counted), scaled(_COLUMN_PX))
+            self.header.resizeSection(place, wide if name in counted else ignored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QLineEdit, QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
@@ -23,10 +23,13 @@ class TemplateCard(Card):
     Attributes:
         chosen: signal with the value of the recipe's data.template.
         file_wanted: signal without arguments, emitted when the person wants a template from a file.
+        message_chosen: signal with the value of the recipe's data.system_prompt.
+        message: field of that text.
     """
 
     chosen = Signal(str)
     file_wanted = Signal()
+    message_chosen = Signal(str)
 
     def __init__(self) -> None:
         super().__init__(
@@ -39,21 +42,32 @@ class TemplateCard(Card):
         self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.box.activated.connect(self._picked)
         self._shown: tuple[str, TemplateFacts | None] = ("", None)
+        self._added = body("", "warning")
+        self.message = QLineEdit()
+        self.message.setAccessibleName(tr("System message for rows without one"))
+        self.message.editingFinished.connect(self._write)
+        self._written = ""
         self._checks = QVBoxLayout()
         self._checks.setSpacing(UNIT // 2)
         self._extras = caption("")
         self.body.addWidget(row(body(tr("Template"), "muted"), self.box, None))
         self.body.addLayout(self._checks)
         self.body.addWidget(self._extras)
+        self.body.addWidget(self._added)
+        self._message_name = caption(tr("System message for rows without one"))
+        self.body.addWidget(self._message_name)
+        self.body.addWidget(self.message)
         self.body.addStretch(1)
 
-    def show_template(self, chosen: str, facts: TemplateFacts | None) -> None:
+    def show_template(self, chosen: str, message: str, facts: TemplateFacts | None) -> None:
         """Show a template.
 
         Args:
             chosen: value of the recipe's data.template.
+            message: value of the recipe's data.system_prompt.
             facts: facts about the template; None if they are unknown or no template is used.
         """
+        self._show_message(message, facts)
         if (chosen, facts) == self._shown:
             return
         self._shown = chosen, facts
@@ -77,6 +91,26 @@ class TemplateCard(Card):
             label.setToolTip(check.hint)
             self._checks.addWidget(label)
         self._extras.setText(template_extras(facts))
+
+    def _show_message(self, message: str, facts: TemplateFacts | None) -> None:
+        takes = facts is not None and facts.takes_system
+        adds = facts.adds if facts is not None else ""
+        self._added.setText(
+            tr('Where a row has no system message, the template writes "{adds}". Nobody wrote that.').format(adds=adds)
+        )
+        self._added.setVisible(bool(adds) and not message)
+        for widget in (self._message_name, self.message):
+            widget.setVisible(takes)
+        self.message.setPlaceholderText(" ".join(adds.split()) or tr("none"))
+        if message != self._written:
+            self._written = message
+            self.message.setText(message)
+
+    def _write(self) -> None:
+        text = self.message.text().strip()
+        if text != self._written:
+            self._written = text
+            self.message_chosen.emit(text)
 
     def _picked(self) -> None:
         name = self.box.currentData()

@@ -33,6 +33,16 @@ class RowPlace(_Facts):
     row: int = Field(description="Its line in there, or its place; from 1.")
 
 
+class FileStatus(_Facts):
+    """What became of one of the training files."""
+
+    file: str = Field(description="Its name among the dataset's files, or the recipe's name for it.")
+    entry: int = Field(description="Index of the recipe's entry in data.files that it belongs to, from 0.")
+    rows: int = Field(default=0, description="Its rows, estimated where a sample was read; 0: it was not read.")
+    problem: str = Field(default="", description="Why it cannot be trained on; empty: it can.")
+    remedy: str = Field(default="", description="What can be done about that.")
+
+
 class Finding(_Facts):
     """One finding about a dataset."""
 
@@ -73,7 +83,24 @@ class FileColumns(_Facts):
     question: str = Field(default="", description="Why a person has to say which; empty where one reading is sure.")
     needs: dict[str, list[str]] = Field(description="Shape to the meanings that some column must have.")
     may_have: list[str] = Field(description="Meanings that a column may have besides.")
-    rows: list[dict[str, str]] = Field(default=[], description="The first rows, column to value, shortened.")
+
+
+class RowLine(_Facts):
+    """One row as it is in its file."""
+
+    file: str = Field(description="Its name among the dataset's files.")
+    row: int = Field(description="Its line in there, or its place; from 1.")
+    index: int = Field(description="How many rows of the file come before it.")
+    cells: dict[str, str] = Field(default={}, description="Column to value, shortened.")
+    problem: str = Field(default="", description="Why it cannot be read; empty: it can.")
+
+
+class RowPage(_Facts):
+    """Some rows of a data file."""
+
+    rows: list[RowLine]
+    total: int = Field(description="Rows of the file; of several files, those returned.")
+    exact: bool = Field(description="Whether `total` was counted; else it is estimated from the part that was read.")
 
 
 class TemplateFacts(_Facts):
@@ -89,6 +116,9 @@ class TemplateFacts(_Facts):
     writes_calls: bool = Field(description="Whether calls of tools are written.")
     writes_tools: bool
     writes_thoughts: bool = Field(description="Whether thoughts are a part of a turn by themselves.")
+    adds: str = Field(
+        default="", description="Text that it puts before a conversation without a system message; empty: none."
+    )
 
 
 class TaskHint(_Facts):
@@ -121,14 +151,25 @@ class DatasetReport(_Facts):
     held_out_rows: int = Field(default=0, description="Of those, the others: rows that are held out as a whole.")
     sampled_rows: int = Field(default=0, description="Rows that all counts are estimated from; 0: all were looked at.")
     parts: int = Field(default=1, description="Files that rows are read from, in archives and folders too.")
+    files: list[FileStatus] = Field(
+        default=[], description="Each training file; those with a problem are not in the figures. At most 1,000."
+    )
     left_out: dict[str, str] = Field(default={}, description="Files that lie there and were not read: name to why.")
     readings: list[ColumnReading] = Field(default=[], description="Of the first file, the one in use first.")
     template: TemplateFacts | None = None
     cut_lines: list[CutLine] = []
+    length_steps: list[tuple[int, int, int]] = Field(
+        default=[],
+        description="(length in tokens, used rows that are longer, tokens of them beyond it), from 0 at even steps; "
+        "the last is the longest row.",
+    )
     supervised_share: float = Field(default=0.0, description="Learned tokens of all tokens, 0 to 1.")
     tokens_lost: int = Field(default=0, description="Tokens behind the cut at max_length.")
     called_rows: int = Field(default=0, description="Rows in which a tool is called.")
     thoughtful_rows: int = Field(default=0, description="Rows with thoughts apart from the reply.")
     findings: list[Finding] = []
+    exact_places: bool = Field(
+        default=True, description="False where a sample was read of a file too large to count its lines."
+    )
     task: TaskHint | None = Field(default=None, description="How its task could be scored; None: nothing fits.")
     task_fit: TaskFit | None = Field(default=None, description="Rows that the recipe's score finds; None: not known.")

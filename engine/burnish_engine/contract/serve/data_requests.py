@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from burnish_engine.contract.facts.data_report import RowPlace
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
@@ -18,19 +19,31 @@ class InspectRequest(ProtocolRequest):
 
 
 class ColumnsRequest(ProtocolRequest):
-    """List the columns of the first data file and every way to read them, whatever the recipe. Result: `columns`."""
+    """List the columns of a data file and every way to read them, whatever the recipe. Result: `columns`."""
 
     method: Literal["columns"] = "columns"
     recipe: str = Field(description="TOML. `data` is used.")
+    file: str = Field(default="", description="Name of a file of the data, as its facts name it; empty: the first.")
+
+
+class RowsRequest(ProtocolRequest):
+    """Read a stretch of a data file's rows as they are in it, or rows of any file. Result: `rows`."""
+
+    method: Literal["rows"] = "rows"
+    recipe: str = Field(description="TOML. `data` is used.")
+    file: str = Field(default="", description="Name of a file of the data, as its facts name it; empty: the first.")
+    start: int = Field(default=0, ge=0, description="Rows of the file before the first one wanted.")
+    count: int = Field(default=50, ge=1, le=500)
+    places: list[RowPlace] = Field(default=[], max_length=500, description="Rows to read in place of the stretch.")
 
 
 class PreviewRequest(ProtocolRequest):
-    """Show one row as it would be trained on. Result: `preview`."""
+    """Show one row of a data file as it would be trained on, whether the recipe uses it or not. Result: `preview`."""
 
     method: Literal["preview"] = "preview"
-    recipe: str
-    row: int = Field(default=1, ge=1, description="Number of a used training row, from 1.")
-    tokens: bool = Field(default=False, description="One piece a token, as far as tokens are whole characters.")
+    recipe: str = Field(description="TOML. `model`, `data` and `preference` are used.")
+    file: str = Field(default="", description="Name of a file of the data, as its facts name it; empty: the first.")
+    index: int = Field(default=0, ge=0, description="Rows of the file before it.")
 
 
 class EstimateRequest(ProtocolRequest):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from burnish_engine.contract.facts.advice import LocalModel, ModelFacts, RankedModel, RunPlan, Suggestion
 from burnish_engine.contract.facts.capacity import DeviceCapacity
-from burnish_engine.contract.facts.data_report import FileColumns
+from burnish_engine.contract.facts.data_report import FileColumns, RowPage
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
@@ -67,6 +67,7 @@ class Result(ProtocolLine):
     local_models: list[LocalModel] | None = None
     dataset: DatasetFacts | None = None
     columns: FileColumns | None = None
+    rows: RowPage | None = None
     preview: Preview | None = None
     plan: RunPlan | None = None
     what_fits: DeviceCapacity | None = None

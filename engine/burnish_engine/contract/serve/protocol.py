@@ -11,7 +11,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
-from burnish_engine.contract.serve.data_requests import ColumnsRequest, EstimateRequest, InspectRequest, PreviewRequest
+from burnish_engine.contract.serve.data_requests import (
+    ColumnsRequest,
+    EstimateRequest,
+    InspectRequest,
+    PreviewRequest,
+    RowsRequest,
+)
 from burnish_engine.contract.serve.duel_requests import (
     DuelsRequest,
     PlanDuelRequest,
@@ -68,6 +74,7 @@ Request = Annotated[
     | FetchRequest
     | InspectRequest
     | ColumnsRequest
+    | RowsRequest
     | PreviewRequest
     | EstimateRequest
     | WhatFitsRequest

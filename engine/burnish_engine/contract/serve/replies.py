@@ -56,11 +56,16 @@ class RunSummary(ProtocolLine):
 class Preview(ProtocolLine):
     """One row as it would be trained on."""
 
-    row: int
-    rows: int = Field(description="Used training rows.")
-    tokens: int
-    pieces: list[tuple[str, bool]] = Field(description="(text, is it learned), in order.")
-    source: str = Field(default="", description="File and row it comes from.")
+    file: str
+    row: int = Field(description="Its line in the file, or its place; from 1.")
+    tokens: int = Field(default=0, description="Tokens of the row, uncut.")
+    supervised_tokens: int = Field(default=0, description="Tokens of it that count in the loss.")
+    cut_tokens: int = Field(default=0, description="Tokens beyond data.max_length that are cut off.")
+    parts: int = Field(default=1, description="Rows that it becomes where it is split; the first is shown.")
+    pieces: list[tuple[str, bool]] = Field(
+        default=[], description="(text, is it learned) in order, one a token as far as tokens are whole characters."
+    )
+    problem: str = Field(default="", description="Why nothing is learned of it; empty: it can be used.")
 
 
 class Reply(ProtocolLine):

@@ -93,19 +93,33 @@ def find_parts(names: Sequence[str]) -> FoundParts:
     """
     found = FoundParts()
     for entry, name in enumerate(names):
-        path = hub_folder(name) if is_address(name) else Path(name)
-        before = len(found.parts)
-        if path.is_dir():
-            _from_folder(path, entry, found)
-        elif path.suffix.lower() == ".zip":
-            _from_zip(path, entry, found)
-        else:
-            found.parts.append(_file(path, entry))
-        if len(found.parts) == before:
-            raise DataError(f"Every data file in {path} is empty or packed twice.", "Check that they were copied.")
-        if len(found.parts) - before > MOST_PARTS:
-            raise DataError(f"{path} holds more than {MOST_PARTS:,} data files.", "Join them into fewer files.")
+        add_parts(found, name, entry)
     return found
+
+
+def add_parts(found: FoundParts, name: str, entry: int) -> None:
+    """Find the parts under one name and add them to those found.
+
+    Args:
+        found: parts so far; it is changed.
+        name: file, folder, archive or hub dataset, as `find_parts` takes them.
+        entry: index of the name in the recipe.
+
+    Raises:
+        BurnishError: one of the errors of `find_parts`.
+    """
+    path = hub_folder(name) if is_address(name) else Path(name)
+    before = len(found.parts)
+    if path.is_dir():
+        _from_folder(path, entry, found)
+    elif path.suffix.lower() == ".zip":
+        _from_zip(path, entry, found)
+    else:
+        found.parts.append(_file(path, entry))
+    if len(found.parts) == before:
+        raise DataError(f"Every data file in {path} is empty or packed twice.", "Check that they were copied.")
+    if len(found.parts) - before > MOST_PARTS:
+        raise DataError(f"{path} holds more than {MOST_PARTS:,} data files.", "Join them into fewer files.")
 
 
 def files_under(names: Sequence[str]) -> list[Path]:

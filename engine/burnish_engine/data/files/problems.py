@@ -12,7 +12,9 @@ from burnish_engine.contract.plain_text import printable
 
 MOST_REASONS = 40
 """Most distinct reasons; later ones are counted together, so that a broken file cannot flood the report."""
-EXAMPLES_PER_REASON = 5
+EXAMPLES_PER_REASON = 50
+"""First rows of a reason that are kept, so that a person can look at them; texts name the first `ROWS_NAMED`."""
+ROWS_NAMED = 5
 OTHER = "other reasons"
 
 

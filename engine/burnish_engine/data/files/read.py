@@ -15,6 +15,8 @@ from burnish_engine.data.files.unpack import opened
 
 _STRETCHES = 16
 """Stretches of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
+COUNTED_BYTES = 2**30
+"""Largest file whose lines between the stretches are counted; that takes a second at most where the file is cached."""
 _MOST_TIMES = 4
 """Multiple of the wanted bytes after which no further stretch is read, where rows are longer than stretches."""
 
@@ -42,8 +44,9 @@ class Table:
     def sample(self, most_bytes: int) -> tuple[list[NumberedJson], float]:
         """Sample rows of the part, and estimate how many rows of the part each sampled row stands for.
 
-        Lines of a plain JSONL file are taken from stretches all over it: a row that a stretch begins within is skipped,
-        and row numbers beyond the first stretch are estimated. Of other files the first rows are taken.
+        Lines of a plain JSONL file are taken from stretches all over it: a row that a stretch begins within is skipped.
+        Where the file has more than `COUNTED_BYTES`, row numbers beyond the first stretch are estimated. Of other files
+        the first rows are taken.
 
         Args:
             most_bytes: approximate number of bytes to read.
@@ -69,6 +72,7 @@ class Table:
         size = self.part.size_bytes
         each = most_bytes // _STRETCHES
         rows, taken = list[NumberedJson](), 0
+        counted, number = 0, 1  # bytes before which lines are counted, and the number of the line that begins there
         for stretch in range(_STRETCHES):
             start = stretch * (size // _STRETCHES)
             with opened(self.part, max(0, start - 1)) as stream:
@@ -79,6 +83,10 @@ class Table:
             lines = text[begin : text.rfind(b"\n") + 1].split(b"\n")[:-1]
             per_row = taken / len(rows) if rows else 0.0
             first = int((start + begin) / per_row) if per_row else 1
+            if size <= COUNTED_BYTES:
+                at = max(0, start - 1) + begin if stretch else 0
+                number += _line_feeds(self.part, counted, at)
+                counted, first = at, number
             rows.extend(self._lines(lines, first))
             taken += sum(map(len, lines)) + len(lines)
             if taken > _MOST_TIMES * most_bytes:
@@ -102,6 +110,16 @@ class Table:
             else:
                 if text:
                     yield number, text
+
+
+def _line_feeds(part: DatasetPart, start: int, end: int) -> int:
+    """Count the line feeds of a plain file between two bytes."""
+    count = 0
+    with opened(part, start) as stream:
+        while start < end and (block := stream.read(min(2**20, end - start))):
+            count += block.count(b"\n")
+            start += len(block)
+    return count
 
 
 def _closable(rows: Iterator[NumberedJson]) -> Any:

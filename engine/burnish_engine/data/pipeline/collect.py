@@ -10,13 +10,15 @@ from typing import Any
 
 from filelock import Timeout
 
-from burnish_engine.contract.errors import DataError
+from burnish_engine.contract.errors import BurnishError, DataError
+from burnish_engine.contract.facts.data_report import FileStatus
 from burnish_engine.contract.recipe.recipe_data import DataSection
-from burnish_engine.data.files.discover import DatasetPart, find_parts
+from burnish_engine.data.files.discover import DatasetPart, FoundParts, add_parts
 from burnish_engine.data.files.file_kinds import COLUMNAR
 from burnish_engine.data.files.formats import NumberedJson, parsed
 from burnish_engine.data.files.problems import BrokenRowError
 from burnish_engine.data.files.read import Table, no_rows
+from burnish_engine.data.pipeline.file_problems import FileProblems
 from burnish_engine.data.pipeline.pool import BatchResult, default_workers, process_batches
 from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch
 from burnish_engine.data.rows.column_readings import columns_of, find_readings, unread_columns
@@ -52,12 +54,14 @@ class CollectedRows:
         shards: documents of the parts, in order.
         log: counts and examples of what was noticed in the rows.
         left_out: files that were not read: name to reason.
+        files: each file, with its rows or the reason why it cannot be trained on.
     """
 
     sources: list[RowSource] = field(default_factory=list)
     shards: list[Shard] = field(default_factory=list)
     log: RowLog = field(default_factory=RowLog)
     left_out: dict[str, str] = field(default_factory=dict)
+    files: list[FileStatus] = field(default_factory=list)
 
 
 class RowCollector:
@@ -86,21 +90,39 @@ class RowCollector:
         self._progress = progress or (lambda _what, _result, _total: None)
         self._sampling = sampling
         self._inspect_only = inspect_only
+        self._problems = FileProblems()
+        self._at_hand: DatasetPart | None = None
 
-    def collect(self, names: Sequence[str], *, first_source: int = 0) -> CollectedRows:
+    def collect(self, names: Sequence[str], *, first_source: int = 0, go_on: bool = False) -> CollectedRows:
         """Read and tokenize all rows under some names, in order.
 
         Args:
             names: files, folders, archives and hub datasets.
             first_source: index of the first part.
+            go_on: whether a file with a problem is left out and listed in `files`, unless every file has one.
 
         Raises:
             DataError: Something cannot be read or understood, or the template is hostile.
             SetupError: A process died, or a hub dataset cannot be downloaded.
             NoSpaceError: The disk has no room for the tokenized rows of a large dataset.
         """
-        found = find_parts(names)
+        self._problems = FileProblems(go_on=go_on)
+        found = FoundParts()
+        for entry, name in enumerate(names):
+            with self._problems.of(name, entry, BurnishError):
+                add_parts(found, name, entry)
+        several, collected = len(found.parts) > len(names), None
+        while collected is None:
+            collected = self._collect_parts(found, first_source, several=several)
+        if not collected.sources:
+            self._problems.raise_first()
+        collected.files = sorted([*collected.files, *self._problems.files], key=lambda file: file.entry)
+        return collected
+
+    def _collect_parts(self, found: FoundParts, first_source: int, *, several: bool) -> CollectedRows | None:
+        """Read and tokenize the parts without a known problem; None where another one had one among its rows."""
         collected = CollectedRows(left_out=found.left_out)
+        found = replace(found, parts=self._problems.without(found.parts))
         if not found.parts:
             return collected
         size_bytes = sum(part.size_bytes * (_PACKED_RATIO if part.packing else 1) for part in found.parts)
@@ -110,23 +132,36 @@ class RowCollector:
             self._sampling[1] / max(sum(part.size_bytes for part in parts), 1) if sampled and self._sampling else 0.0
         )
         thinned = size_bytes / max(sum(p.size_bytes * (_PACKED_RATIO if p.packing else 1) for p in parts), 1)
-        several = len(parts) > len(names)
         for part in parts:
             self._progress(f"reading {part.short_name}", 0, 0)
-            source = self._open_source(part, share, thinned)
-            if source is not None:
-                collected.sources.append(source)
-            elif several:
-                collected.left_out[part.name] = "it has no rows"
-            else:
-                raise no_rows(part.name)
+            with self._problems.of(part.name, part.entry):
+                source = self._open_source(part, share, thinned)
+                if source is not None:
+                    collected.sources.append(source)
+                elif several:
+                    collected.left_out[part.name] = "it has no rows"
+                else:
+                    raise no_rows(part.name)
         workers = self._data.workers or default_workers()
         if sampled or size_bytes <= _ONE_PROCESS_BYTES:
             workers = 1
         numbered = list(enumerate(collected.sources, start=first_source))
         if sampled or size_bytes <= IN_MEMORY_BYTES:
             results = process_batches(self._batches(numbered, 0), self._instructions, workers)
-            collected.shards = [done.shard for done in self._with_progress(results, collected.sources, first_source)]
+            rows = [0] * len(numbered)
+            try:
+                for done in self._with_progress(results, collected.sources, first_source):
+                    collected.shards.append(done.shard)
+                    rows[done.source - first_source] += done.rows
+            except DataError as error:
+                if self._at_hand is None or workers > 1:  # several processes read ahead
+                    raise
+                self._problems.add(self._at_hand.name, self._at_hand.entry, error)
+                return None
+            collected.files = [
+                FileStatus(file=source.part.name, entry=source.part.entry, rows=round(count * source.scale))
+                for source, count in zip(collected.sources, rows, strict=True)
+            ]
         else:
             collected.shards = self._cached_shards(numbered, workers)
         for shard in collected.shards:
@@ -262,6 +297,7 @@ class RowCollector:
             skip: number of rows at the beginning that are done.
         """
         for number, source in sources:
+            self._at_hand = source.part
             position, chars, held = 0, 0, list[tuple[int, str, str]]()
             begin = RowBatch(number, source.part.name, source.layout, 0, ())
             for row, text in source.raw():

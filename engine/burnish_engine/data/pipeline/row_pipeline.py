@@ -301,6 +301,8 @@ class RowPipeline:
             log.control_example = log.control_example or control[0]
         if placeholder:
             log.first_texts.setdefault(content_checks.PLACEHOLDER, placeholder)
+        if conversation.text is None and all(message.role != "system" for message in conversation.messages):
+            log.noticed.add(content_checks.NO_SYSTEM, ref)
         log.tool_call_rows += any("tool_calls" in message.extras for message in conversation.messages)
         log.reasoning_rows += any("reasoning_content" in message.extras for message in conversation.messages)
 

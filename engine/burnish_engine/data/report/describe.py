@@ -17,6 +17,10 @@ EXAMPLE_TOKENS = 1000
 """Most tokens of the example row."""
 MOST_BINS = 20
 """Most bins of a length histogram."""
+MOST_STEPS = 128
+"""Most even steps of length."""
+_LEAST_STEP = 8  # tokens
+_FAR, _USUAL_SHARE = 2, 0.99  # rows longer than twice what 99 % of them are within get no steps of their own
 _SPEAKER, _SAID = ("role", "from"), ("content", "value")  # keys of a turn in the layouts that people share
 
 
@@ -34,6 +38,35 @@ def length_stats(lengths: npt.ArrayLike) -> LengthStats:
         longest=int(counts.max()),
         histogram=_histogram(counts),
     )
+
+
+def length_steps(lengths: npt.ArrayLike, scale: float = 1.0) -> list[tuple[int, int, int]]:
+    """Count what lies beyond each of some lengths, so that the effect of any cut among them is known.
+
+    Args:
+        lengths: tokens of each row, at least one row.
+        scale: number of rows of the dataset for each of them.
+
+    Returns:
+        (length in tokens, rows that are longer, tokens of them beyond it) of lengths from 0 at even steps of a power of
+        two, at most `MOST_STEPS`; the last length is that of the longest row. Where that one is far beyond the others,
+        the steps end before it.
+    """
+    counts = np.sort(np.asarray(lengths, dtype=np.int64))
+    longest = int(counts[-1])
+    usual = min(longest, _FAR * length_to_keep(counts, _USUAL_SHARE))
+    step = _LEAST_STEP
+    while usual // step >= MOST_STEPS:
+        step *= 2
+    steps = [*range(0, usual, step), *([-(-usual // step) * step] if usual < longest else []), longest]
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    found = []
+    for length in sorted({min(at, longest) for at in steps}):
+        shorter = int(np.searchsorted(counts, length, side="right"))
+        rows = len(counts) - shorter
+        tokens = int(sums[-1] - sums[shorter]) - rows * length
+        found.append((length, round(rows * scale), round(tokens * scale)))
+    return found
 
 
 def length_to_keep(lengths: npt.ArrayLike, share: float) -> int:

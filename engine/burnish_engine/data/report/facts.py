@@ -7,16 +7,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import DatasetReport, Finding, TaskFit, TaskHint, TemplateFacts
+from burnish_engine.contract.facts.data_report import (
+    DatasetReport,
+    FileStatus,
+    Finding,
+    TaskFit,
+    TaskHint,
+    TemplateFacts,
+)
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowTally
+from burnish_engine.data.files.read import COUNTED_BYTES
 from burnish_engine.data.pipeline.row_pipeline import SPLITTING
 from burnish_engine.data.pipeline.select import Selection
-from burnish_engine.data.report.describe import length_stats, share_text
-from burnish_engine.data.report.findings import LongRows, column_readings, cut_lines, finding_text, findings, row_places
+from burnish_engine.data.report.describe import length_stats, length_steps, share_text
+from burnish_engine.data.report.findings import (
+    LongRows,
+    column_readings,
+    cut_lines,
+    finding_text,
+    findings,
+    row_places,
+    template_findings,
+)
 from burnish_engine.data.report.preference_findings import label_findings, pair_findings
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
@@ -41,6 +57,7 @@ class PreparationRecord:
         selection: choice of the documents that are used.
         template: facts of the chat template; None where no row is a chat.
         sampled: whether only a sample of the rows was read.
+        files: each training file, with the rows read or the reason why it cannot be.
         pairs: whether both replies of preference pairs are learned from.
         warnings: sentences about the chat template.
     """
@@ -52,6 +69,7 @@ class PreparationRecord:
     selection: Selection
     template: TemplateFacts | None
     sampled: bool
+    files: Sequence[FileStatus]
     pairs: bool
     warnings: list[str]
 
@@ -99,6 +117,7 @@ def dataset_facts(
     odd = [
         *findings(log, record.selection.duplicates, data, names, lengths=lengths, held_out=held_out_rows),
         *_preference_findings(recipe.preference, record, every, names),
+        *template_findings(log, record.template, names),
     ]
     odd.sort(key=lambda finding: -finding.rows)
     used_rows = round(record.selection.used_rows * scale)
@@ -110,14 +129,17 @@ def dataset_facts(
         sampled_rows=log.rows if record.sampled else 0,
         parts=len(record.sources),
         left_out=dict(list(record.left_out.items())[:100]),
+        files=list(record.files[:1000]),
         readings=column_readings(record.sources[0]),
         template=record.template,
-        cut_lines=cut_lines(documents, _cuttable(record, used, data), documents.longest),
+        cut_lines=cut_lines(documents, _cuttable(record, used, data), documents.longest, scale),
+        length_steps=length_steps(documents.whole_lengths[used], scale),
         supervised_share=float(supervised_tokens.sum() / max(tokens, 1)),
         tokens_lost=round(tokens_lost * scale),
         called_rows=round(log.tool_call_rows * scale),
         thoughtful_rows=round(log.reasoning_rows * scale),
         findings=odd,
+        exact_places=_has_exact_places(record),
         task=task,
         task_fit=fit,
     )
@@ -188,12 +210,19 @@ def _scale(record: PreparationRecord) -> float:
     return max(1.0, whole / max(sum(looked), 1))
 
 
+def _has_exact_places(record: PreparationRecord) -> bool:
+    """Whether the numbers of all rows are known exactly, in a sample too."""
+    parts = [source.part for source in record.sources if source.sample is not None]
+    return all(part.format != "jsonl" or part.packing or part.size_bytes <= COUNTED_BYTES for part in parts)
+
+
 def _reading_warnings(data: DataSection, record: PreparationRecord) -> list[str]:
     warnings = []
     if record.sampled:
+        numbers = "" if _has_exact_places(record) else " Row numbers beyond the first ones are too."
         warnings.append(
             f"The data is large: {record.log.rows:,} rows from all over it were looked at, and the counts are "
-            "estimates for the whole. Row numbers beyond the first ones are too. Training reads every row."
+            f"estimates for the whole.{numbers} Training reads every row."
         )
     if record.left_out:
         shown = "; ".join(f"{name} ({why})" for name, why in list(record.left_out.items())[:3])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import PurePath
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Finding, RowPlace, Setting
+from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Finding, RowPlace, Setting, TemplateFacts
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
-from burnish_engine.data.files.problems import RowRef, RowTally, shorten
+from burnish_engine.data.files.problems import ROWS_NAMED, RowRef, RowTally, shorten
 from burnish_engine.data.pipeline.row_pipeline import pair_too_long
 from burnish_engine.data.pipeline.select import DuplicateRows
 from burnish_engine.data.report.describe import readable, share_text
@@ -26,6 +26,7 @@ from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECT
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
 _EXAMPLE_LETTERS = 200
+_ADDED_LETTERS = 120
 FROM_RECIPE = "as the recipe says"
 """Explanation of a column reading that the recipe sets."""
 _LEFT_OUT = {
@@ -98,6 +99,23 @@ def findings(
         *_length_findings(lengths, data, names),
     ]
     return sorted(found, key=lambda finding: -finding.rows)
+
+
+def template_findings(log: RowLog, template: TemplateFacts | None, names: Sequence[str]) -> Iterator[Finding]:
+    """Tell of rows that get a text which nobody wrote, because the template puts one where there is no system message.
+
+    Args:
+        log: counts and examples of what was noticed in the rows.
+        template: facts of the chat template; None where no row is a chat.
+        names: name of each part.
+    """
+    count = log.noticed.counts.get(content_checks.NO_SYSTEM, 0)
+    if count and template is not None and template.adds:
+        tally = RowTally({"": count}, {"": log.noticed.examples[content_checks.NO_SYSTEM]})
+        says = (
+            f'{{rows}} given a text by the chat template that nobody wrote: "{shorten(template.adds, _ADDED_LETTERS)}"'
+        )
+        yield _finding("added_text", says, tally, [], names)
 
 
 def row_places(rows: Iterable[RowRef], names: Sequence[str]) -> list[RowPlace]:
@@ -199,33 +217,36 @@ def finding_text(finding: Finding, *, several: bool) -> str:
     """
     where = ""
     if finding.first:
-        more = " ..." if finding.rows > len(finding.first) else ""
+        more = " ..." if finding.rows > min(len(finding.first), ROWS_NAMED) else ""
         where = f" (row{'s' if finding.rows > 1 else ''} {row_list_text(finding.first, several=several)}{more})"
     does = " or ".join(f"{action.line} {action.says}" for action in finding.actions)
     return f"{finding.says.removesuffix('.')}{where}.{f' {does}.' if does else ''}"
 
 
 def row_list_text(places: Iterable[RowPlace], *, several: bool) -> str:
-    """List rows by number, and by file where there are several files: 3, 17 of a.jsonl; 4 of b.jsonl.
+    """List the first rows by number, and by file where there are several files: 3, 17 of a.jsonl; 4 of b.jsonl.
 
     Args:
         places: rows in order.
         several: whether there are several files.
     """
-    by_file = groupby(places, key=lambda place: place.file)
+    by_file = groupby(islice(places, ROWS_NAMED), key=lambda place: place.file)
     return "; ".join(
         f"{', '.join(str(place.row) for place in of_file)}{f' of {PurePath(file).name}' if several else ''}"
         for file, of_file in by_file
     )
 
 
-def cut_lines(documents: ShardedDocuments, used: Sequence[int] | np.ndarray, longest: int) -> list[CutLine]:
+def cut_lines(
+    documents: ShardedDocuments, used: Sequence[int] | np.ndarray, longest: int, scale: float = 1.0
+) -> list[CutLine]:
     """Compute how much common values of max_length, and the recipe's own, would cut.
 
     Args:
         documents: all documents.
         used: numbers of the documents to count.
         longest: the recipe's max_length, tokens.
+        scale: number of rows of the dataset for each one that was read.
     """
     lengths = documents.whole_lengths[used].astype(np.int64)
     supervised = documents.whole_supervised_tokens[used]
@@ -238,9 +259,9 @@ def cut_lines(documents: ShardedDocuments, used: Sequence[int] | np.ndarray, lon
         lines.append(
             CutLine(
                 max_length=cut,
-                rows_cut=int(over.sum()),
-                tokens_lost=int((lengths - np.minimum(lengths, cut)).sum()),
-                learned_lost=int((supervised - kept).sum()),
+                rows_cut=round(int(over.sum()) * scale),
+                tokens_lost=round(int((lengths - np.minimum(lengths, cut)).sum()) * scale),
+                learned_lost=round(int((supervised - kept).sum()) * scale),
             )
         )
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from burnish_engine.contract.facts.data_report import TemplateFacts
+from burnish_engine.data.files.problems import ROWS_NAMED
 from burnish_engine.data.report.findings import row_list_text, row_places
 from burnish_engine.data.rows import content_checks
 from burnish_engine.data.rows.part_rows import RowSource
@@ -81,4 +82,4 @@ def _rows(found: RowLog, what: str, names: Sequence[str]) -> str:
     first = row_list_text(row_places(found.noticed.examples[what], names), several=len(names) > 1)
     if count == 1:
         return f"one row ({first})"
-    return f"{count} rows ({first}{' ...' if count > len(found.noticed.examples[what]) else ''})"
+    return f"{count} rows ({first}{' ...' if count > min(len(found.noticed.examples[what]), ROWS_NAMED) else ''})"

@@ -34,6 +34,7 @@ REPLACED = "characters lost in decoding (\ufffd)"
 CONTROL = "a control token spelled out in the text"
 TOOLS_NOT_WRITTEN = "tools that the chat template does not write"
 NO_TURN_END = "no end-of-turn token after the last reply"
+NO_SYSTEM = "no system message"
 PROMPT_DIFFERS = "a last reply that begins otherwise than the generation prompt says"
 
 MEDIA_TAG = "a place for an image, audio or video, which is learned as letters"

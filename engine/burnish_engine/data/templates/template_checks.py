@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from burnish_engine.contract.facts.data_report import TemplateFacts
@@ -12,6 +13,12 @@ from burnish_engine.data.templates.spans import ChatRenderer, RenderedRow
 from burnish_engine.data.templates.template import ChatTemplate
 
 _SYSTEM, _ASKED, _SAID = "xsystemx", "xaskedx", "xsaidx"
+_MARKS = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{2,20}\]")
+"""Texts that look like control tokens, for templates whose tokens the vocabulary lacks."""
+_ROLE_LINES = re.compile(
+    r"^[#\s]*(system|developer|user|human|assistant|model|instruction)\W*$", re.IGNORECASE | re.MULTILINE
+)
+_FEWEST_WORDS = 3  # fewer are the names of roles, not a message
 
 
 def template_facts(
@@ -41,7 +48,25 @@ def template_facts(
         writes_calls=renderer.dialect.call_style is not None,
         writes_tools=renderer.dialect.takes_tools,
         writes_thoughts=bool(renderer.dialect.reasoning_name),
+        adds=added_text(plain or "", added),
     )
+
+
+def added_text(rendered: str, added: Sequence[str]) -> str:
+    """Return what a template wrote before the only question of a conversation, but for control tokens and roles.
+
+    Args:
+        rendered: a conversation with a question and no system message, as the template writes it.
+        added: texts of the tokenizer's added tokens.
+
+    Returns:
+        The text; empty where it is less than three words.
+    """
+    before = rendered.partition(_ASKED)[0]
+    for token in sorted(added, key=len, reverse=True):
+        before = before.replace(token, "\n")
+    text = _ROLE_LINES.sub("", _MARKS.sub("\n", before)).strip()
+    return text if len(text.split()) >= _FEWEST_WORDS else ""
 
 
 def missing_tokens(chosen: str, added: Sequence[str]) -> list[str]:

@@ -148,7 +148,7 @@ def accounted(path, tokenizer, **data):
     assert facts.report.used_rows == facts.report.training_rows + facts.report.held_out_rows
     pieces = data.get("overlong", "auto") in ("auto", "split")
     assert pieces or facts.report.used_rows == facts.train_rows + facts.validation_rows
-    assert all(1 <= len(facts.dropped_examples[reason]) <= 5 for reason in facts.dropped)
+    assert all(1 <= len(facts.dropped_examples[reason]) <= 50 for reason in facts.dropped)
     return facts
 
 

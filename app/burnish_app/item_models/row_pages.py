@@ -1,0 +1,146 @@
+"""Fetches the rows of a data file for its table, a page at a time and only those that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject, Signal
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.item_models.data_rows import PAGE_ROWS, DataRowsModel
+from burnish_app.state.workbench import Workbench
+from burnish_engine.contract.facts.data_report import FileColumns, RowPlace
+from burnish_engine.contract.serve.data_requests import ColumnsRequest, RowsRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+
+_FEW = 3  # pages that wait while one is read; whoever scrolls on does not look at older ones
+
+
+class RowPages(QObject):
+    """Fills a table model with the rows of one file, or with some rows of any files.
+
+    Args:
+        client: connection to the engine.
+        bench: workbench with the recipe.
+        model: table model to fill.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        columns_found: signal with the `FileColumns` of the file.
+        page_found: signal with whether the number of rows is exact, emitted when a page is shown.
+        failed: signal with the `Failure` that says why the file cannot be read.
+    """
+
+    columns_found = Signal(object)
+    page_found = Signal(bool)
+    failed = Signal(object)
+
+    def __init__(self, client: EngineClient, bench: Workbench, model: DataRowsModel, parent: QObject) -> None:
+        super().__init__(parent)
+        self._client, self._bench, self._model = client, bench, model
+        self._file = ""
+        self._waiting: list[int] = []
+        self._reading = self._asked = ""
+        model.wanted.connect(self._want)
+
+    @property
+    def file(self) -> str:
+        """Name of the file; empty: the first of the data."""
+        return self._file
+
+    def open(self, file: str) -> None:
+        """Read a file from its beginning.
+
+        Args:
+            file: name of a file, as facts name it; empty: the first of the data.
+        """
+        self.stop()
+        self._file = file
+        self._asked = name = self._client.send(
+            ColumnsRequest,
+            recipe=self._bench.recipe_toml,
+            file=file,
+            owner=self,
+            on_result=lambda result: self._columns_here(name, result),
+            on_failure=lambda failure: self._failed(name, failure),
+        )
+
+    def show_places(self, places: Sequence[RowPlace]) -> None:
+        """Show some rows in place of the file; `show_all` shows the file again."""
+        self._stop_reading()
+        self._reading = name = self._client.send(
+            RowsRequest,
+            recipe=self._bench.recipe_toml,
+            places=[place.model_dump() for place in places],
+            owner=self,
+            on_result=lambda result: self._places_here(name, result),
+            on_failure=lambda failure: self._failed(name, failure),
+        )
+
+    def show_all(self) -> None:
+        """Show the file's rows."""
+        self._stop_reading()
+        self._model.begin(self._model.columns)
+        self._want(0)
+
+    def stop(self) -> None:
+        """Give up what is being read."""
+        self._stop_reading()
+        self._client.cancel(self._asked)
+        self._asked = ""
+
+    def _stop_reading(self) -> None:
+        self._client.cancel(self._reading)
+        self._reading = ""
+        self._waiting.clear()
+
+    def _columns_here(self, name: str, result: Result) -> None:
+        if name == self._asked and result.columns is not None:
+            self._asked = ""
+            found: FileColumns = result.columns
+            self._model.begin(list(found.columns))
+            self.columns_found.emit(found)
+            self._want(0)
+
+    def _want(self, page: int) -> None:
+        """Read a page, after the one that is being read."""
+        if page not in self._waiting:
+            self._waiting.append(page)
+        while len(self._waiting) > _FEW:
+            self._model.forget(self._waiting.pop(0))
+        if not self._reading:
+            self._read()
+
+    def _read(self) -> None:
+        page = self._waiting.pop()  # the one that was looked at last
+        self._reading = name = self._client.send(
+            RowsRequest,
+            recipe=self._bench.recipe_toml,
+            file=self._file,
+            start=page * PAGE_ROWS,
+            count=PAGE_ROWS,
+            owner=self,
+            on_result=lambda result: self._page_here(name, page, result),
+            on_failure=lambda failure: self._failed(name, failure),
+        )
+
+    def _page_here(self, name: str, page: int, result: Result) -> None:
+        if name != self._reading or result.rows is None:
+            return
+        self._reading = ""
+        self._model.set_page(page, result.rows.rows, result.rows.total)
+        self.page_found.emit(result.rows.exact)
+        if self._waiting:
+            self._read()
+
+    def _places_here(self, name: str, result: Result) -> None:
+        if name == self._reading and result.rows is not None:
+            self._reading = ""
+            self._model.begin(self._model.columns)
+            self._model.set_page(0, result.rows.rows, result.rows.total)
+            self.page_found.emit(True)
+
+    def _failed(self, name: str, failure: Failure) -> None:
+        if name in (self._asked, self._reading):
+            self.stop()
+            self.failed.emit(failure)

@@ -3,13 +3,12 @@ from pathlib import Path
 import pytest
 from app import page_facts as facts
 from app.pages.test_hardware import words
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from burnish_app.widgets.basic.drop import typed_path
-from burnish_app.widgets.data.columns_editor import ColumnsEditor
-from burnish_engine.contract.facts.data_report import Finding
+from burnish_engine.contract.facts.data_report import FileStatus, Finding
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 
 pytestmark = pytest.mark.gui
@@ -44,9 +43,8 @@ def test_dropped_files_are_inspected_and_explained(qtbot, answers, window, page,
     assert "1,102 rows to learn from, 58 held out." in shown
     assert "40 rows left out: the assistant's reply is empty" in shown
     assert "Lines 17, 93, 141, 288, 301, 412 ... of support.jsonl" in shown
-    assert "7 rows are cut at 1,024" in shown
     assert (page.facts.learned.text, page.facts.fill.text, page.facts.lost.text) == ("62 %", "91 %", "0.9 %")
-    qtbot.waitUntil(lambda: "Cause: It waits" in page.rows.view.toPlainText())
+    assert page.lengths.cut.text().startswith("Cut at 1,024: 7 rows, 1.0 %")
 
 
 def test_a_reason_is_told_once_and_only_by_the_finding_that_is_of_it(qtbot, answers, window, page, file):
@@ -102,43 +100,194 @@ def test_more_dropped_files_are_added_aloud_and_can_take_the_place_of_the_others
     assert bench.data_files == [other]
 
 
-def test_the_first_rows_are_a_table(qtbot, answers, window, page, file):
-    answers.result("columns", columns=facts.file_columns())
+@pytest.fixture
+def readable(answers):
+    """An engine that knows the columns and rows of the file, and renders any row."""
+    answers.result("columns", columns=facts.chat_columns())
+    answers.result("rows", rows=facts.row_page())
+    answers.result("preview", preview=facts.preview())
+
+
+def test_the_rows_are_a_table_with_roles_on_its_heads(qtbot, answers, readable, window, page, file):
     answers.result("inspect", dataset=facts.dataset())
     window.take([file])
-    qtbot.waitUntil(page.table.isVisible)
-    assert page.table.rows.rowCount() == 20
-    assert "customs paper" in page.table.rows.index(0, 0).data()
-    assert page.table.rows.headerData(1, Qt.Orientation.Horizontal) == "system_prompt"
+    table = page.rows.table
+    qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
+    assert "customs paper" in table.model().index(0, 0).data()
+    assert {name: chip.role for name, chip in page.rows.header.chips.items()} == {
+        "messages": "conversation", "system_prompt": "system", "ticket": "",
+    }  # fmt: skip
+    chip = page.rows.header.chips["ticket"]
+    assert "ticket" in chip.accessibleName()
+    assert "Ignored" in chip.accessibleName()
+    qtbot.waitUntil(lambda: "Cause: It waits" in page.rows.preview.view.toPlainText())
+    assert answers.asked("preview")[-1]["index"] == 0
     page.files.removed.emit(file)
-    assert not page.table.isVisible()
+    assert not page.rows.isVisible()
 
 
-def test_one_bad_file_of_several_can_be_left_out(qtbot, answers, window, page, bench, file, tmp_path):
+def test_the_chosen_row_is_rendered(qtbot, answers, readable, inspected):
+    page = inspected
+    qtbot.waitUntil(lambda: "Cause: It waits" in page.rows.preview.view.toPlainText())
+    answers.result("preview", preview=facts.preview(row=5, problem="the reply is empty", pieces=[], tokens=0))
+    page.rows.table.setFocus()
+    for _ in range(4):
+        qtbot.keyClick(page.rows.table, Qt.Key.Key_Down)
+    qtbot.waitUntil(lambda: "the reply is empty" in words(page.rows.preview))
+    assert answers.asked("preview")[-1]["index"] == 4
+    assert page.rows.preview.view.toPlainText() == ""
+    assert page.rows.preview.problem.isVisible()
+
+
+def test_a_page_is_read_when_it_is_looked_at(qtbot, answers, readable, inspected):
+    table = inspected.rows.table
+    qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
+    assert {request["start"] for request in answers.asked("rows")} == {0}
+    answers.result("rows", rows=facts.row_page(1200, 4))
+    table.scrollToBottom()
+    qtbot.waitUntil(lambda: table.model().index(1203, 2).data() == "5914")
+    assert {request["start"] for request in answers.asked("rows")} - {0} <= {1100, 1200}
+
+
+def test_a_chip_changes_the_role_of_its_column(qtbot, answers, readable, inspected, bench):
+    page = inspected
+    chips = page.rows.header.chips
+    qtbot.waitUntil(lambda: chips["messages"].role == "conversation")
+    menu = chips["ticket"].menu_of_roles()
+    assert [action.isChecked() for action in menu.actions()][-1], "it is ignored now"
+    next(action for action in menu.actions() if action.text().startswith("System")).trigger()
+    assert bench.recipe.data.columns == ["conversation=messages", "system=ticket"]
+    assert (chips["system_prompt"].role, chips["ticket"].role) == ("", "system")
+    qtbot.waitUntil(lambda: "system=ticket" in answers.asked("inspect")[-1]["recipe"])
+    chips["messages"].chosen.emit("messages", "prompt")
+    assert "Still to choose: Reply." in words(page)
+    assert bench.recipe.data.columns == ["conversation=messages", "system=ticket"], "not before it can be read"
+    chips["system_prompt"].chosen.emit("system_prompt", "reply")
+    assert sorted(bench.recipe.data.columns) == ["completion=system_prompt", "prompt=messages", "system=ticket"]
+    press(page, "Recognize it again")
+    assert bench.recipe.data.columns == []
+    assert chips["messages"].role == "conversation"
+
+
+def test_the_roles_can_be_changed_by_keys(qtbot, answers, readable, inspected, bench):
+    chip = inspected.rows.header.chips["ticket"]
+    qtbot.waitUntil(chip.isVisible)
+    chip.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.keyClick(chip, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: QApplication.activePopupWidget() is not None)
+    menu = QApplication.activePopupWidget()
+    for key in (*[Qt.Key.Key_Down] * 3, Qt.Key.Key_Return):
+        qtbot.keyClick(menu, key)
+    assert bench.recipe.data.columns == ["conversation=messages", "system=ticket"]
+
+
+def test_findings_open_their_rows(qtbot, answers, readable, inspected):
+    page = inspected
+    qtbot.waitUntil(lambda: "38 rows are the same" in words(page.findings))
+    answers.result("rows", rows=facts.row_page(43, 9, 52))
+    press(page.findings, "Show the rows")
+    qtbot.waitUntil(lambda: page.rows.table.model().rowCount() == 52)
+    assert [place["row"] for place in answers.asked("rows")[-1]["places"]][:3] == [44, 45, 102]
+    assert "The first 9 of 38" in words(page.rows)
+    answers.result("rows", rows=facts.row_page())
+    press(page.rows, "Show all rows")
+    qtbot.waitUntil(lambda: page.rows.table.model().rowCount() == 1204)
+    assert "The first 9 of 38" not in words(page.rows)
+
+
+def test_rows_whose_numbers_are_estimates_are_not_opened(qtbot, answers, window, page, file):
+    report = facts.dataset_report(sampled_rows=900, exact_places=False)
+    answers.result("inspect", dataset=facts.dataset(report=report))
+    window.take([file])
+    qtbot.waitUntil(lambda: "38 rows are the same" in words(page.findings))
+    assert "Show the rows" not in [button.text() for button in page.findings.findChildren(QPushButton)]
+
+
+def test_one_bad_file_does_not_stop_the_others(qtbot, answers, readable, window, page, bench, file, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}\n")
-    answers.failure("inspect", "bad.jsonl holds no rows.", "Look at it.", 11)
+    problem = 'bad.jsonl is no JSON. Or set data.broken_rows = "drop".'
+    status = [
+        FileStatus(file=file, entry=0, rows=1204),
+        FileStatus(file=str(bad), entry=1, problem="bad.jsonl is no JSON.", remedy=problem),
+    ]
+    answers.result("inspect", dataset=facts.dataset(report=facts.dataset_report(files=status)))
     bench.set_data_files([file, str(bad)])
-    qtbot.waitUntil(lambda: page.shown_banner is not None)
-    answers.result("inspect", dataset=facts.dataset())
-    press(page, "Leave out bad.jsonl")
+    qtbot.waitUntil(lambda: "bad.jsonl is no JSON." in words(page.files))
+    assert "1,204 rows" in words(page.files)
+    qtbot.waitUntil(page.findings.isVisible)
+    qtbot.waitUntil(lambda: page.status == "attention")
+    press(page.files, "Go on without such rows")
+    assert bench.recipe.data.broken_rows == "drop"
+    qtbot.waitUntil(lambda: page.status == "attention")
+    press(page.files, "Look at it")
+    qtbot.waitUntil(lambda: answers.asked("columns")[-1]["file"] == str(bad))
+    asked = len(answers.asked("inspect"))
+    press(page, "Leave out 1 file and go on")
     assert bench.data_files == [file]
+    qtbot.waitUntil(lambda: window.shown_key == "recipe")
+    qtbot.waitUntil(lambda: len(answers.asked("inspect")) > asked)
 
 
-def test_rows_can_be_leafed_through(qtbot, answers, window, page, file):
-    answers.result("inspect", dataset=facts.dataset(train_rows=2))
-    preview = {"row": 2, "rows": 2, "tokens": 12, "pieces": [["Second", True]], "source": "support.jsonl:9"}
-    answers.result("preview", preview=preview)
-    # Setting one method keeps the others.
+def test_files_are_dropped_beside_the_others_or_in_their_place(qtbot, window, page, bench, file, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "b"}\n', encoding="utf-8")
     window.take([file])
+    overlay = window._drop_overlay
+    overlay.cover(choice=True)
+    places = (QPointF(10, 10), QPointF(window.width() - 10, 10))
+    assert [overlay.is_instead(place) for place in places] == [False, True]
+    overlay.cover()
+    assert not overlay.is_instead(places[1]), "nothing is there that could be replaced"
+    overlay.hide()
+    window.take([str(other)], instead=True)
+    assert bench.data_files == [str(other)]
+    assert page.shown_banner is None
+
+
+def test_the_cut_line_sets_the_longest_row(qtbot, readable, inspected, bench):
+    page = inspected
+    chart = page.lengths.histogram
+    qtbot.waitUntil(lambda: chart.isVisible() and chart.width() > 100)
+    y = chart.height() // 2
+    begin, end = chart.cut_position(), chart.width() // 4
+    qtbot.mousePress(chart, Qt.MouseButton.LeftButton, pos=QPointF(begin, y).toPoint())
+    qtbot.mouseMove(chart, QPointF(end, y).toPoint())
+    said = page.lengths.cut.text()
+    assert bench.recipe.data.max_length == 1024, "not before the line is let go"
+    qtbot.mouseRelease(chart, Qt.MouseButton.LeftButton, pos=QPointF(end, y).toPoint())
+    cut = bench.recipe.data.max_length
+    assert 300 < cut < 500
+    assert said.startswith(f"Cut at {cut}: ")
+    rows = next(rows for length, rows, _ in facts.length_steps() if length == cut)
+    assert f"{rows} rows" in said
+    chart.setFocus()
+    qtbot.keyClick(chart, Qt.Key.Key_Right)
+    qtbot.keyClick(chart, Qt.Key.Key_Return)
+    assert bench.recipe.data.max_length == cut + 16
+    qtbot.keyClick(chart, Qt.Key.Key_Left)
+    qtbot.keyClick(chart, Qt.Key.Key_Escape)
+    assert (bench.recipe.data.max_length, chart.cut_tokens) == (cut + 16, cut + 16)
+    assert f"{cut + 16}" in chart.accessibleDescription()
+
+
+def test_a_system_message_that_nobody_wrote_is_told_and_another_can_be_written(
+    qtbot, answers, readable, window, page, bench, file
+):
+    report = facts.dataset_report()
+    template = report.template.model_copy(update={"adds": "You are Lamp."})
+    slips = Finding(kind="added_text", says="9 rows are given a text that nobody wrote.", rows=9, first=facts.places(3))
+    report = report.model_copy(update={"template": template, "findings": [slips]})
+    answers.result("inspect", dataset=facts.dataset(report=report))
+    window.take([file])
+    qtbot.waitUntil(lambda: 'writes "You are Lamp."' in words(page.template))
     qtbot.waitUntil(lambda: page.status == "done")
-    assert page.rows.next.isEnabled()
-    assert not page.rows.previous.isEnabled()
-    page.rows.next.click()
-    qtbot.waitUntil(lambda: page.rows.view.toPlainText() == "Second")
-    assert answers.asked("preview")[0]["row"] == 2
-    assert not page.rows.next.isEnabled()
-    assert page.rows.previous.isEnabled()
+    press(page.findings, "Write another")
+    assert page.template.message.hasFocus()
+    qtbot.keyClicks(page.template.message, "Answer briefly.")
+    qtbot.keyClick(page.template.message, Qt.Key.Key_Return)
+    assert bench.recipe.data.system_prompt == "Answer briefly."
+    qtbot.waitUntil(lambda: "Nobody wrote that" not in words(page.template))
 
 
 def test_a_pasted_path_is_checked_before_it_is_used(qtbot, page, bench, file, tmp_path):
@@ -218,59 +367,23 @@ def inspected(qtbot, answers, window, page, file):
     return page
 
 
-def test_the_reading_is_shown_and_can_be_changed(qtbot, answers, inspected, bench):
-    page = inspected
-    assert "Conversations, JSONL  ·  sure" in words(page)
-    assert "You answer for a parcel service." in words(page)
-    answers.result("columns", columns=facts.file_columns(question=""))
-    press(page, "Change ...")
-    qtbot.waitUntil(page.columns.editor.isVisible)
-    assert not page.columns.headline.isVisible()
-    press(page, "Leave it as it is")
-    assert page.columns.headline.isVisible()
-    assert bench.recipe.data.columns == []
-    press(page, "Change ...")
-    qtbot.waitUntil(page.columns.editor.isVisible)
-    editor = page.columns.editor
-    editor._readings.button(1).click()
-    assert editor.pairs() == {"prompt": "prompt", "completion": "answer"}
-    assert editor._examples["prompt"].text().startswith("Explain to the customer")
-    asked = len(answers.asked("inspect"))
-    press(page, "Read it so")
-    assert (bench.recipe.data.shape, bench.recipe.data.columns) == (
-        "prompt_completion",
-        ["prompt=prompt", "completion=answer"],
-    )
-    qtbot.waitUntil(lambda: page.status == "done" and len(answers.asked("inspect")) == asked + 1)
-    assert "as you said" in page.columns.headline.text()
-    press(page, "Recognize it again")
-    assert (bench.recipe.data.shape, bench.recipe.data.columns) == ("auto", [])
-
-
-def test_what_is_ambiguous_is_asked_in_plain_words(qtbot, answers, window, page, bench, file):
+def test_what_is_ambiguous_is_asked_in_plain_words(qtbot, answers, readable, window, page, bench, file):
     answers.failure("inspect", "faq.csv can be read in 2 ways.", "Say which.", 11)
     answers.result("columns", columns=facts.file_columns())
     window.take([file])
-    qtbot.waitUntil(page.columns.editor.isVisible)
-    assert "It is not clear what the columns of faq.csv mean." in page.shown_banner.what
-    editor = page.columns.editor
-    assert "in 2 ways. Which one is it?" in words(editor)
-    assert editor.pairs() == {}, "nothing is guessed"
-    assert not editor.use.isEnabled()
-    assert "Still to say: what is asked, what is replied." in words(editor)
-    editor.shape.setCurrentIndex(editor.shape.findData("text"))
-    editor.shape.activated.emit(0)
-    assert list(editor.boxes) == ["text"]
-    editor._readings.button(0).click()
+    qtbot.waitUntil(lambda: page.shown_banner is not None and "It is not clear what" in page.shown_banner.what)
+    assert [chip.role for chip in page.rows.header.chips.values()] == [""] * 4, "nothing is guessed"
+    assert "What do the columns mean?" in words(page.rows)
     answers.result("inspect", dataset=facts.dataset())
-    press(page, "Read it so")
+    press(page.rows, "Question asked, answer replied")
     qtbot.waitUntil(lambda: page.status == "done")
-    assert bench.recipe.data.columns == ["prompt=question", "completion=answer"]
+    assert (bench.recipe.data.shape, bench.recipe.data.columns) == ("auto", ["prompt=question", "completion=answer"])
     assert page.shown_banner is None
+    assert page.rows.header.chips["question"].role == "prompt"
 
 
 def test_a_file_that_could_not_be_read_is_not_offered_the_reading_of_the_one_before(
-    qtbot, answers, inspected, tmp_path
+    qtbot, answers, readable, inspected, tmp_path
 ):
     page = inspected
     other = tmp_path / "faq.csv"
@@ -278,22 +391,9 @@ def test_a_file_that_could_not_be_read_is_not_offered_the_reading_of_the_one_bef
     answers.failure("inspect", "faq.csv can be read in 2 ways.", "Say which.", 11)
     answers.result("columns", columns=facts.file_columns())
     page._use([str(other)])
-    qtbot.waitUntil(page.columns.editor.isVisible)
-    assert "Still to say: what is asked, what is replied." in words(page.columns.editor), "of this file's own columns"
-    offered = [button.text() for button in page.findChildren(QPushButton) if button.isVisible()]
-    assert "Read it so" in offered
-    assert "Leave it as it is" not in offered, "there is no reading of this file to leave"
-
-
-def test_one_column_cannot_mean_two_things(qtbot, theme):
-    editor = ColumnsEditor()
-    qtbot.addWidget(editor)
-    editor.ask(facts.file_columns(), None)
-    for box in (editor.boxes["prompt"], editor.boxes["completion"]):
-        box.setCurrentIndex(box.findData("answer"))
-        box.activated.emit(0)
-    assert not editor.use.isEnabled()
-    assert "One column has two meanings." in words(editor)
+    qtbot.waitUntil(lambda: set(page.rows.header.chips) == {"id", "question", "prompt", "answer"})
+    assert page.rows.is_open
+    assert not page.primary.isEnabled()
 
 
 def test_an_action_is_kept_in_the_recipe_and_can_be_undone(qtbot, answers, inspected, bench):
@@ -357,14 +457,10 @@ def test_a_template_is_chosen_and_its_checks_are_told(qtbot, inspected, bench):
     assert bench.recipe.data.template == "chatml"
 
 
-def test_another_longest_row_is_one_click(qtbot, inspected, bench):
-    page = inspected
-    assert "cuts 49 rows (4.2 %), 6.4 % of the tokens" in words(page)
+def test_a_micro_batch_grows_with_the_longest_row(inspected, bench):
     bench.set_recipe(bench.recipe.model_copy(update={"train": bench.recipe.train.model_copy(update={"epochs": 3.0})}))
-    press(page, "2,048")
-    assert (bench.recipe.data.max_length, bench.recipe.train.micro_batch_tokens) == (2048, 2048)
-    bench.change_data(max_length=4096)
-    assert bench.recipe.train.micro_batch_tokens == 4096, "a row has to fit into a pass"
+    inspected.lengths.cut_chosen.emit(4096)
+    assert (bench.recipe.data.max_length, bench.recipe.train.micro_batch_tokens) == (4096, 4096)
     assert parse_recipe(bench.recipe_toml) == bench.recipe
 
 
@@ -377,24 +473,19 @@ def test_nothing_jumps_while_the_same_files_are_looked_at_again(qtbot, answers, 
     assert page.facts.isVisible()
 
 
-def test_tokens_are_shown_on_demand(qtbot, answers, inspected):
-    page = inspected
-    pieces = [["Cau", True], ["se", True], [":", True]]
-    answers.result("preview", preview={"row": 1, "rows": 9, "tokens": 3, "pieces": pieces, "source": "a"})
-    page.rows.tokens.setChecked(True)
-    qtbot.waitUntil(lambda: page.rows.view.toPlainText() == "Cause:")
-    assert answers.asked("preview")[-1]["tokens"] is True
-    tints = grounds(page.rows.view)
+def test_tokens_are_shown_on_demand_and_their_share_is_told(qtbot, answers, readable, inspected):
+    preview = inspected.rows.preview
+    pieces = [["Why? ", False], ["Cau", True], ["se", True], [":", True]]
+    answers.result("preview", preview=facts.preview(tokens=4, supervised_tokens=3, pieces=pieces))
+    preview.refresh()
+    qtbot.waitUntil(lambda: preview.view.toPlainText() == "Why? Cause:")
+    assert "75 %" in preview.figures.text()
+    assert len(set(grounds(preview.view)[5:])) == 1
+    preview.tokens.setChecked(True)
+    tints = grounds(preview.view)[5:]
     assert tints[0] == tints[2]
     assert tints[3] == tints[4]
     assert len({tints[0], tints[3], tints[5]}) == 3, "neighboring tokens differ"
-
-
-def test_how_much_of_a_row_is_learned_is_said_with_its_tokens(qtbot, answers, inspected):
-    pieces = [["Why", False], ["?", False], [" Be", False], ["cause", True]]
-    answers.result("preview", preview={"row": 1, "rows": 9, "tokens": 4, "pieces": pieces, "source": "a"})
-    inspected.rows.tokens.setChecked(True)
-    qtbot.waitUntil(lambda: "25 %" in inspected.rows._where.text())
 
 
 def grounds(view):

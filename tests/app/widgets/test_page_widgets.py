@@ -130,16 +130,18 @@ def test_the_memory_bar_names_each_part_on_hover(qtbot, theme):
     assert bar.accessibleDescription() == "4.0 GiB needed, 8.0 GiB free"
 
 
-def test_the_cut_line_stands_where_rows_are_cut(qtbot, theme):
+def test_the_cut_line_stands_where_its_length_is(qtbot, theme):
     chart = LengthHistogram()
     qtbot.addWidget(chart)
-    lengths = facts.dataset().lengths.model_copy(update={"histogram": [(100, 5), (200, 5), (400, 1)]})
-    chart.show_lengths(lengths, 300)
-    assert chart.cut_position() == pytest.approx((2 + 0.5) / 3)
-    chart.show_lengths(lengths, 400)
-    assert chart.cut_position() is None
-    chart.show_lengths(None, 100)
-    assert chart.cut_position() is None
+    chart.resize(400, 150)
+    steps = [(0, 11, 2000), (100, 6, 700), (200, 1, 200), (400, 0, 0)]
+    for cut, share in ((0, 0.0), (100, 1 / 3), (150, 0.5), (300, 2.5 / 3)):
+        chart.show_lengths(steps, cut)
+        assert chart.cut_position() == pytest.approx(share * 400)
+    chart.show_lengths(steps, 4000)
+    assert chart.cut_position() == 399
+    chart.show_lengths([], 100)
+    chart.grab()
 
 
 def tinted(view):

@@ -2,16 +2,18 @@
 
 from app import page_facts as facts
 
+from burnish_app.state.column_roles import ROLES, roles_of
 from burnish_app.wording.data_text import (
     ACTIONS,
-    MEANINGS,
     SHAPES,
     TEMPLATES,
     cut_text,
     data_changes,
     further_warnings,
-    meanings_of,
     named_settings,
+    preview_text,
+    role_hint,
+    role_text,
     rows_text,
     template_checks,
     template_extras,
@@ -27,13 +29,10 @@ def test_the_app_knows_what_the_engine_knows():
     from burnish_engine.data.templates.library import TEMPLATES as LIBRARY
 
     assert set(SHAPES) == set(NEEDS)
-    assert set(MEANINGS) == {*OPTIONAL_MEANINGS, *(one for ways in NEEDS.values() for way in ways for one in way)}
-    assert set(MEANINGS) == set(COLUMN_MEANINGS)
-    for shape, ways in NEEDS.items():
-        for needed in ways:
-            offered = meanings_of(shape, needed)
-            assert len(offered) == len(set(offered))
-            assert set(offered) - set(needed) <= set(OPTIONAL_MEANINGS)
+    every = {*OPTIONAL_MEANINGS, *(one for ways in NEEDS.values() for way in ways for one in way)}
+    assert every == set(COLUMN_MEANINGS)
+    assert set(roles_of({meaning: meaning for meaning in every}).values()) == set(ROLES)
+    assert all(role_text(role) and role_hint(role) for role in (*ROLES, ""))
     assert {*TEMPLATES} == {"auto", *LIBRARY}
 
 
@@ -101,7 +100,13 @@ def test_a_template_s_checks_are_told_good_and_bad():
 
 
 def test_what_a_cut_costs():
-    dataset = facts.dataset()
-    lines = dataset.report.cut_lines
-    assert cut_text(lines[0], dataset) == "cuts 49 rows (4.2 %), 6.4 % of the tokens"
-    assert cut_text(lines[2], dataset) == "cuts nothing"
+    steps = [(0, 10, 1000), (64, 3, 12), (128, 1, 2), (140, 0, 0)]
+    assert "3 rows, 1.2 %" in cut_text(steps, 64)
+    assert "3 rows, 1.2 %" in cut_text(steps, 100), "of the step before"
+    assert "every row is whole" in cut_text(steps, 2048)
+
+
+def test_a_rendered_row_is_told_in_figures():
+    said = preview_text(facts.preview(tokens=200, supervised_tokens=50, cut_tokens=8, parts=2))
+    assert all(part in said for part in ("200 tokens", "25 %", "8 tokens", "2 rows"))
+    assert preview_text(facts.preview(tokens=0)) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
@@ -11,6 +12,7 @@ from burnish_engine.data.files.read import Table
 
 _CHUNK_ROWS = 256
 _KEPT_CHARS = 32 * 2**20
+_EVERY = 16  # rows between those whose size is measured
 _PACKED_RATIO = 4  # of text that was packed, about
 
 Check = Callable[[], object]
@@ -33,7 +35,8 @@ class RowPager:
         self._chars = 0
         self._stream: Iterator[NumberedJson] = iter(())
         self._next_chunk = -1
-        self._rows, self._read_chars, self._ended = 0, 0, False
+        self._rows, self._ended = 0, False
+        self._measured_rows = self._measured_bytes = 0
 
     @property
     def total(self) -> int:
@@ -42,7 +45,7 @@ class RowPager:
             return self._rows
         part = self.table.part
         size = part.size_bytes * (_PACKED_RATIO if part.packing or part.format == "parquet" else 1)
-        return max(self._rows + 1, int(self._rows * size / max(self._read_chars, 1)))
+        return max(self._rows + 1, round(size * self._measured_rows / max(self._measured_bytes, 1)))
 
     @property
     def is_exact(self) -> bool:
@@ -114,13 +117,22 @@ class RowPager:
         chars = _chars(rows)
         if chunk * _CHUNK_ROWS + len(rows) > self._rows:
             self._rows = chunk * _CHUNK_ROWS + len(rows)
-            self._read_chars += chars
+            texts = [text for _, text in rows[::_EVERY] if isinstance(text, str)]
+            self._measured_rows += len(texts)
+            self._measured_bytes += sum(_size_in_file(text, self.table.part.format) for text in texts)
         if rows and chunk not in self._chunks:
             self._chunks[chunk] = rows
             self._chars += chars
         while self._chars > _KEPT_CHARS and len(self._chunks) > 1:
             _, gone = self._chunks.popitem(last=False)
             self._chars -= _chars(gone)
+
+
+def _size_in_file(text: str, file_format: str) -> int:
+    """Return about how many bytes a row takes in its file, from its JSON text."""
+    if file_format == "csv":
+        return sum(len(str(value).encode("utf-8", "replace")) + 1 for value in json.loads(text).values())
+    return len(text.encode("utf-8", "replace")) + 1
 
 
 def _chars(rows: list[NumberedJson]) -> int:

@@ -55,6 +55,15 @@ def test_no_more_is_read_than_is_looked_at(part):
     assert (pager.total, pager.is_exact) == (5000, True)
 
 
+def test_the_rows_of_a_csv_are_estimated_without_their_column_names(tmp_path):
+    path = tmp_path / "rows.csv"
+    lines = "".join(f"{n},short\n" for n in range(10_000, 15_000))
+    path.write_text(f"a_column_with_a_long_name,another_column\n{lines}", encoding="utf-8")
+    pager = RowPager(Table(find_parts([str(path)]).parts[0]))
+    pager.rows(0, 10)
+    assert 4500 < pager.total < 5500
+
+
 def test_what_was_given_up_is_read_again(part, monkeypatch):
     monkeypatch.setattr(paging, "_KEPT_CHARS", 3000)
     pager = RowPager(Table(part))

@@ -359,9 +359,6 @@ def file_columns(**changes):
         },
         "readings": [reading("question"), reading("prompt")],
         "question": "The columns of faq.csv can be read in 2 ways.",
-        "needs": {"messages": ["conversation"], "alpaca": ["instruction", "output"],
-                  "prompt_completion": ["prompt", "completion"], "text": ["text"]},
-        "may_have": ["input", "history", "prompt", "system", "tools", "reasoning"],
     }  # fmt: skip
     return FileColumns(**{**fields, **changes})
 

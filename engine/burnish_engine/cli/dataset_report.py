@@ -30,7 +30,7 @@ def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
 
 
 def _readings(readings: list[ColumnReading]) -> Table:
-    from burnish_engine.data.report.findings import FROM_RECIPE
+    from burnish_engine.data.report.columns import FROM_RECIPE
 
     table = Table.grid(padding=(0, 2))
     for number, reading in enumerate(readings):

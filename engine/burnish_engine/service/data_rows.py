@@ -17,11 +17,12 @@ from burnish_engine.data.files.formats import NumberedJson, parsed
 from burnish_engine.data.files.paging import Check, RowPager
 from burnish_engine.data.files.problems import BrokenRowError, shorten
 from burnish_engine.data.files.read import Table, no_rows
+from burnish_engine.data.pipeline.collect import SAMPLE_ROWS
 from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch, RowPipeline
 from burnish_engine.data.prepare import pipeline_spec
+from burnish_engine.data.report.columns import file_columns
 from burnish_engine.data.report.describe import readable
 from burnish_engine.data.rows.recognize import recognize
-from burnish_engine.service.data_columns import SAMPLE_ROWS, described_columns
 from burnish_engine.service.token_pieces import token_pieces
 
 _CELL_LETTERS = 240
@@ -78,7 +79,7 @@ class RowReader:
             BurnishError: The file is not among the data, or cannot be read.
         """
         pager = self._pager(data, file)
-        return described_columns(pager.table.part.name, self._sample(pager, check))
+        return file_columns(pager.table.part.name, self._sample(pager, check))
 
     def preview(self, recipe: Recipe, tokenizer: Any, file: str, index: int, check: Check) -> Preview:
         """Render a row as it would be trained on.

@@ -10,10 +10,10 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.pipeline import collect
 from burnish_engine.data.prepare import prepare
+from burnish_engine.data.report import columns
 from burnish_engine.data.rows import recognize
 from burnish_engine.data.rows.column_readings import find_readings
 from burnish_engine.data.tokens.pack import IGNORED, epoch_batches
-from burnish_engine.service import data_columns
 from burnish_engine.service.data_rows import RowReader
 
 
@@ -44,7 +44,7 @@ def test_the_columns_of_a_file_are_looked_at_once(write_jsonl, make_tokenizer, m
         looked.append(len(samples))
         return find_readings(samples)
 
-    for module in (collect, recognize, data_columns):
+    for module in (collect, recognize, columns):
         monkeypatch.setattr(module, "find_readings", counted)
     rows = recipe(write_jsonl(chats(30)))
     prepare(rows, make_tokenizer())

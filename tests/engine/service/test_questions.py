@@ -144,7 +144,6 @@ def test_columns_that_can_be_read_in_two_ways_are_asked_about(warm_server, recip
     assert "2 ways" in found.question
     assert found.columns == {"question": "What is 0?", "prompt": "Say 0.", "answer": "It is 0 — é."}
     assert {reading.columns["prompt"] for reading in found.readings} == {"question", "prompt"}
-    assert found.needs["prompt_completion"] == ["prompt", "completion"]
     chosen = {setting.key.removeprefix("data."): setting.value for setting in found.readings[0].settings}
     told = changed(recipe, data={**only, **chosen})
     dataset = warm_server.result("inspect", recipe=told).dataset

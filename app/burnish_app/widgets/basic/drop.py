@@ -172,7 +172,7 @@ class DropOverlay(QWidget):
         self._paint_zone(painter, first, tr("Add to the data"), both, marked=not self._over_second)
         self._paint_zone(painter, second, tr("Replace the data"), kept, marked=self._over_second)
 
-    def _paint_zone(self, painter: QPainter, zone: QRectF, title: str, words: str, *, marked: bool = True) -> None:
+    def _paint_zone(self, painter: QPainter, zone: QRectF, title: str, text: str, *, marked: bool = True) -> None:
         colors = colors_of(self)
         pen = QPen(QColor(colors.accent if marked else colors.edge), 2)
         pen.setDashPattern([6, 4])
@@ -186,4 +186,4 @@ class DropOverlay(QWidget):
         painter.drawText(QRectF(zone.left(), middle - 40, zone.width(), 40), center, title)
         painter.setPen(QColor(colors.muted))
         painter.setFont(font())
-        painter.drawText(QRectF(zone.left(), middle + 4, zone.width(), 28), center, words)
+        painter.drawText(QRectF(zone.left(), middle + 4, zone.width(), 28), center, text)

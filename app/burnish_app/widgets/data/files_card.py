@@ -24,7 +24,7 @@ from burnish_engine.contract.facts.data_report import FileStatus
 _FILES_PX = 320  # at least, to have another card beside it
 _WEIGHT_PX = 72
 _INDENT_PX = 20  # below the name beside a status mark
-_MOST_PROBLEMS = 3  # of a folder's files
+_MOST_PROBLEMS = 3  # problems that are shown of a folder
 
 
 class FilesCard(Card):

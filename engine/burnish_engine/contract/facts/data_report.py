@@ -34,7 +34,7 @@ class RowPlace(_Facts):
 
 
 class FileStatus(_Facts):
-    """What became of one of the training files."""
+    """The outcome of reading one training file."""
 
     file: str = Field(description="Its name among the dataset's files, or the recipe's name for it.")
     entry: int = Field(description="Index of the recipe's entry in data.files that it belongs to, from 0.")
@@ -81,8 +81,6 @@ class FileColumns(_Facts):
     columns: dict[str, str] = Field(description="Column to what the first row that has it holds there, shortened.")
     readings: list[ColumnReading] = Field(default=[], description="Every way to read it, the surest first.")
     question: str = Field(default="", description="Why a person has to say which; empty where one reading is sure.")
-    needs: dict[str, list[str]] = Field(description="Shape to the meanings that some column must have.")
-    may_have: list[str] = Field(description="Meanings that a column may have besides.")
 
 
 class RowLine(_Facts):

@@ -13,7 +13,7 @@ from burnish_engine.data.files.read import Table
 _CHUNK_ROWS = 256
 _KEPT_CHARS = 32 * 2**20
 _EVERY = 16  # rows between those whose size is measured
-_PACKED_RATIO = 4  # of text that was packed, about
+_PACKED_RATIO = 4  # bytes of text in a byte of a packed file, about
 
 Check = Callable[[], object]
 """Function that is called now and then while rows are read. It may raise to cancel."""

@@ -23,10 +23,10 @@ from burnish_engine.data.files.problems import EXAMPLES_PER_REASON, RowTally
 from burnish_engine.data.files.read import COUNTED_BYTES
 from burnish_engine.data.pipeline.row_pipeline import SPLITTING
 from burnish_engine.data.pipeline.select import Selection
+from burnish_engine.data.report.columns import column_readings
 from burnish_engine.data.report.describe import length_stats, length_steps, share_text
 from burnish_engine.data.report.findings import (
     LongRows,
-    column_readings,
     cut_lines,
     finding_text,
     findings,

@@ -9,26 +9,21 @@ from pathlib import PurePath
 
 import numpy as np
 
-from burnish_engine.contract.facts.data_report import ColumnReading, CutLine, Finding, RowPlace, Setting, TemplateFacts
+from burnish_engine.contract.facts.data_report import CutLine, Finding, RowPlace, Setting, TemplateFacts
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import ROWS_NAMED, RowRef, RowTally, shorten
 from burnish_engine.data.pipeline.row_pipeline import pair_too_long
 from burnish_engine.data.pipeline.select import DuplicateRows
-from burnish_engine.data.report.describe import readable, share_text
+from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.rows import content_checks
-from burnish_engine.data.rows.column_readings import CandidateReading
 from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISED
 from burnish_engine.data.rows.media import NEEDS_MEDIA
-from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECTED, SAME_REPLIES
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
-_EXAMPLE_LETTERS = 200
 _ADDED_LETTERS = 120
-FROM_RECIPE = "as the recipe says"
-"""Explanation of a column reading that the recipe sets."""
 _LEFT_OUT = {
     NEEDS_MEDIA: "media",
     PARTLY_SUPERVISED: "masks",
@@ -265,33 +260,3 @@ def cut_lines(
             )
         )
     return lines
-
-
-def column_readings(source: RowSource) -> list[ColumnReading]:
-    """List the ways to read a part's columns, the one in use first, each with an example."""
-    in_use = source.layout
-    same = [(one.layout.shape, one.layout.columns) == (in_use.shape, in_use.columns) for one in source.readings]
-    used = [reading for reading, equal in zip(source.readings, same, strict=True) if equal and not in_use.from_recipe]
-    others = [reading for reading, equal in zip(source.readings, same, strict=True) if not equal]
-    chosen = used or [CandidateReading(in_use, 1.0, FROM_RECIPE)]
-    example = next(iter(source.values()), {})
-    return [_reading(reading, example) for reading in [*chosen[:1], *others[:4]]]
-
-
-def _reading(reading: CandidateReading, example: dict[str, object]) -> ColumnReading:
-    columns = reading.layout.columns
-    return ColumnReading(
-        shape=reading.layout.shape,
-        columns=columns,
-        confidence=round(reading.confidence, 3),
-        says=reading.why,
-        example={
-            meaning: shorten(readable(example.get(name, "")), _EXAMPLE_LETTERS) for meaning, name in columns.items()
-        },
-        settings=[
-            Setting(key="data.shape", value=reading.layout.shape, says="reads it so"),
-            Setting(
-                key="data.columns", value=[f"{meaning}={name}" for meaning, name in columns.items()], says="says which"
-            ),
-        ],
-    )

@@ -45,14 +45,14 @@ class RowPages(QObject):
 
     @property
     def file(self) -> str:
-        """Name of the file; empty: the first of the data."""
+        """Name of the file; empty: none is open."""
         return self._file
 
     def open(self, file: str) -> None:
         """Read a file from its beginning.
 
         Args:
-            file: name of a file, as facts name it; empty: the first of the data.
+            file: name of a file, as facts name it.
         """
         self.stop()
         self._file = file
@@ -82,6 +82,11 @@ class RowPages(QObject):
         self._stop_reading()
         self._model.begin(self._model.columns)
         self._want(0)
+
+    def close(self) -> None:
+        """Read no file any more."""
+        self.stop()
+        self._file = ""
 
     def stop(self) -> None:
         """Give up what is being read."""

@@ -145,8 +145,6 @@ class DataPage(Page):
     def _use(self, files: list[str]) -> None:
         self.clear_banner()
         self._failed = False
-        if files[:1] != self.bench.data_files[:1]:
-            self.rows.forget()
         self.bench.set_data_files(files)
         self._inspection.inspect_dataset()
 
@@ -300,9 +298,10 @@ class DataPage(Page):
         self.held_out.show_held_out(self.bench.validation_files, data.validation_share)
         self._empty_card.setVisible(not has_files)
         self.held_out.setVisible(has_files)
-        self.rows.setVisible(has_files)
         if has_files:
-            self.rows.show_files(list(dict.fromkeys(one.file for one in status)) or [data.files[0]])
+            good_first = sorted(status, key=lambda one: bool(one.problem))
+            names = list(dict.fromkeys(one.file for one in good_first)) or [data.files[0]]
+            self.rows.show_files(names, (self.bench.dataset_inputs().stamps, data.encoding))
         else:
             self.rows.forget()
         awaits = busy and dataset is None

@@ -58,6 +58,7 @@ class RowsCard(Card):
         self._bench = bench
         self._columns: FileColumns | None = None
         self._roles: dict[str, str] = {}
+        self._version: object = None
         self.rows = DataRowsModel(self)
         self.pages = RowPages(client, bench, self.rows, self)
         self.preview = RowPreview(client, bench)
@@ -83,11 +84,12 @@ class RowsCard(Card):
         self.pages.failed.connect(self._failed)
         self.header.role_chosen.connect(self._choose_role)
 
-    def show_files(self, files: Sequence[str]) -> None:
+    def show_files(self, files: Sequence[str], version: object) -> None:
         """Offer the files to choose from, and show the first one unless one of them is shown.
 
         Args:
             files: names of the files, as facts name them.
+            version: value that differs once the content of a file, or how it is decoded, does.
         """
         if [self.files.itemData(at) for at in range(self.files.count())] != list(files):
             self.files.clear()
@@ -95,23 +97,30 @@ class RowsCard(Card):
                 self.files.addItem(Path(file).name, file)
                 self.files.setItemData(self.files.count() - 1, file, Qt.ItemDataRole.ToolTipRole)
             self.files.setVisible(len(files) > 1)
-        if self.pages.file not in files or self._columns is None:
+        if self.pages.file not in files:
             self.open_file(files[0])
-        else:
-            self.files.setCurrentIndex(list(files).index(self.pages.file))
+        elif version != self._version:
+            self.open_file(self.pages.file)
+        self._version = version
 
     def open_file(self, file: str) -> None:
         """Show a file's rows from the first one."""
         self.files.setCurrentIndex(max(self.files.findData(file), 0))
-        self._filtered.hide()
-        self.preview.show_row(None)
+        self._empty()
         self.pages.open(file)
 
     def forget(self) -> None:
         """Show nothing, because there are no files, or others."""
-        self.pages.stop()
-        self._columns = None
+        self.pages.close()
         self.files.clear()
+        self._empty()
+        self.hide()
+
+    def _empty(self) -> None:
+        self._columns = None
+        self._filtered.hide()
+        self._count.clear()
+        self.header.show_columns([])
         self.rows.begin([])
         self.preview.show_row(None)
 
@@ -160,6 +169,7 @@ class RowsCard(Card):
 
     def _columns_here(self, found: FileColumns) -> None:
         self._columns = found
+        self.show()
         self.header.show_columns(list(found.columns))
         self.refresh()
         self.found.emit()
@@ -168,13 +178,17 @@ class RowsCard(Card):
         total = self.rows.rowCount()
         rows = plural(total, "row") if exact else tr("about {rows}").format(rows=plural(total, "row"))
         self._count.setText(rows)
+        self._fit_columns()
         if not self.table.currentIndex().isValid() or self.rows.line(self.table.currentIndex().row()) is None:
             self.table.setCurrentIndex(self.rows.index(0, 0))
         elif self.preview.row is None:
             self._current_changed(self.table.currentIndex())
 
     def _failed(self, failure: Failure) -> None:
-        self._count.setText(failure.what)
+        self._say(failure.what, "error")
+        clear(self._ways)
+        if self._columns is None:
+            self.setVisible(self.files.count() > 1)  # the page tells the problem of a single file
 
     def _current_changed(self, current: QModelIndex, _before: QModelIndex | None = None) -> None:
         line = self.rows.line(current.row()) if current.isValid() else None
@@ -260,6 +274,7 @@ class RowsCard(Card):
         self.body.addLayout(self._ways)
         self.body.addWidget(self._filtered)
         self.body.addLayout(columns_layout((left, self.preview), GAP_PX, line_px=UNIT, even=True, fill=True))
+        self.hide()
         self.again.hide()
         self.files.hide()
         self._filtered.hide()

@@ -39,6 +39,7 @@ class RowPages(QObject):
         super().__init__(parent)
         self._client, self._bench, self._model = client, bench, model
         self._file = ""
+        self._columns: list[str] = []
         self._waiting: list[int] = []
         self._reading = self._asked = ""
         model.wanted.connect(self._want)
@@ -80,7 +81,7 @@ class RowPages(QObject):
     def show_all(self) -> None:
         """Show the file's rows."""
         self._stop_reading()
-        self._model.begin(self._model.columns)
+        self._model.begin(self._columns)
         self._want(0)
 
     def close(self) -> None:
@@ -103,7 +104,8 @@ class RowPages(QObject):
         if name == self._asked and result.columns is not None:
             self._asked = ""
             found: FileColumns = result.columns
-            self._model.begin(list(found.columns))
+            self._columns = list(found.columns)
+            self._model.begin(self._columns)
             self.columns_found.emit(found)
             self._want(0)
 
@@ -141,7 +143,9 @@ class RowPages(QObject):
     def _places_here(self, name: str, result: Result) -> None:
         if name == self._reading and result.rows is not None:
             self._reading = ""
-            self._model.begin(self._model.columns)
+            others = [line for line in result.rows.rows if line.file != self._file]
+            names = dict.fromkeys(name for line in result.rows.rows for name in line.cells)
+            self._model.begin(list(names) if others else self._columns)
             self._model.set_page(0, result.rows.rows, result.rows.total)
             self.page_found.emit(True)
 

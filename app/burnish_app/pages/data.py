@@ -53,7 +53,7 @@ class DataPage(Page):
         self.held_out.files_wanted.connect(lambda: self._ask_files(tr("Held-out data"), self._use_validation))
         self.held_out.share_wanted.connect(lambda: self._use_validation([]))
         self.rows = RowsCard(client, bench)
-        self.rows.columns_chosen.connect(lambda pairs: self._change(shape="auto", columns=pairs))
+        self.rows.columns_chosen.connect(self._choose_columns)
         self.rows.found.connect(self._columns_found)
         self.template = TemplateCard()
         self.objective = ObjectiveCard()
@@ -156,6 +156,12 @@ class DataPage(Page):
         self.rows.refresh()
         self._inspection.inspect_dataset()
         self._show()
+
+    def _choose_columns(self, pairs: list[str]) -> None:
+        """Read the columns otherwise; what is learned from preferences stays as it was chosen."""
+        shape = self.bench.recipe.data.shape
+        is_same = shape in ("preference", "kto") and any(pair.startswith(("rejected=", "label=")) for pair in pairs)
+        self._change(shape=shape if is_same else "auto", columns=pairs)
 
     def _choose_objective(self, objective: Objective) -> None:
         """Learn something else from preferences, and inspect the data again."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, percent, plural
@@ -88,6 +88,10 @@ CLEANING = (
     "overlong", "broken_rows", "encoding",
 )  # fmt: skip
 _SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
+
+
+RowFate = Literal["cut", "dropped", "continued"]
+"""What happens to a row that is longer than the maximum length."""
 
 
 class DataChange(NamedTuple):
@@ -330,20 +334,39 @@ def kept_rows_text(facts: DatasetFacts) -> str:
     )
 
 
-def cut_text(steps: Sequence[tuple[int, int, int]], max_length: int) -> str:
-    """Return how many rows and tokens a maximum length cuts.
+def long_row_fate(shape: str, overlong: str) -> RowFate:
+    """Return what happens to rows beyond the maximum length.
+
+    Args:
+        shape: shape of the dataset.
+        overlong: value of the recipe's data.overlong.
+    """
+    if overlong == "drop":
+        return "dropped"
+    return "continued" if overlong == "split" or (overlong == "auto" and shape == "text") else "cut"
+
+
+def cut_text(steps: Sequence[tuple[int, int, int]], max_length: int, fate: RowFate = "cut") -> str:
+    """Return how many rows and tokens a maximum length concerns.
 
     Args:
         steps: `length_steps` of the report.
         max_length: maximum length, tokens; between two steps, the lower one counts.
+        fate: what happens to longer rows.
     """
     found = [step for step in steps if step[0] <= max_length]
-    _, rows, tokens = found[-1] if found else steps[0]
-    if not rows:
-        return tr("Cut at {max_length:,}: every row is whole").format(max_length=max_length)
-    return tr("Cut at {max_length:,}: {rows}, {share} of the tokens").format(
-        max_length=max_length, rows=plural(rows, "row"), share=percent(tokens / max(steps[0][2], 1), 1)
-    )
+    length, rows, tokens = found[-1] if found else steps[0]
+    if fate == "continued":
+        return tr("A longer row goes on in a further one after {max_length:,} tokens").format(max_length=max_length)
+    if fate == "dropped":
+        tokens += rows * length
+    start = tr("Cut at {max_length:,}") if fate == "cut" else tr("Left out beyond {max_length:,}")
+    lost = tr("every row is whole") if fate == "cut" else tr("no row is")
+    if rows:
+        share = tokens / max(steps[0][2], 1)
+        small = tr("less than 0.1 %") if share < 0.0005 else percent(share, 1)
+        lost = tr("{rows}, {share} of the tokens").format(rows=plural(rows, "row"), share=small)
+    return f"{start.format(max_length=max_length)}: {lost}"
 
 
 def objective_title(objective: str, shape: str) -> str:

@@ -149,6 +149,40 @@ def test_a_page_is_read_when_it_is_looked_at(qtbot, answers, readable, inspected
     assert {request["start"] for request in answers.asked("rows")} - {0} <= {1100, 1200}
 
 
+def test_chips_stay_with_their_columns_when_the_table_is_scrolled_sideways(qtbot, answers, readable, inspected):
+    page = inspected
+    header, table = page.rows.header, page.rows.table
+    qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
+    for column in range(3):
+        header.resizeSection(column, 900)
+    table.horizontalScrollBar().setValue(table.horizontalScrollBar().maximum())
+    QApplication.processEvents()
+    assert header.offset() > 900
+    for place, chip in enumerate(header.chips.values()):
+        assert 0 <= chip.x() - header.sectionViewportPosition(place) < 10
+
+
+def test_a_page_that_comes_late_leaves_the_chosen_row_alone(qtbot, answers, readable, inspected):
+    table = inspected.rows.table
+    qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
+    table.selectRow(5)
+    table.model().forget(5)
+    table.model()._pages.clear()
+    table.model().set_page(3, facts.row_page(300).rows, 1204)
+    inspected.rows._page_here(True)
+    assert table.currentIndex().row() == 5
+
+
+def test_what_the_recipe_says_in_part_is_recognized_for_the_rest(qtbot, answers, readable, window, page, bench, file):
+    bench.set_data_files([file])
+    bench.change_data(columns=["system=ticket"])
+    answers.result("inspect", dataset=facts.dataset())
+    qtbot.waitUntil(lambda: page.rows.header.chips.get("messages") is not None)
+    assert {name: chip.role for name, chip in page.rows.header.chips.items()} == {
+        "messages": "conversation", "system_prompt": "", "ticket": "system",
+    }  # fmt: skip
+
+
 def test_a_chip_changes_the_role_of_its_column(qtbot, answers, readable, inspected, bench):
     page = inspected
     chips = page.rows.header.chips

@@ -10,6 +10,7 @@ from burnish_app.wording.data_text import (
     cut_text,
     data_changes,
     further_warnings,
+    long_row_fate,
     named_settings,
     preview_text,
     role_hint,
@@ -104,6 +105,15 @@ def test_what_a_cut_costs():
     assert "3 rows, 1.2 %" in cut_text(steps, 64)
     assert "3 rows, 1.2 %" in cut_text(steps, 100), "of the step before"
     assert "every row is whole" in cut_text(steps, 2048)
+    assert "3 rows, 20.4 %" in cut_text(steps, 64, "dropped"), "the whole rows"
+    assert "rows" not in cut_text(steps, 64, "continued")
+    assert "less than 0.1 %" in cut_text([(0, 5000, 9_000_000), (800, 1, 3), (803, 0, 0)], 800)
+
+
+def test_what_becomes_of_long_rows():
+    fates = {shape: [long_row_fate(shape, how) for how in ("auto", "truncate", "drop", "split")] for shape in SHAPES}
+    assert fates["messages"] == ["cut", "cut", "dropped", "continued"]
+    assert fates["text"] == ["continued", "cut", "dropped", "continued"]
 
 
 def test_a_rendered_row_is_told_in_figures():

@@ -11,7 +11,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, caption, heading
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.histogram import LengthHistogram
-from burnish_app.wording.data_text import cut_text
+from burnish_app.wording.data_text import RowFate, cut_text, long_row_fate
 from burnish_app.wording.numbers import as_sentence, count_text, percent, plural
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -83,7 +83,7 @@ class LengthsCard(Card):
         )
         self.setMinimumWidth(_LENGTHS_PX)
         self._steps: Steps = []
-        self._says_cut = True
+        self._fate: RowFate = "cut"
         self.histogram = LengthHistogram()
         self.histogram.moved.connect(self._show_cut)
         self.histogram.cut_chosen.connect(self.cut_chosen)
@@ -106,8 +106,8 @@ class LengthsCard(Card):
         if facts.lengths is None or len(steps) < 2:
             return
         self._steps = steps
-        self._says_cut = facts.shape != "text" or data.overlong not in ("auto", "split")
-        self.histogram.show_lengths(steps, data.max_length)
+        self._fate = long_row_fate(facts.shape, data.overlong)
+        self.histogram.show_lengths(steps, data.max_length, self._fate)
         self._show_cut(data.max_length)
         self._summary.setText(
             tr(
@@ -116,5 +116,4 @@ class LengthsCard(Card):
         )
 
     def _show_cut(self, tokens: int) -> None:
-        goes_on = tr("A longer text goes on in a further row after {tokens:,} tokens.")
-        self.cut.setText(cut_text(self._steps, tokens) if self._says_cut else goes_on.format(tokens=tokens))
+        self.cut.setText(cut_text(self._steps, tokens, self._fate))

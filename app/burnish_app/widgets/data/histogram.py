@@ -10,7 +10,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, colors_of, font
 from burnish_app.look.tokens import RING_PX
 from burnish_app.state.length_bins import LengthBins, Steps
-from burnish_app.wording.data_text import cut_text
+from burnish_app.wording.data_text import RowFate, cut_text
 from burnish_app.wording.numbers import plural
 
 _AXIS_PX = 20
@@ -36,6 +36,7 @@ class LengthHistogram(QWidget):
         self._bins = LengthBins([], _MOST_BARS)
         self._cut_tokens = self._chosen_tokens = 0
         self._drags = False
+        self._fate: RowFate = "cut"
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMouseTracking(True)
@@ -48,13 +49,15 @@ class LengthHistogram(QWidget):
         """The length at the line, tokens."""
         return self._cut_tokens
 
-    def show_lengths(self, steps: Steps, cut_tokens: int) -> None:
+    def show_lengths(self, steps: Steps, cut_tokens: int, fate: RowFate = "cut") -> None:
         """Replace the lengths shown.
 
         Args:
             steps: `length_steps` of the dataset's report; empty shows nothing.
             cut_tokens: maximum length of the recipe, tokens.
+            fate: what happens to longer rows.
         """
+        self._fate = fate
         self._bins = LengthBins(steps, _MOST_BARS)
         self._chosen_tokens = cut_tokens
         self._set_cut(cut_tokens)
@@ -166,7 +169,7 @@ class LengthHistogram(QWidget):
     def _set_cut(self, tokens: int) -> None:
         self._cut_tokens = tokens
         if self._bins.bars:
-            self.setAccessibleDescription(cut_text(self._bins.steps, tokens))
+            self.setAccessibleDescription(cut_text(self._bins.steps, tokens, self._fate))
         self.update()
 
     def _choose(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup, QColor, QPainter, QResizeEvent
+from PySide6.QtGui import QAction, QActionGroup, QColor, QGuiApplication, QPainter, QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QMenu, QPushButton, QWidget
 
 from burnish_app.look.fonts import scaled
@@ -88,6 +88,7 @@ class RoleHeader(QHeaderView):
     Attributes:
         role_chosen: signal with (name of a column, role); an empty role: the column is ignored.
         chips: column to its chip.
+        was_resized: whether a person changed the width of a column.
     """
 
     role_chosen = Signal(str, str)
@@ -95,11 +96,12 @@ class RoleHeader(QHeaderView):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(Qt.Orientation.Horizontal, parent)
         self.chips: dict[str, RoleChip] = {}
+        self.was_resized = False
         self._columns: list[str] = []
         self.setHighlightSections(False)
         self.setSectionsClickable(False)
         self.setMinimumSectionSize(scaled(96))
-        self.sectionResized.connect(lambda *_: self._place())
+        self.sectionResized.connect(self._resized)
 
     def show_columns(self, columns: Sequence[str]) -> None:
         """Make a chip for each column."""
@@ -108,7 +110,7 @@ class RoleHeader(QHeaderView):
         for chip in self.chips.values():
             chip.hide()
             chip.deleteLater()
-        self._columns = list(columns)
+        self._columns, self.was_resized = list(columns), False
         self.chips = {name: RoleChip(name, self.viewport()) for name in columns}
         for chip in self.chips.values():
             chip.chosen.connect(self.role_chosen)
@@ -124,11 +126,6 @@ class RoleHeader(QHeaderView):
         """
         for name, chip in self.chips.items():
             chip.set_role(roles.get(name, ""), is_sure=is_sure)
-        self._place()
-
-    def setOffset(self, offset: int) -> None:
-        """Move the chips with the columns when the table is scrolled sideways."""
-        super().setOffset(offset)
         self._place()
 
     def sizeHint(self) -> QSize:
@@ -156,7 +153,13 @@ class RoleHeader(QHeaderView):
         painter.drawLine(rect.bottomLeft(), rect.bottomRight())
         painter.restore()
 
+    def _resized(self, *_: int) -> None:
+        if self.underMouse() and QGuiApplication.mouseButtons() & Qt.MouseButton.LeftButton:
+            self.was_resized = True
+        self._place()
+
     def _place(self) -> None:
+        """Place each chip in its column; scrolled sideways, they move with the viewport that they lie on."""
         top = scaled(BODY_PX) + 2 * UNIT - 2
         for place, chip in enumerate(self.chips.values()):
             if place < self.count():

@@ -148,10 +148,8 @@ class RowsCard(Card):
         """Show how the rows are read by the recipe as it is now."""
         if self._columns is None:
             return
-        pairs = meanings_of(self._bench.recipe.data.columns)
-        reading = self._recognized()
-        columns = pairs or (reading.columns if reading is not None else {})
-        self._roles = roles_of(columns)
+        pairs, reading = meanings_of(self._bench.recipe.data.columns), self._recognized()
+        self._roles = roles_of(self._meanings())
         self.again.setVisible(bool(pairs) and not self._columns.question)
         self._show_reading(reading, chosen=bool(pairs))
         self._show_roles()
@@ -164,8 +162,17 @@ class RowsCard(Card):
 
     def _recognized(self) -> ColumnReading | None:
         """Return the reading that the engine uses by itself; None where it asks."""
-        found = self._columns
-        return found.readings[0] if found is not None and found.readings and not found.question else None
+        shape = self._bench.recipe.data.shape
+        if self._columns is None or (shape == "auto" and self._columns.question):
+            return None
+        return next((one for one in self._columns.readings if shape in ("auto", one.shape)), None)
+
+    def _meanings(self) -> dict[str, str]:
+        """Return meaning to column as the rows are read now; what the recipe does not say is recognized."""
+        pairs, reading = meanings_of(self._bench.recipe.data.columns), self._recognized()
+        if reading is not None and (not pairs or missing_roles(roles_of(pairs))):
+            return {**reading.columns, **pairs}
+        return pairs
 
     def _columns_here(self, found: FileColumns) -> None:
         self._columns = found
@@ -178,8 +185,9 @@ class RowsCard(Card):
         total = self.rows.rowCount()
         rows = plural(total, "row") if exact else tr("about {rows}").format(rows=plural(total, "row"))
         self._count.setText(rows)
-        self._fit_columns()
-        if not self.table.currentIndex().isValid() or self.rows.line(self.table.currentIndex().row()) is None:
+        self.header.show_columns(self.rows.columns)
+        self._show_roles()
+        if not self.table.currentIndex().isValid():
             self.table.setCurrentIndex(self.rows.index(0, 0))
         elif self.preview.row is None:
             self._current_changed(self.table.currentIndex())
@@ -200,10 +208,7 @@ class RowsCard(Card):
         if missing_roles(self._roles):
             self._show_roles()
             return
-        before = meanings_of(self._bench.recipe.data.columns)
-        reading = self._recognized()
-        now = before or (reading.columns if reading is not None else {})
-        self.columns_chosen.emit(column_pairs(self._roles, now))
+        self.columns_chosen.emit(column_pairs(self._roles, self._meanings()))
 
     def _show_roles(self) -> None:
         missing = missing_roles(self._roles)
@@ -288,6 +293,8 @@ class RowsCard(Card):
 
     def _fit_columns(self) -> None:
         """Share the table's width among its columns, less for those that are ignored; many scroll sideways."""
+        if self.header.was_resized:
+            return
         names = self.rows.columns
         counted = [name for name in names if name in self._roles] or names
         ignored = scaled(_IGNORED_PX)

@@ -109,8 +109,11 @@ class RowCollector:
         self._problems = FileProblems(go_on=go_on)
         found = FoundParts()
         for entry, name in enumerate(names):
+            own = FoundParts()
             with self._problems.of(name, entry, BurnishError):
-                add_parts(found, name, entry)
+                add_parts(own, name, entry)
+                found.parts += own.parts
+                found.left_out |= own.left_out
         several, collected = len(found.parts) > len(names), None
         while collected is None:
             collected = self._collect_parts(found, first_source, several=several)

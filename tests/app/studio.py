@@ -105,9 +105,13 @@ class Studio:
         edit.selectAll()
         self._qtbot.keyClicks(edit, text)
 
+    def press_key(self, widget, key):
+        """Press a key in a widget."""
+        self._qtbot.keyClick(widget, key)
+
     def enter(self, edit):
         """Press Return in an edit."""
-        self._qtbot.keyClick(edit, Qt.Key.Key_Return)
+        self.press_key(edit, Qt.Key.Key_Return)
 
     def drop(self, window, *paths):
         """Drag files over the window and drop them."""

@@ -22,6 +22,7 @@ from app.studio import (
     read_state,
     tiny_recipe,
 )
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 
 from burnish_app.state.preferences import Preferences
@@ -97,14 +98,14 @@ def drop_the_data(studio, window, file):
     studio.wait(lambda: window.bench.dataset is not None)
     facts = window.bench.dataset
     assert facts.train_rows + facts.validation_rows == 3000
-    learned = "".join(text for text, is_learned in facts.example if is_learned)
-    assert learned
-    studio.wait(lambda: learned in page.rows.view.toPlainText())
-    assert page.facts.isVisible()
-    shown = page.rows.view.toPlainText()
-    assert learned != shown
-    studio.press(page.rows.next)
-    studio.wait(lambda: page.rows.view.toPlainText() != shown)
+    view = page.rows.preview.view
+    studio.wait(lambda: page.facts.isVisible() and view.toPlainText())
+    shown = view.toPlainText()
+    assert any(learned for _, learned in view._pieces)
+    page.rows.table.setFocus()
+    studio.press_key(page.rows.table, Qt.Key.Key_Down)
+    studio.wait(lambda: view.toPlainText() != shown)
+    assert page.rows.preview.row.row == 2
     assert page.status == "done"
 
 

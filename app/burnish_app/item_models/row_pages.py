@@ -146,7 +146,9 @@ class RowPages(QObject):
             others = [line for line in result.rows.rows if line.file != self._file]
             names = dict.fromkeys(name for line in result.rows.rows for name in line.cells)
             self._model.begin(list(names) if others else self._columns)
-            self._model.set_page(0, result.rows.rows, result.rows.total)
+            for page in range(-(-len(result.rows.rows) // PAGE_ROWS)):
+                rows = result.rows.rows[page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
+                self._model.set_page(page, rows, result.rows.total)
             self.page_found.emit(True)
 
     def _failed(self, name: str, failure: Failure) -> None:

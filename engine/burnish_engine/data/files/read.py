@@ -15,8 +15,8 @@ from burnish_engine.data.files.unpack import opened
 
 _STRETCHES = 16
 """Stretches of a large file that sample rows are taken from, evenly spread; the first is its beginning."""
-COUNTED_BYTES = 2**30
-"""Largest file whose lines between the stretches are counted; that takes a second at most where the file is cached."""
+COUNTED_BYTES = 2**28
+"""Largest file whose lines between the stretches are counted, so that rows are found again by their number."""
 _MOST_TIMES = 4
 """Multiple of the wanted bytes after which no further stretch is read, where rows are longer than stretches."""
 

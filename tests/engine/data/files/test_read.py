@@ -4,6 +4,7 @@ import os
 import pytest
 
 from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.data.files import read
 from burnish_engine.data.files.discover import find_parts
 from burnish_engine.data.files.read import Table
 
@@ -142,6 +143,19 @@ def test_a_sample_holds_whole_rows_however_long_they_are(tmp_path):
     assert 0 < len(sample) < 30
     assert all(json.loads(text) in rows for _, text in sample)
     assert len(sample) * scale == pytest.approx(30, rel=0.05)
+
+
+def test_the_rows_of_a_sample_are_numbered_by_their_lines(tmp_path, monkeypatch):
+    lines = [json.dumps({"n": n, "text": "x" * (n % 90)}) + "\n" * (1 + n % 2) for n in range(4000)]
+    line_of = {n: 1 + n + n // 2 for n in range(4000)}
+    table = Table(find_parts([str(put(tmp_path, "a.jsonl", "".join(lines)))]).parts[0])
+    sample, _ = table.sample(40_000)
+    assert 200 < len(sample) < 2000
+    assert all(number == line_of[json.loads(text)["n"]] for number, text in sample)
+    monkeypatch.setattr(read, "COUNTED_BYTES", 1000)
+    estimated, _ = table.sample(40_000)
+    assert [text for _, text in estimated] == [text for _, text in sample]
+    assert [number for number, _ in estimated] != [number for number, _ in sample]
 
 
 # What is refused

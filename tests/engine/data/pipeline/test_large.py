@@ -15,9 +15,11 @@ from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data import prepare as preparing
+from burnish_engine.data.files import read
 from burnish_engine.data.pipeline import collect
 from burnish_engine.data.pipeline.row_pipeline import RowPipeline
 from burnish_engine.data.prepare import inspect_dataset, prepare
+from burnish_engine.data.report import facts as report_facts
 
 
 def chat(number):
@@ -54,6 +56,8 @@ def test_a_large_file_is_looked_at_without_being_read(tmp_path, make_tokenizer, 
     """A tenth of the usual sizes, in a file of 300 samples; what is read and tokenized is counted."""
     monkeypatch.setattr(preparing, "INSPECT_WHOLE_BYTES", 2**20)
     monkeypatch.setattr(preparing, "SAMPLE_BYTES", 2**18)
+    for module in (read, report_facts):
+        monkeypatch.setattr(module, "COUNTED_BYTES", 2**25)
     path = tmp_path / "large.jsonl"
     block = "".join(json.dumps(chat(number)) + "\n" for number in range(2000)).encode()
     count = 300 * 2**18 // len(block)
@@ -71,6 +75,7 @@ def test_a_large_file_is_looked_at_without_being_read(tmp_path, make_tokenizer, 
     assert 1000 < sum(processed) == facts.report.sampled_rows < 2 * 2**18 / (len(block) / 2000)
     assert facts.rows == pytest.approx(2000 * count, rel=0.1)
     assert any("estimates" in warning for warning in facts.warnings)
+    assert not facts.report.exact_places
 
 
 def test_order_does_not_depend_on_workers_nor_on_the_disk(write_jsonl, make_tokenizer, everything_is_large):

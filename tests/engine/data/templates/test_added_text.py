@@ -7,7 +7,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.prepare import prepare
 from burnish_engine.data.templates.template_checks import added_text
 
-from support.tiny import conversations, make_tokenizer, write_jsonl
+from support.tiny import conversations, write_jsonl
 
 SLIPS_IN = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are Lamp, made by Ada.<|im_end|>\\n' }}"
@@ -36,7 +36,7 @@ def test_control_tokens_and_roles_are_no_message(rendered, added):
 
 
 @pytest.fixture
-def facts(tmp_path):
+def facts(tmp_path, make_tokenizer):
     def inspected(**data):
         own = {"messages": [{"role": "system", "content": "Mine."}, *conversations(1)[0]["messages"]]}
         path = write_jsonl(tmp_path / "rows.jsonl", [*conversations(9), own])

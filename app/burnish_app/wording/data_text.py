@@ -91,7 +91,7 @@ _SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
 
 
 RowFate = Literal["cut", "dropped", "continued"]
-"""What happens to a row that is longer than the maximum length."""
+"""Fate of a row that is longer than the maximum length."""
 
 
 class DataChange(NamedTuple):

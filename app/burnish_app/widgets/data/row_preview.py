@@ -31,6 +31,7 @@ class RowPreview(QWidget):
         self._row: RowLine | None = None
         self._asked = ""
         self.view = ExampleView()
+        self.view.setPlaceholderText(tr("The chosen row appears here once its columns have their roles."))
         self.figures = caption("")
         self.problem = body("", "warning")
         self.tokens = QCheckBox(tr("Show tokens"))

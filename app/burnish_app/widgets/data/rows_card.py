@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtCore import QModelIndex, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHeaderView, QSizePolicy, QTableView, QVBoxLayout, QWidget
 
@@ -187,6 +187,7 @@ class RowsCard(Card):
         self._count.setText(rows)
         self.header.show_columns(self.rows.columns)
         self._show_roles()
+        QTimer.singleShot(0, self, self._fit_columns)  # once the column of the numbers has its width
         if not self.table.currentIndex().isValid():
             self.table.setCurrentIndex(self.rows.index(0, 0))
         elif self.preview.row is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from burnish_engine.data.files.paging import Check, RowPager
 from burnish_engine.data.files.problems import BrokenRowError, shorten
 from burnish_engine.data.files.read import Table, no_rows
 from burnish_engine.data.pipeline.collect import SAMPLE_ROWS
-from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch, RowPipeline
+from burnish_engine.data.pipeline.row_pipeline import RowBatch, RowPipeline
 from burnish_engine.data.prepare import pipeline_spec
 from burnish_engine.data.report.columns import file_columns
 from burnish_engine.data.report.describe import readable
@@ -29,12 +30,19 @@ _CELL_LETTERS = 240
 _MOST_PAGERS = 8
 
 
+@dataclass(frozen=True, eq=False)
+class _KeptPipeline:
+    tokenizer: Any
+    settings: tuple[object, ...]
+    pipeline: RowPipeline
+
+
 class RowReader:
     """Reads rows of the files that recipes name. The files read last stay open to further questions."""
 
     def __init__(self) -> None:
         self._pagers: OrderedDict[tuple[object, ...], RowPager] = OrderedDict()
-        self._pipeline: tuple[PipelineSpec, RowPipeline] | None = None
+        self._pipeline: _KeptPipeline | None = None
 
     def page(self, data: DataSection, file: str, start: int, count: int, check: Check) -> RowPage:
         """Read a stretch of a file's rows.
@@ -124,10 +132,14 @@ class RowReader:
         )
 
     def _rendering(self, recipe: Recipe, tokenizer: Any) -> RowPipeline:
-        spec, _ = pipeline_spec(recipe, tokenizer)
-        if self._pipeline is None or self._pipeline[0] != spec:
-            self._pipeline = spec, RowPipeline(spec)
-        return self._pipeline[1]
+        """Return the pipeline of a recipe's rows; writing out a tokenizer for a new one takes tenths of a second."""
+        template = Path(recipe.data.template)
+        stamp = template.stat().st_mtime_ns if template.is_file() else 0
+        settings = (recipe.data, recipe.preference, stamp)
+        kept = self._pipeline
+        if kept is None or kept.tokenizer is not tokenizer or kept.settings != settings:
+            kept = self._pipeline = _KeptPipeline(tokenizer, settings, RowPipeline(pipeline_spec(recipe, tokenizer)[0]))
+        return kept.pipeline
 
     def _pager(self, data: DataSection, file: str) -> RowPager:
         part = _part(data, file)

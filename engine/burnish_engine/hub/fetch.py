@@ -96,6 +96,16 @@ def fetch(
             raise cannot_write(fetched_model_dir(name), error) from error
 
 
+def discard(name: str) -> None:
+    """Delete what an unfinished download left, once no process is at it.
+
+    Raises:
+        NoSpaceError: The folder of models cannot be written.
+    """
+    with _DownloadLock(name, None, lambda: False):
+        shutil.rmtree(_staging_folder(name), ignore_errors=True)
+
+
 def _check_name(name: str) -> None:
     if not is_hub_name(name) or "--" in name:
         raise UsageError(

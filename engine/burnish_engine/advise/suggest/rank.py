@@ -64,6 +64,7 @@ def rank(
     target: TargetSection,
     *,
     here: Collection[str] = (),
+    dataset: DatasetFacts | None = None,
 ) -> list[RankedModel]:
     """Rank models, best first.
 
@@ -72,8 +73,9 @@ def rank(
         models: models of the catalog.
         target: target section of the recipe.
         here: names of the models whose files are on this machine.
+        dataset: facts of the training data; None where not known.
     """
-    return [judged.ranked for judged in judge_all(machine, models, target, here=here)]
+    return [judged.ranked for judged in judge_all(machine, models, target, here=here, dataset=dataset)]
 
 
 def judge_all(
@@ -91,7 +93,7 @@ def judge_all(
         models: same as in `rank`.
         target: same as in `rank`.
         here: same as in `rank`.
-        dataset: facts of the training data; None where not known.
+        dataset: same as in `rank`.
     """
     judged = [_judge(model, machine, target, dataset, here=model.name in here) for model in models]
     good = [one.worth for one in judged if one.ranked.verdict == "good" and one.ranked.model.exports]

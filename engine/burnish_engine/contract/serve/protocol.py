@@ -22,8 +22,12 @@ from burnish_engine.contract.serve.duel_requests import (
 from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
 from burnish_engine.contract.serve.messages import Message
 from burnish_engine.contract.serve.model_requests import (
+    AdapterRequest,
     ChatRequest,
+    CheckFilesRequest,
     DoctorRequest,
+    DownloadRequest,
+    DownloadsRequest,
     FetchRequest,
     FreeRequest,
     HardwareRequest,
@@ -31,6 +35,7 @@ from burnish_engine.contract.serve.model_requests import (
     MachineRequest,
     ModelRequest,
     ModelsRequest,
+    SearchHubRequest,
     SuggestRequest,
     WhatFitsRequest,
 )
@@ -65,6 +70,11 @@ Request = Annotated[
     | ModelRequest
     | ModelsRequest
     | LocalModelsRequest
+    | SearchHubRequest
+    | CheckFilesRequest
+    | AdapterRequest
+    | DownloadsRequest
+    | DownloadRequest
     | FetchRequest
     | InspectRequest
     | ColumnsRequest

@@ -232,9 +232,22 @@ class Workbench(QObject):
             self._notify(*dict.fromkeys([*names, "plan", "recipe"]))
 
     def set_model_path(self, path: str) -> None:
-        """Choose a model."""
+        """Choose a model. An adapter to go on from belongs to one model: another one begins with a new adapter."""
+        if path == self.model_path:
+            return
         model = self._recipe.model.model_copy(update={"path": path})
-        self.set_recipe(self._recipe.model_copy(update={"model": model}))
+        adapter = self._recipe.adapter.model_copy(update={"start": ""})
+        self.set_recipe(self._recipe.model_copy(update={"model": model, "adapter": adapter}))
+
+    def set_start(self, path: str) -> None:
+        """Choose the adapter that training goes on from.
+
+        Args:
+            path: folder of a run that has ended, or of an adapter in PEFT's format; empty: a new adapter.
+        """
+        update = {"start": path, **({"method": "lora"} if path and self._recipe.adapter.method == "full" else {})}
+        adapter = self._recipe.adapter.model_copy(update=update)
+        self.set_recipe(self._recipe.model_copy(update={"adapter": adapter}))
 
     def set_data_files(self, files: list[str]) -> None:
         """Choose the training files. Files that stay keep their weights; a new first file resets shape and columns."""

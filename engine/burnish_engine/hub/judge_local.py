@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from burnish_engine.advise.facts.shape import parameters
 from burnish_engine.advise.plan.recipe_fit import RecipeFit
 from burnish_engine.advise.suggest.rank import is_quantized
 from burnish_engine.advise.suggest.settings import quick_fit
@@ -64,6 +65,7 @@ def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, data
         check_token_ids(source)
     except BurnishError as error:
         return LocalModel(**known, verdict="unusable", reason=error.what)
+    known["parameters"] = parameters(source.spec) if source.spec else 0
     fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
     if not fit:
         return LocalModel(**known, verdict="too_big", reason=TOO_BIG)

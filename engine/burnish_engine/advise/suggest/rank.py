@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from burnish_engine.advise.facts.catalog import recipe_path
 from burnish_engine.advise.facts.engine_choice import fast_obstacle
 from burnish_engine.advise.facts.shape import active_parameters
 from burnish_engine.advise.facts.workload import workload
@@ -160,6 +161,7 @@ def _judge(
         verdict=verdict,
         reason=reason,
         here=here,
+        path=recipe_path(model.name) if here else "",
         train_bytes=fit.plan.memory_bytes if fit else _WEIGHT_BYTES * model.parameters,
         tokens_per_s=fit.plan.tokens_per_s if fit else 0.0,
         file_bytes=runs.file_bytes,

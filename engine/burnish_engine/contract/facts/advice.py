@@ -145,6 +145,7 @@ class RankedModel(_Advice):
     verdict: Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
     reason: str = Field(description="One sentence.")
     here: bool = Field(description="Whether its files are on this machine.")
+    path: str = Field(default="", description="What to write into the recipe; empty: it has to be downloaded first.")
     train_bytes: int = Field(description="Predicted training peak with the suggested settings.")
     tokens_per_s: float = Field(description="Predicted training speed.")
     file_bytes: int = Field(description="Predicted size of the exported file.")
@@ -174,6 +175,7 @@ class LocalModel(_JudgedModel):
     )
     folder: str = Field(description="What to write into the recipe, where it can be trained.")
     bytes: int = Field(description="Size of its weights.")
+    parameters: int = Field(default=0, description="All weights; 0: not known.")
 
 
 class HubModel(_JudgedModel):

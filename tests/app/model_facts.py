@@ -26,7 +26,7 @@ def hub_models():
     return [
         HubModel(
             name="Qwen/Qwen2.5-Coder-1.5B-Instruct", parameters=1_543_714_304, license="apache-2.0",
-            downloads=1_204_331, download_bytes=3_087_428_608, verdict="good", train_bytes=6_100_000_000, 
+            downloads=1_204_331, download_bytes=3_087_428_608, verdict="good", train_bytes=6_100_000_000,
             tokens_per_s=9_200,
             reason="LoRA takes 5.7 GiB of 21.9 GiB free, at about 9,200 tokens/s.",
         ),

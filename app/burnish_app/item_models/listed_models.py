@@ -25,7 +25,7 @@ _VERDICTS: dict[Verdict, tuple[str, str]] = {
     "too_big_for_target": (tr("Too big for it"), "muted"),
     "too_big_to_train": (tr("Too big to train"), "muted"),
     "too_big": (tr("Too big to train"), "muted"),
-    "unusable": (tr("Cannot be trained"), "error"),
+    "unusable": (tr("Not trainable"), "error"),
 }
 """Verdict: its text and the color of that text, in the order of the list."""
 _FITS = ("good", "tight", "small")
@@ -68,6 +68,7 @@ class ListedModel:
         tokens_per_s: predicted training speed; 0: not known.
         license: name of its license; empty: not known.
         gated: whether its page asks to accept terms before the download.
+        downloads: downloads of the last month, as the hub counts them; 0: not known.
         found: whether the last search of the hub found it.
         ranked: catalog's entry with its judgment; None: the catalog does not have it.
     """
@@ -84,6 +85,7 @@ class ListedModel:
     tokens_per_s: float = 0.0
     license: str = ""
     gated: bool = False
+    downloads: int = 0
     found: bool = False
     ranked: RankedModel | None = None
 
@@ -226,6 +228,7 @@ def _of_hub(one: HubModel) -> ListedModel:
         tokens_per_s=one.tokens_per_s,
         license=one.license,
         gated=one.gated,
+        downloads=one.downloads,
         found=True,
     )
 

@@ -12,7 +12,7 @@ from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.wording.downloads import progress_text
-from burnish_app.wording.numbers import speed_text
+from burnish_app.wording.numbers import count_text, speed_text
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.units import file_size, memory_size
@@ -119,10 +119,13 @@ def _facts(model: ListedModel) -> list[tuple[str, str]]:
         facts.append((tr("To run there"), _running(model.ranked)))
     if model.bytes:
         facts.append((tr("On disk") if model.is_here else tr("Download"), file_size(model.bytes)))
+    if model.downloads:
+        facts.append((tr("Popularity"), tr("{count} downloads a month").format(count=count_text(model.downloads))))
     note = model.catalog.license_note if model.catalog else ""
-    terms = f"{model.license}. {note}".strip(". ") + "." if model.license else tr("Not stated.")
+    terms = ". ".join(part for part in (model.license or tr("Not stated"), note) if part)
     if model.gated and not model.is_here:
-        terms += tr(" Its page asks you to sign in and accept its terms first.")
+        asks = tr("Its page asks you to sign in and accept its terms first.")
+        terms = f"{terms.rstrip('.')}. {asks}"
     facts.append((tr("License"), terms))
     if model.is_here and model.path not in ("", "embedded", model.name):
         facts.append((tr("Folder"), model.path))

@@ -188,7 +188,7 @@ class ModelList(QWidget):
             on_result=lambda result: self._found(part, name, result),
             on_failure=lambda failure: self._not_found(part, name, failure),
             on_progress=lambda progress: self._progressed(part, progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._ended(part, name),
+            on_canceled=lambda: self._not_found(part, name),
             **fields,
         )
 
@@ -216,11 +216,13 @@ class ModelList(QWidget):
             self._hub = result.hub_models or []
         self._merge()
 
-    def _not_found(self, part: str, name: str, failure: Failure) -> None:
+    def _not_found(self, part: str, name: str, failure: Failure | None = None) -> None:
+        if part == "hub" and name == self._requests.get(part):
+            self._searched = ""
         if self._ended(part, name):
-            self._searched = "" if part == "hub" else self._searched
             self._asked = None if part != "hub" else self._asked  # asked again when the page is next shown
-            self.failed.emit(failure)
+            if failure is not None:
+                self.failed.emit(failure)
 
     def _merge(self) -> None:
         self._rows = merge(self._ranked, self._local, self._hub)

@@ -111,10 +111,12 @@ class StartLine(QWidget):
         facts = result.adapter
         if name != self._request or facts is None:
             return
-        self._request, self._facts = "", facts
-        if self._bench.recipe.adapter.start != facts.path:
-            if facts.base_path:
-                self._bench.set_model_path(facts.base_path)
+        self._request = ""
+        chosen = self._bench.recipe.adapter.start != facts.path
+        if chosen and facts.base_path:
+            self._bench.set_model_path(facts.base_path)
+        self._facts = facts  # another model has just dropped those before
+        if chosen:
             self._bench.set_start(facts.path)
         self.show_start()
 

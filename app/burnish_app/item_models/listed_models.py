@@ -32,12 +32,12 @@ _FITS = ("good", "tight", "small")
 _PLACES = {
     "embedded": tr("Burnish"),
     "burnish": tr("Burnish"),
-    "folder": tr("a folder"),
-    "hub_cache": tr("the hub's cache"),
+    "folder": tr("Folder"),
+    "hub_cache": tr("Hub cache"),
     "lm_studio": tr("LM Studio"),
     "ollama": tr("Ollama"),
-    "catalog": tr("to fetch"),
-    "hub": tr("to fetch"),
+    "catalog": tr("To fetch"),
+    "hub": tr("To fetch"),
 }
 _HEADINGS = (tr("Model"), tr("Size"), tr("Verdict"), tr("Speed"), tr("Where"))
 _HINTS = (
@@ -45,7 +45,7 @@ _HINTS = (
     tr("Weights: B is a billion, M a million"),
     tr("For training here with your rows, and running on the target"),
     tr("Predicted tokens of training a second"),
-    tr("Whose folder on this machine it is in; sign-in: its page asks to accept terms before the download"),
+    tr("Whose folder on this machine it is in. Sign-in: its page asks to accept terms before the download"),
 )
 _NUMBERS = (1, 3)
 VERDICT_COLUMN = 2
@@ -97,7 +97,7 @@ class ListedModel:
     @property
     def where(self) -> str:
         """Where it is, in a word or two."""
-        return tr("sign-in") if self.gated and not self.is_here else _PLACES[self.place]
+        return tr("Sign-in") if self.gated and not self.is_here else _PLACES[self.place]
 
     @property
     def verdict_text(self) -> str:

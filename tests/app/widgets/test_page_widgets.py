@@ -171,7 +171,7 @@ def test_the_catalog_table_says_what_people_ask(qtbot, qtmodeltester, theme):
     table.show(merge(facts.catalog(), []))
     qtmodeltester.check(table)
     texts = [table.index(2, column).data() for column in range(table.columnCount())]
-    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "35.6 k/s", "sign-in"]
+    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "35.6 k/s", "Sign-in"]
     assert "RTX 4090" in table.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
     assert table.row_of("Qwen/Qwen3-32B") == 7
     assert table.row_of("nobody/nothing") == -1

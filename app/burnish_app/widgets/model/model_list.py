@@ -36,7 +36,8 @@ from burnish_engine.contract.serve.model_requests import LocalModelsRequest, Mod
 _DETAILS_PX = 336
 _LIST_PX = 480  # at least, to have the details beside it
 _SEARCH_PX = 240
-_WIDTHS_PX = (168, 72, 124, 76, 124)
+_WIDTHS_PX = (168, 72, 124, 76, 112)
+_FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
 _SCOPES = (("all", tr("All")), ("here", tr("On this machine")), ("catalog", tr("Catalog")), ("hub", tr("Hub")))
 
@@ -87,7 +88,7 @@ class ModelList(QWidget):
             self.models,
             tr("Models, best first"),
             _WIDTHS_PX,
-            first_min_px=_WIDTHS_PX[0],
+            first_min_px=_FIRST_PX,
             drop_columns=_DROP_COLUMNS,
         )
         self.table.setMinimumHeight(26 * UNIT)

@@ -1,6 +1,6 @@
 """Constructed facts about models of this machine and the hub, their downloads and adapters, for tests and pictures."""
 
-from burnish_engine.contract.facts.advice import AdapterFacts, HubModel, LocalModel, ModelIntegrity
+from burnish_engine.contract.facts.advice import AdapterFacts, FoundOnHub, LocalModel, ModelIntegrity
 from burnish_engine.contract.facts.downloads import Download
 
 
@@ -24,18 +24,18 @@ def local_models():
 
 def hub_models():
     return [
-        HubModel(
+        FoundOnHub(
             name="Qwen/Qwen2.5-Coder-1.5B-Instruct", parameters=1_543_714_304, license="apache-2.0",
             downloads=1_204_331, download_bytes=3_087_428_608, verdict="good", train_bytes=6_100_000_000,
             tokens_per_s=9_200,
             reason="LoRA takes 5.7 GiB of 21.9 GiB free, at about 9,200 tokens/s.",
         ),
-        HubModel(
+        FoundOnHub(
             name="someone/Qwen2.5-Coder-14B-Instruct-long-context-tuned-2026", parameters=14_770_033_664,
             download_bytes=29_540_067_328, verdict="tight", train_bytes=20_400_000_000, tokens_per_s=1_150, gated=True,
             reason="QLoRA takes 19.0 GiB of 21.9 GiB free, at about 1,150 tokens/s.",
         ),
-        HubModel(
+        FoundOnHub(
             name="someone/Qwen2.5-Coder-7B-Instruct-AWQ", parameters=7_615_616_512, download_bytes=5_570_000_000,
             verdict="unusable",
             reason="Its weights were rounded or converted for running: train the model that it was made from.",

@@ -10,7 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import count_text
-from burnish_engine.contract.facts.advice import CatalogModel, HubModel, LocalModel, RankedModel
+from burnish_engine.contract.facts.advice import CatalogModel, FoundOnHub, LocalModel, RankedModel
 from burnish_engine.contract.units import file_size
 
 Index = QModelIndex | QPersistentModelIndex
@@ -96,7 +96,7 @@ class ListedModel:
 
     @property
     def where(self) -> str:
-        """Where it is, in a word or two."""
+        """Place in a word or two."""
         return tr("Sign-in") if self.gated and not self.is_here else _PLACES[self.place]
 
     @property
@@ -111,19 +111,19 @@ class ListedModel:
 
     @property
     def catalog(self) -> CatalogModel | None:
-        """What the catalog says of it; None: nothing."""
+        """Facts of the catalog; None: it does not have the model."""
         return self.ranked.model if self.ranked else None
 
     @property
-    def words(self) -> str:
-        """What a search looks through."""
+    def search_text(self) -> str:
+        """Text that a search looks through."""
         model = self.catalog
         more = (model.family, model.kind, model.good_for, model.languages) if model else ()
         return " ".join((self.name, self.title, self.license, _PLACES[self.place], *more)).casefold()
 
 
 def merge(
-    ranked: Sequence[RankedModel], local: Sequence[LocalModel], hub: Sequence[HubModel] = ()
+    ranked: Sequence[RankedModel], local: Sequence[LocalModel], hub: Sequence[FoundOnHub] = ()
 ) -> list[ListedModel]:
     """Merge the three sources: each model once, unless several programs keep it here; the best first.
 
@@ -144,22 +144,22 @@ def merge(
     return sorted(rows, key=lambda row: (order.index(row.verdict), places.get(row.place, 0)))
 
 
-def chosen(rows: Iterable[ListedModel], scope: Scope, words: str, *, only_fitting: bool) -> list[ListedModel]:
+def chosen(rows: Iterable[ListedModel], scope: Scope, query: str, *, only_fitting: bool) -> list[ListedModel]:
     """Filter the list.
 
     Args:
         rows: whole list.
         scope: part of it that is shown.
-        words: words of which the text on a model must hold each; in the hub's scope the hub has searched.
+        query: words of which the text on a model must hold each; in the hub's scope the hub has searched.
         only_fitting: whether to leave out what does not train here or run on the target.
     """
-    wanted = words.casefold().split()
+    wanted = query.casefold().split()
     return [
         row
         for row in rows
         if _is_in(row, scope)
         and (not only_fitting or row.verdict in _FITS)
-        and (scope == "hub" or all(word in row.words for word in wanted))
+        and (scope == "hub" or all(word in row.search_text for word in wanted))
     ]
 
 
@@ -214,7 +214,7 @@ def _of_ranked(one: RankedModel, found: bool) -> ListedModel:
     )
 
 
-def _of_hub(one: HubModel) -> ListedModel:
+def _of_hub(one: FoundOnHub) -> ListedModel:
     return ListedModel(
         name=one.name,
         title=one.name,

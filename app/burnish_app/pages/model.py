@@ -29,6 +29,7 @@ from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity
 from burnish_engine.contract.files import is_file
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import CheckFilesRequest, ModelRequest
 from burnish_engine.contract.serve.replies import RunSummary
@@ -103,8 +104,9 @@ class ModelPage(Page):
         self.start.show_runs(runs)
 
     def take_drop(self, paths: list[str]) -> None:
-        """Choose the model whose folder was dropped, or go on from the adapter in it."""
-        if is_file(Path(paths[0]) / CONFIG_FILE):
+        """Choose the model whose folder was dropped, or go on from the adapter or run in it."""
+        folder = Path(paths[0])
+        if is_file(folder / CONFIG_FILE) or is_file(RunPaths(folder).adapter / CONFIG_FILE):
             self.clear_banner()
             self.start.choose(paths[0])
         else:

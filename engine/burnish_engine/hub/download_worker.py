@@ -42,7 +42,7 @@ def work_through() -> int:
     try:
         while (entry := take_next()) is not None:
             begun += 1
-            _carry_out(entry)
+            _download(entry)
     finally:
         slot.release()
     return begun
@@ -62,7 +62,7 @@ def _take_slot() -> FileLock | None:
         time.sleep(_WAIT_S)
 
 
-def _carry_out(entry: Download) -> None:
+def _download(entry: Download) -> None:
     report = _Report(entry.name)
     try:
         _fetch(entry, report)
@@ -112,11 +112,11 @@ class _Report:
             self._received.append((now, done))
             while now - self._received[0][0] > _SPEED_OVER_S:
                 self._received.popleft()
-        self._tell(now)
+        self._write(now)
 
     def is_unwanted(self) -> bool:
         """Whether the download shall stop: it was paused or taken out of the queue."""
-        self._tell(time.monotonic())
+        self._write(time.monotonic())
         return not self._wanted
 
     @property
@@ -127,7 +127,7 @@ class _Report:
         (since, before), (now, done) = self._received[0], self._received[-1]
         return (done - before) / (now - since) if now > since else 0.0
 
-    def _tell(self, now: float) -> None:
+    def _write(self, now: float) -> None:
         if self._wanted and now >= self._next_s:
             self._next_s = now + _REPORT_EVERY_S
             known = {"done": self._done, "total": self.total} if self.total else {}

@@ -44,7 +44,7 @@ class FoundModel:
 
     @property
     def path(self) -> str:
-        """What a recipe's `model.path` names it by."""
+        """Name or folder for a recipe's `model.path`."""
         return self.name if self.place == "burnish" else str(self.folder)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from burnish_engine.advise.suggest.settings import quick_fit
 from burnish_engine.contract.errors import BurnishError, SetupError
-from burnish_engine.contract.facts.advice import HubModel
+from burnish_engine.contract.facts.advice import FoundOnHub
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name
@@ -46,7 +46,7 @@ def search_hub(
     *,
     dataset: DatasetFacts | None = None,
     progress: Progress = lambda _what, _done, _total: None,
-) -> list[HubModel]:
+) -> list[FoundOnHub]:
     """Search the hub and judge what is found: models that train here first, else in the hub's order.
 
     Args:
@@ -114,9 +114,9 @@ def _judge(
     machine: MachineFacts,
     target: TargetSection,
     dataset: DatasetFacts | None,
-) -> HubModel:
-    def told(verdict: str, reason: str, **more: Any) -> HubModel:
-        return HubModel.model_validate(
+) -> FoundOnHub:
+    def listed(verdict: str, reason: str, **more: Any) -> FoundOnHub:
+        return FoundOnHub.model_validate(
             {
                 "name": answer.id,
                 "parameters": answer.parameters,
@@ -132,18 +132,18 @@ def _judge(
         )
 
     if answer.tags_of(_OTHER_FORMATS):
-        return told("unusable", _CONVERTED)
+        return listed("unusable", _CONVERTED)
     if config is None:
-        return told("unknown", _UNREADABLE if answer.gated else "Its config.json cannot be read.")
+        return listed("unknown", _UNREADABLE if answer.gated else "Its config.json cannot be read.")
     config, wrapper = text_part(config)
     if config.get("quantization_config") and answer.family != "gpt_oss":
-        return told("unusable", _CONVERTED)
+        return listed("unusable", _CONVERTED)
     try:
         check_config(Path(answer.id), config, nested=wrapper is not None)
         spec = decoder_spec(config)
     except BurnishError as error:
-        return told("unusable", error.what)
+        return listed("unusable", error.what)
     if spec is None:
-        return told("unknown", OTHER_FAMILY)
+        return listed("unknown", OTHER_FAMILY)
     fit = quick_fit(answer.id, spec, machine, target, dataset, config=config)
-    return told("too_big", TOO_BIG) if fit is None else told(**judgment(fit))
+    return listed("too_big", TOO_BIG) if fit is None else listed(**judgment(fit))

@@ -14,7 +14,7 @@ from burnish_app.widgets.basic.buttons import ActionButton, quiet, row, secondar
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import ElidedLabel, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.wording.downloads import detail_text
+from burnish_app.wording.activity import download_detail
 from burnish_engine.contract.facts.downloads import Download
 
 _TOKEN_PX = 180
@@ -115,7 +115,7 @@ class DownloadLine(QWidget):
 
     def show_download(self, one: Download) -> None:
         """Show how far the download is, and the buttons that its state allows."""
-        self._detail.setText(detail_text(one))
+        self._detail.setText(download_detail(one))
         set_tone(self._detail, _TONES.get(one.status, "warning" if one.message else "muted"))
         known = one.total > 0 or one.status != "running"
         self._bar.set_share(one.done / one.total if one.total else 0.0 if known else None)

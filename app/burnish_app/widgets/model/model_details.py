@@ -11,7 +11,7 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import ElidedLabel, body
-from burnish_app.wording.downloads import progress_text
+from burnish_app.wording.activity import download_progress
 from burnish_app.wording.numbers import count_text, speed_text
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.facts.downloads import Download
@@ -92,7 +92,7 @@ class ModelDetails(QWidget):
         if not to_fetch:
             self.action.setText(tr("Use this model"))
         elif download is not None and download.is_open:
-            self.action.setText(progress_text(download) if waits else tr("Go on fetching it"))
+            self.action.setText(download_progress(download) if waits else tr("Go on fetching it"))
         elif model.bytes:
             self.action.setText(tr("Fetch ({size})").format(size=file_size(model.bytes)))
         else:

@@ -29,7 +29,7 @@ from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.model.model_details import ModelDetails
-from burnish_engine.contract.facts.advice import HubModel, LocalModel, RankedModel
+from burnish_engine.contract.facts.advice import FoundOnHub, LocalModel, RankedModel
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import LocalModelsRequest, ModelsRequest, SearchHubRequest
 
@@ -64,7 +64,7 @@ class ModelList(QWidget):
         self.folders: Sequence[str] = ()
         self._ranked: list[RankedModel] = []
         self._local: list[LocalModel] = []
-        self._hub: list[HubModel] = []
+        self._hub: list[FoundOnHub] = []
         self._rows: list[ListedModel] = []
         self._asked: object = None
         self._requests: dict[str, str] = {}
@@ -242,15 +242,15 @@ class ModelList(QWidget):
         self._show_nothing(scope, words.strip(), any_shown=bool(shown))
         self._show_details()
 
-    def _show_nothing(self, scope: Scope, words: str, *, any_shown: bool) -> None:
+    def _show_nothing(self, scope: Scope, query: str, *, any_shown: bool) -> None:
         """Say why nothing is shown, and offer to search the hub for words that it was not asked for."""
         searching = bool(self._requests.get("hub"))
-        offers = bool(words) and words != self._searched and not searching
+        offers = bool(query) and query != self._searched and not searching
         if any_shown or searching:
             text = ""
         elif scope != "hub":
             text = tr("No model of the list is like that.")
-        elif not words:
+        elif not query:
             text = tr("Type a name and press Enter: the hub is searched only when asked.")
         else:
             text = "" if offers else tr("The hub has nothing under these words.")

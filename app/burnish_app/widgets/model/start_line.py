@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Signal
@@ -147,10 +148,13 @@ class StartLine(QWidget):
         runs = [run for run in self._runs if is_file(RunPaths(Path(run.folder)).adapter / CONFIG_FILE)]
         for run in runs:
             title = f"{run.state.name or Path(run.folder).name}  ·  {run.model}"
-            self.menu.addAction(title.replace("&", "&&"), lambda folder=run.folder: self.choose(folder))
+            self.menu.addAction(title.replace("&", "&&")).triggered.connect(partial(self._choose_run, run.folder))
         if runs:
             self.menu.addSeparator()
         self.menu.addAction(tr("A folder in PEFT's format ..."), self._browse)
+
+    def _choose_run(self, folder: str, _checked: bool = False) -> None:
+        self.choose(folder)
 
     def _browse(self) -> None:
         dialog = QFileDialog(self, tr("Choose an adapter's folder"))

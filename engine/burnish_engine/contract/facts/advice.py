@@ -155,8 +155,8 @@ class RankedModel(_Advice):
     download_bytes: int = Field(description="Size of the download.")
 
 
-class _JudgedModel(_Advice):
-    """What is known of training a model here that the catalog does not have."""
+class _Candidate(_Advice):
+    """A model that the catalog does not have, judged for training here."""
 
     name: str
     verdict: Literal["good", "tight", "unknown", "too_big", "unusable"] = Field(
@@ -167,7 +167,7 @@ class _JudgedModel(_Advice):
     tokens_per_s: float = Field(default=0.0, description="Predicted training speed.")
 
 
-class LocalModel(_JudgedModel):
+class LocalModel(_Candidate):
     """A model that is on this machine, judged for training here."""
 
     place: Literal["burnish", "folder", "hub_cache", "lm_studio", "ollama"] = Field(
@@ -178,7 +178,7 @@ class LocalModel(_JudgedModel):
     parameters: int = Field(default=0, description="All weights; 0: not known.")
 
 
-class HubModel(_JudgedModel):
+class FoundOnHub(_Candidate):
     """A model that a search of the hub found, judged for training here."""
 
     parameters: int = Field(default=0, description="All weights; 0: the hub does not say.")
@@ -210,7 +210,7 @@ class ModelFacts(_Advice):
 
 
 class ModelIntegrity(_Advice):
-    """What a comparison of a model's files with their published checksums found; damage is a failure instead."""
+    """The result of comparing a model's files with their published checksums; damage is a failure instead."""
 
     checked: int = Field(description="Files whose content is the published one.")
     bytes: int = Field(description="Size of these files.")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from burnish_engine.contract.facts.advice import (
     AdapterFacts,
-    HubModel,
+    FoundOnHub,
     LocalModel,
     ModelFacts,
     ModelIntegrity,
@@ -75,7 +75,7 @@ class Result(ProtocolLine):
     model: ModelFacts | None = None
     models: list[RankedModel] | None = None
     local_models: list[LocalModel] | None = None
-    hub_models: list[HubModel] | None = None
+    hub_models: list[FoundOnHub] | None = None
     integrity: ModelIntegrity | None = None
     adapter: AdapterFacts | None = None
     downloads: list[Download] | None = None

@@ -95,6 +95,11 @@ class ListedModel:
         return self.place not in ("catalog", "hub")
 
     @property
+    def can_be_fetched(self) -> bool:
+        """Whether it can be downloaded: it is not here, or Burnish's own copy is damaged."""
+        return self.verdict != "unusable" if not self.is_here else self.place == "burnish" and not self.path
+
+    @property
     def where(self) -> str:
         """Place in a word or two."""
         return tr("Sign-in") if self.gated and not self.is_here else _PLACES[self.place]

@@ -28,8 +28,9 @@ from burnish_app.widgets.model.start_line import CONFIG_FILE, StartLine
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import is_file
-from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.paths import RunPaths, is_model_name
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import CheckFilesRequest, ModelRequest
 from burnish_engine.contract.serve.replies import RunSummary
@@ -50,6 +51,7 @@ class ModelPage(Page):
         self._preferences = Preferences()
         self._request = self._check = ""
         self._asked_for = ""
+        self._rows: tuple[list[str], DatasetFacts | None] = ([], None)
         self._intact = ""  # path of the model whose files were checked
         self.set_subtitle(tr("The model that will learn from your data. Smaller ones train faster and run anywhere."))
         self.downloads = DownloadsFollower(client, self)
@@ -120,7 +122,7 @@ class ModelPage(Page):
         """
         self.clear_banner()
         self._asked_for = ""
-        self.bench.set_model_path(path)
+        self.bench.set_model_path(path, keep_start=self.start.seeks_model)
         self._inspect_model()
 
     def _browse(self) -> None:
@@ -130,8 +132,15 @@ class ModelPage(Page):
         dialog.fileSelected.connect(lambda folder: self.take_drop([folder]))
         dialog.open()
 
+    def _known_rows(self) -> DatasetFacts | None:
+        """Return the facts of the chosen data, if need be as another model's tokenizer counted them; None: unknown."""
+        if self.bench.dataset is not None:
+            self._rows = (self.bench.data_files, self.bench.dataset)
+        files, facts = self._rows
+        return facts if files == self.bench.data_files else None
+
     def _list_models(self) -> None:
-        rows = self.bench.dataset
+        rows = self._known_rows()
         self.judged_for.setText(
             tr("Judged for your {rows:,} rows, with this machine's memory as it is free now.").format(
                 rows=rows.train_rows + rows.validation_rows
@@ -139,6 +148,7 @@ class ModelPage(Page):
             if rows is not None
             else tr("Judged for usual rows until you add data, with this machine's memory as it is free now.")
         )
+        self.models.rows = rows
         self.models.folders = self._preferences.recent("model")
         self.models.refresh()
 
@@ -218,7 +228,10 @@ class ModelPage(Page):
         self._show_choice()
 
     def _inspect_failed(self, name: str, failure: Failure) -> None:
+        path, again = self.bench.model_path, []
         if name == self._check:  # the facts are those of a damaged model
+            if is_model_name(path):
+                again = [(tr("Fetch it again"), lambda: self._fetch_again(path))]
             self._check, self._asked_for = "", self.bench.model_path
             self.bench.set_model(None)
         elif name != self._request:
@@ -229,11 +242,20 @@ class ModelPage(Page):
         if self.primary is not None:
             self.primary.setText(tr("Choose a model first"))
         self.banner(
-            "error", failure.what, failure.remedy, [(tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))]
+            "error",
+            failure.what,
+            failure.remedy,
+            [*again, (tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))],
         )
 
+    def _fetch_again(self, name: str) -> None:
+        self.clear_banner()
+        self.downloads.start(name)
+
     def _bench_changed(self, name: str) -> None:
-        if name == "model_path":
+        if name == "dataset":
+            self._known_rows()  # it is dropped when another model is chosen
+        elif name == "model_path":
             self._cancel_inspection()
             self._show_choice()
         elif name == "model":

@@ -231,12 +231,17 @@ class Workbench(QObject):
             self._plan = None
             self._notify(*dict.fromkeys([*names, "plan", "recipe"]))
 
-    def set_model_path(self, path: str) -> None:
-        """Choose a model. An adapter to go on from belongs to one model: another one begins with a new adapter."""
+    def set_model_path(self, path: str, *, keep_start: bool = False) -> None:
+        """Choose a model.
+
+        Args:
+            path: "embedded", a folder, or the name of a fetched model.
+            keep_start: whether an adapter to go on from stays; it belongs to one model.
+        """
         if path == self.model_path:
             return
         model = self._recipe.model.model_copy(update={"path": path})
-        adapter = self._recipe.adapter.model_copy(update={"start": ""})
+        adapter = self._recipe.adapter if keep_start else self._recipe.adapter.model_copy(update={"start": ""})
         self.set_recipe(self._recipe.model_copy(update={"model": model, "adapter": adapter}))
 
     def set_start(self, path: str) -> None:

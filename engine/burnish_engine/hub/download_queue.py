@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.files import cannot_write, make_private, read_with_retry, write_atomic
-from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
+from burnish_engine.contract.paths import downloads_dir, fetched_model_dir, is_hub_name
 from burnish_engine.hub.fetch import discard
 from burnish_engine.runs.process import identity, is_alive, start_detached
 
@@ -39,7 +39,7 @@ _last_started: tuple[float, int, float] | None = None  # moment, pid, its creati
 def list_downloads() -> list[Download]:
     """List the downloads in the order in which they were asked for; unreadable entries are left out."""
     try:
-        files = sorted(_folder().glob("*.json"))[:_MOST]
+        files = sorted(downloads_dir().glob("*.json"))[:_MOST]
     except OSError:
         return []
     found = [entry for entry in map(_read, files) if entry is not None]
@@ -163,8 +163,8 @@ def is_listed(name: str) -> bool:
 
 def slot_locks() -> list[FileLock]:
     """Return the locks of which a working process holds one, until it ends in whatever way."""
-    make_private(_folder())
-    return [FileLock(str(_folder() / f"place-{number}.lock")) for number in range(AT_A_TIME)]
+    make_private(downloads_dir())
+    return [FileLock(str(downloads_dir() / f"place-{number}.lock")) for number in range(AT_A_TIME)]
 
 
 def has_token() -> bool:
@@ -184,7 +184,7 @@ def _mend(entry: Download) -> None:
     elif losses >= _MOST_LOSSES:
         _write(entry, status="failed", losses=losses, bytes_per_s=0.0,
                message=f"Its process ended {losses} times without a word.",
-               remedy=f"What it last said is in {_folder() / 'downloads.log'}.")  # fmt: skip
+               remedy=f"What it last said is in {downloads_dir() / 'downloads.log'}.")  # fmt: skip
     elif entry.status == "running":
         _write(entry, status="queued", losses=losses, bytes_per_s=0.0, what="", pid=None, process_created=None)
 
@@ -201,7 +201,7 @@ def _has_free_slot() -> bool:
 
 def _start_worker(token: str) -> tuple[int, float]:
     """Start a process that works through the queue; a token is seen in its environment only."""
-    folder = _folder()
+    folder = downloads_dir()
     try:
         make_private(folder)
         log = folder / "downloads.log"
@@ -215,12 +215,8 @@ def _start_worker(token: str) -> tuple[int, float]:
         raise cannot_write(folder, error) from error
 
 
-def _folder() -> Path:
-    return models_dir() / ".downloads"
-
-
 def _file(name: str) -> Path:
-    return _folder() / f"{fetched_model_dir(name).name}.json"
+    return downloads_dir() / f"{fetched_model_dir(name).name}.json"
 
 
 def _known(name: str) -> Download:
@@ -247,11 +243,11 @@ def _write(entry: Download, **values: Any) -> Download:
 def _locked() -> Iterator[None]:
     """Hold the queue: everything that reads and then writes does so inside."""
     try:
-        make_private(_folder())
-        lock = FileLock(str(_folder() / "queue.lock"), timeout=_LOCK_S)
+        make_private(downloads_dir())
+        lock = FileLock(str(downloads_dir() / "queue.lock"), timeout=_LOCK_S)
         with lock:
             yield
     except Timeout:
         raise SetupError("The queue of downloads is held by another process.", "Try again.") from None
     except OSError as error:
-        raise error if isinstance(error, BurnishError) else cannot_write(_folder(), error) from error
+        raise error if isinstance(error, BurnishError) else cannot_write(downloads_dir(), error) from error

@@ -61,7 +61,7 @@ def check_files(folder: Path, progress: Progress) -> ModelIntegrity:
             raise SetupError(
                 f"{name} of the model in {folder} is damaged: its content is not the published one (checksum "
                 f"{found[:12]}..., expected {wanted[:12]}...).",
-                "Delete the folder and fetch the model again.",
+                "Fetch the model again.",
             )
     return ModelIntegrity(
         checked=len(published), bytes=done, unpublished=sum(file.name not in published for file in files)

@@ -83,12 +83,9 @@ class AdviceRequests:
 
     def _rows(self, request: ModelsRequest | LocalModelsRequest | SearchHubRequest) -> DatasetFacts | None:
         """Find facts on the rows that models are judged for, counted with any model's tokenizer; None: not known."""
-        if not request.recipe:
-            return None
-        recipe = read_recipe_text(request.recipe)
-        if request.dataset is not None:
-            self._plans.remember(recipe, request.dataset)
-        return self._plans.dataset_of(recipe, any_model=True)
+        if request.dataset is not None or not request.recipe:
+            return request.dataset
+        return self._plans.dataset_of(read_recipe_text(request.recipe), any_model=True)
 
     def capacity(self, request: WhatFitsRequest, job: Job) -> Result:
         """Return what fits on this machine for the usual models, or for one."""

@@ -26,6 +26,7 @@ def test_a_damaged_copy_of_burnish_s_own_is_told_instead_of_offered():
     (row,) = [row for row in merge(facts.catalog(), [cut]) if row.name == cut.name]
     assert row.path == ""
     assert row.reason == "It was cut short."
+    assert row.can_be_fetched
 
 
 def test_a_file_that_cannot_be_trained_does_not_hide_the_catalog_s_model():

@@ -112,10 +112,20 @@ def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, be
     bench.set_dataset(facts.dataset())
     page.window().go_to("data")
     page.window().go_to("model")
-    qtbot.waitUntil(lambda: answers.asked("models")[-1]["dataset"] is not None)
+    qtbot.waitUntil(lambda: answers.asked("local_models")[-1]["dataset"] is not None)
     assert facts.DATA_FILE in answers.asked("models")[-1]["recipe"]
     assert answers.asked("local_models")[-1]["dataset"]["train_rows"] == 1102
     assert "1,160" in page.judged_for.text()
+    page.choose("Qwen/Qwen3-1.7B")  # its tokenizer has not counted the rows, yet they are known
+    assert bench.dataset is None
+    page.window().go_to("data")
+    page.window().go_to("model")
+    assert "1,160" in page.judged_for.text()
+    bench.set_data_files(["/other.jsonl"])
+    page.window().go_to("data")
+    page.window().go_to("model")
+    qtbot.waitUntil(lambda: answers.asked("models")[-1]["dataset"] is None)
+    assert "1,160" not in page.judged_for.text()
 
 
 def test_words_and_filters_leave_what_holds_them_at_once(qtbot, answers, page):
@@ -309,7 +319,9 @@ def test_an_adapter_of_a_model_that_is_not_here_says_so(qtbot, answers, page, be
     page.start.choose(trained[0])
     qtbot.waitUntil(lambda: bool(bench.recipe.adapter.start))
     assert bench.model_path == "embedded"
-    assert "not on this machine" in page.start._detail.text()
+    assert "not found on this machine" in page.start._detail.text()
+    page.choose("Qwen/Qwen3-1.7B")  # a copy of it that the person knows
+    assert bench.recipe.adapter.start == trained[0]
 
 
 def test_a_damaged_adapter_is_told_and_changes_nothing(qtbot, answers, page, bench, trained):

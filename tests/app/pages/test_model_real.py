@@ -7,6 +7,7 @@ import psutil
 import pytest
 from app.studio import kill, make_tiny, tiny_recipe
 from app.test_whole_way import studio  # noqa: F401 a fixture
+from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir
 from burnish_engine.contract.run.card import RunCard
@@ -97,6 +98,13 @@ def test_a_byte_that_changed_is_found_before_the_tick(studio, hub, tiny):  # noq
     studio.wait(lambda: page.status == "attention")
     assert WEIGHTS in page.shown_banner.what
     assert not page.primary.isEnabled()
+    again = [button for button in page.shown_banner.findChildren(QPushButton) if "again" in button.text()]
+    studio.press(again[0])
+    studio.wait(lambda: page.downloads.of(NAME).status in ("queued", "running"))
+    studio.wait(lambda: page.downloads.of(NAME).status == "finished")
+    studio.press(page.queue.lines[NAME].use)
+    studio.wait(lambda: page.status == "done")
+    assert hub.sent(WEIGHTS) == 2 * len(content)
 
 
 def card(folder):

@@ -39,6 +39,16 @@ def test_a_fetched_model_is_as_published_until_a_byte_changes(model):
         check(folder)
 
 
+def test_fetching_again_mends_what_was_damaged_and_downloads_nothing_else(hub, model):
+    folder = fetch(NAME)
+    sent = hub.sent(WEIGHTS)
+    assert fetch(NAME) == folder
+    assert hub.sent(WEIGHTS) == sent
+    damage(folder / WEIGHTS)
+    fetch(NAME)
+    assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
+
+
 def cached(tmp_path, tiny):
     """The model as the hub's cache keeps it: links to files that are named by their content."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "a1"

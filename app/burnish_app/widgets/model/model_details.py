@@ -82,7 +82,7 @@ class ModelDetails(QWidget):
             self._lines.addWidget(body(tr("This version cannot export it to GGUF."), "warning"))
 
     def _show_action(self, model: ListedModel | None, download: Download | None) -> None:
-        to_fetch = model is not None and not model.is_here and model.verdict != "unusable"
+        to_fetch = model is not None and model.can_be_fetched
         waits = download is not None and download.status in ("queued", "running")
         self.token.setVisible(bool(to_fetch and model and model.gated and not waits))
         self.action.setVisible(bool(model and (model.path or to_fetch)))
@@ -93,6 +93,8 @@ class ModelDetails(QWidget):
             self.action.setText(tr("Use this model"))
         elif download is not None and download.is_open:
             self.action.setText(download_progress(download) if waits else tr("Go on fetching it"))
+        elif model.is_here:
+            self.action.setText(tr("Fetch it again"))
         elif model.bytes:
             self.action.setText(tr("Fetch ({size})").format(size=file_size(model.bytes)))
         else:

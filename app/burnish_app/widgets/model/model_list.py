@@ -30,6 +30,7 @@ from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.model.model_details import ModelDetails
 from burnish_engine.contract.facts.advice import FoundOnHub, LocalModel, RankedModel
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import LocalModelsRequest, ModelsRequest, SearchHubRequest
 
@@ -51,6 +52,8 @@ class ModelList(QWidget):
         downloads: queue of downloads.
 
     Attributes:
+        folders: further folders of models that are listed.
+        rows: facts of the rows that models are judged for, counted with any model's tokenizer; None: usual rows.
         used: signal with what to write into the recipe for the model that shall be used, or a folder that was typed.
         failed: signal with a `Failure` of listing.
     """
@@ -62,6 +65,7 @@ class ModelList(QWidget):
         super().__init__()
         self._client, self._bench, self._downloads = client, bench, downloads
         self.folders: Sequence[str] = ()
+        self.rows: DatasetFacts | None = None
         self._ranked: list[RankedModel] = []
         self._local: list[LocalModel] = []
         self._hub: list[FoundOnHub] = []
@@ -144,7 +148,8 @@ class ModelList(QWidget):
         Args:
             anew: whether to look again in any case.
         """
-        now = (self._client.generation, self._bench.target, self._bench.data_files, self._rows_known, self.folders)
+        rows = self.rows and (self.rows.files, self.rows.train_rows, self.rows.tokens)
+        now = (self._client.generation, self._bench.target, self._bench.data_files, rows, self.folders)
         if now == self._asked and not anew:
             return
         self._asked = now
@@ -174,17 +179,13 @@ class ModelList(QWidget):
         """Return the model whose details are shown; None if there is none."""
         return self.models.at(self.table.currentIndex().row())
 
-    @property
-    def _rows_known(self) -> bool:
-        return self._bench.dataset is not None
-
     def _ask(self, part: str, request: type[Any], **fields: Any) -> None:
         self._client.cancel(self._requests.get(part, ""))
         self._requests[part] = name = self._client.send(
             request,
             target=self._bench.target,
             recipe=self._bench.recipe_toml if self._bench.data_files else "",
-            dataset=self._bench.dataset,
+            dataset=self.rows,
             owner=self,
             on_result=lambda result: self._found(part, name, result),
             on_failure=lambda failure: self._not_found(part, name, failure),

@@ -73,6 +73,11 @@ class StartLine(QWidget):
         bench.changed.connect(lambda name: self.show_start() if name == "recipe" else None)
         self.show_start()
 
+    @property
+    def seeks_model(self) -> bool:
+        """Whether the adapter's own model was not found, so that a person has to choose it."""
+        return self._facts is not None and not self._facts.base_path
+
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
         """Take the runs; the menu offers those that have an adapter."""
         self._runs = list(runs)
@@ -139,7 +144,7 @@ class StartLine(QWidget):
         settings = tr("{method} of rank {rank} on {targets}, as it was trained.  SHA-256 {hash}").format(
             method=_METHODS[facts.method], rank=facts.rank, targets=targets, hash=facts.sha256[:_HASH_LETTERS]
         )
-        missing = tr("That model is not on this machine: fetch it, or choose another copy of it.")
+        missing = tr("That model was not found on this machine: fetch it, or choose a copy of it below.")
         self._detail.setText(settings if facts.base_path else f"{missing} {settings}")
         self._detail.setToolTip(facts.sha256)
 

@@ -40,7 +40,9 @@ class ModelRequest(ProtocolRequest):
 class _ForRows(ProtocolRequest):
     target: TargetSection = TargetSection()
     recipe: str = Field(default="", description="TOML. Models are judged for its data, where that was inspected.")
-    dataset: DatasetFacts | None = Field(default=None, description="The facts of that data, where the client has them.")
+    dataset: DatasetFacts | None = Field(
+        default=None, description="The facts of that data, where the client has them, with any model's tokenizer."
+    )
 
 
 class ModelsRequest(_ForRows):

@@ -88,6 +88,7 @@ class DownloadLine(QWidget):
         self.token.setPlaceholderText(tr("Access token"))
         self.token.setAccessibleName(tr("Access token for {name}").format(name=name))
         self.token.setFixedWidth(_TOKEN_PX)
+        self.token.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)  # the words take what is left
         self.token.returnPressed.connect(self._go_on)
         self.use = self._button(secondary(tr("Use it"), lambda: self.used.emit(self._name)))
         self.go_on = self._button(secondary(tr("Go on"), self._go_on, "play"))

@@ -138,9 +138,7 @@ class StartLine(QWidget):
         run = next((run.state.name for run in self._runs if run.folder == facts.path), "") or Path(facts.path).name
         base = facts.base or tr("a model that it does not name")
         self._text.setText(tr("Goes on from {name}, trained on {base}.").format(name=run, base=base))
-        targets = (
-            tr("all layers it can be") if facts.targets in (["auto"], ["all-linear"]) else ", ".join(facts.targets)
-        )
+        targets = tr("all layers") if facts.targets in (["auto"], ["all-linear"]) else ", ".join(facts.targets)
         settings = tr("{method} of rank {rank} on {targets}, as it was trained.  SHA-256 {hash}").format(
             method=_METHODS[facts.method], rank=facts.rank, targets=targets, hash=facts.sha256[:_HASH_LETTERS]
         )

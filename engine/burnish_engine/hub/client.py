@@ -29,7 +29,7 @@ _TIMEOUT = httpx2.Timeout(20.0, connect=10.0)  # seconds; also the longest wait 
 _MAX_HOPS = 10
 _MAX_ANSWER_BYTES = 64 * 2**20  # the largest listings, of thousands of files, are a few MB
 _BUSY = {408, 429, 500, 502, 503, 504}
-_SEARCH_FIELDS = ("sha", "gated", "downloads", "tags", "cardData", "config", "safetensors")
+_SEARCH_FIELDS = ("sha", "gated", "downloads", "tags", "cardData", "pipeline_tag", "safetensors")
 _MODEL, _FOUND = TypeAdapter(ModelAnswer), TypeAdapter(list[FoundAnswer])
 _Answer = TypeVar("_Answer")
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

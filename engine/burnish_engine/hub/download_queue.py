@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +205,8 @@ def _start_worker(token: str) -> tuple[int, float]:
     try:
         make_private(folder)
         log = folder / "downloads.log"
-        log.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows, while another process writes into it
+            log.unlink(missing_ok=True)
         own: Mapping[str, str] = {TOKEN_VARIABLE: token} if token else {}
         pid = start_detached(["models", "downloads", "--work"], log, log, environment=own)
         return identity(pid)

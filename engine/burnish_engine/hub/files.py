@@ -106,18 +106,13 @@ class FoundAnswer(_HubModel):
     downloads: int = 0
     tags: list[str] = []
     card: dict[str, Any] | None = Field(default=None, alias="cardData")
-    config: dict[str, Any] | None = None
+    task: str | None = Field(default=None, alias="pipeline_tag")
     safetensors: _Counts | None = None
 
     @property
     def license(self) -> str:
         """License that the model's page names; empty where it names none."""
         return _license(self.tags, self.card or {})
-
-    @property
-    def family(self) -> str:
-        """Family of the model (`model_type`); empty where the hub does not say."""
-        return str((self.config or {}).get("model_type") or "")
 
     @property
     def parameters(self) -> int:

@@ -26,6 +26,7 @@ from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
 from burnish_engine.models.checkpoint.config_checks import check_config
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import text_part
+from burnish_engine.models.families import stores_nf4
 
 MOST = 24
 """Models that are listed of a search, those that were downloaded most often first."""
@@ -34,6 +35,9 @@ _LONGEST_CONFIG = 5_000_000  # bytes
 _OTHER_FORMATS = {"gguf", "mlx", "onnx", "openvino", "exl2", "exl3", "gptq", "awq", "compressed-tensors", "bitnet"}
 """Tags of weights that were rounded or converted for running."""
 _CONVERTED = "Its weights were rounded or converted for running: train the model that it was made from."
+_QUANTIZED = "Its weights are stored quantized: fetch it to see whether it trains, or take the model it was made from."
+_TASKS = {None, "text-generation", "text2text-generation", "image-text-to-text", "any-to-any"}
+"""Tasks of models that write text, as the hub names them; None: it does not say."""
 _UNREADABLE = "Its config.json cannot be read without accepting its terms: fetch it with an access token to know more."
 
 Progress = Callable[[str, int, int], None]
@@ -93,7 +97,7 @@ def _configs(client: HubClient, found: Sequence[FoundAnswer], progress: Progress
 
 
 def _config(client: HubClient, answer: FoundAnswer) -> dict[str, Any] | None:
-    if answer.tags_of(_OTHER_FORMATS):
+    if answer.tags_of(_OTHER_FORMATS) or answer.task not in _TASKS:
         return None
     content = bytearray()
     try:
@@ -133,11 +137,11 @@ def _judge(
 
     if answer.tags_of(_OTHER_FORMATS):
         return listed("unusable", _CONVERTED)
+    if answer.task not in _TASKS:
+        return listed("unusable", f"It is made for {answer.task}, not for writing text.")
     if config is None:
         return listed("unknown", _UNREADABLE if answer.gated else "Its config.json cannot be read.")
     config, wrapper = text_part(config)
-    if config.get("quantization_config") and answer.family != "gpt_oss":
-        return listed("unusable", _CONVERTED)
     try:
         check_config(Path(answer.id), config, nested=wrapper is not None)
         spec = decoder_spec(config)
@@ -145,5 +149,7 @@ def _judge(
         return listed("unusable", error.what)
     if spec is None:
         return listed("unknown", OTHER_FAMILY)
+    if config.get("quantization_config") and not (spec.has_mxfp4_experts or stores_nf4(config)):
+        return listed("unknown", _QUANTIZED)
     fit = quick_fit(answer.id, spec, machine, target, dataset, config=config)
     return listed("too_big", TOO_BIG) if fit is None else listed(**judgment(fit))

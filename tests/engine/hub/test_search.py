@@ -41,11 +41,12 @@ def test_what_cannot_be_trained_says_why_and_comes_last(hub, tiny):
     strange = hub.host("Bench/E-Strange", tiny)
     strange.files["config.json"] = b'{"model_type": "of_tomorrow"}'
     hub.host("Bench/F-Fine", tiny)
+    hub.host("Bench/G-Speech", tiny, found={"pipeline_tag": "automatic-speech-recognition"})
     models = found()
     assert next(iter(models)) == "Bench/F-Fine"
     verdicts = {name[6]: model.verdict for name, model in models.items()}
     assert verdicts == {
-        "A": "unusable", "B": "unusable", "C": "unknown", "D": "unusable", "E": "unknown", "F": "good",
+        "A": "unusable", "B": "unknown", "C": "unknown", "D": "unusable", "E": "unknown", "F": "good", "G": "unusable",
     }  # fmt: skip
     assert "terms" in models["Bench/C-Gated"].reason
     assert "hidden_size" in models["Bench/D-Broken"].reason

@@ -279,9 +279,7 @@ class ModelPage(Page):
             self._facts.addWidget(ElidedLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
             self.set_status("empty")
             return
-        self.set_status(
-            "busy" if self.status in ("busy", "empty") and self.isVisible() and not self._intact else "done"
-        )
+        self.set_status("busy" if self.status == "busy" and self._intact != self.bench.model_path else "done")
         self._chosen.set_heading(facts.name)
         self._facts.addLayout(_figures(facts))
         if facts.folder:

@@ -197,6 +197,13 @@ def test_a_model_that_is_here_is_used_at_once(qtbot, page, bench):
     assert bench.model_path == "Qwen/Qwen3-1.7B"
 
 
+def test_return_uses_the_row_that_has_the_focus(qtbot, page, bench):
+    page.models.select("Qwen/Qwen3-1.7B")
+    page.models.table.setFocus()
+    qtbot.keyClick(page.models.table, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: bench.model_path == "Qwen/Qwen3-1.7B")
+
+
 def test_models_of_other_programs_are_in_the_list_and_used_in_their_folder(qtbot, answers, window, bench):
     answers.result("model", model=facts.model_facts(path="embedded"))
     answers.result("models", models=facts.catalog())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from PySide6.QtCore import QSize, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QBoxLayout, QCheckBox, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
@@ -37,6 +37,7 @@ from burnish_engine.contract.serve.model_requests import LocalModelsRequest, Mod
 _DETAILS_PX = 336
 _LIST_PX = 480  # at least, to have the details beside it
 _SEARCH_PX = 240
+_WHILE_FOCUSED = Qt.ShortcutContext.WidgetShortcut
 _WIDTHS_PX = (168, 72, 124, 76, 112)
 _FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
@@ -100,6 +101,7 @@ class ModelList(QWidget):
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         self.details = ModelDetails()
         self.table.doubleClicked.connect(lambda *_: self.details.act())
+        QShortcut(QKeySequence(Qt.Key.Key_Return), self.table, self.details.act, context=_WHILE_FOCUSED)
         self.details.used.connect(self.used)
         self.details.wanted.connect(downloads.start)
         downloads.changed.connect(lambda _all: self._show_details())

@@ -116,7 +116,8 @@ def _is_on_its_way() -> bool:
     if _last_started is None:
         return False
     moment, pid, created = _last_started
-    return time.monotonic() - moment < _START_S and is_alive(pid, created)
+    works = any(entry.status == "running" and entry.pid == pid for entry in list_downloads())
+    return not works and time.monotonic() - moment < _START_S and is_alive(pid, created)
 
 
 def next_download(*, with_token: bool) -> Download | None:

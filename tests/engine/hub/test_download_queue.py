@@ -122,6 +122,39 @@ def test_damage_on_the_way_is_said(hub, model, burnish_home):
     assert not fetched_model_dir(NAME).exists()
 
 
+def test_two_are_downloaded_at_a_time(hub, model, tiny, burnish_home):
+    names = [NAME, OTHER, "Bench/Third"]
+    for name in names[1:]:
+        hub.host(name, tiny)
+    for hosted in hub.models.values():
+        hosted.pause_s = 0.1
+    for name in names:
+        queue.add_download(name)
+    most = 0
+
+    def all_finished():
+        nonlocal most
+        states = [entry.status for entry in queue.list_downloads()]
+        most = max(most, states.count("running"))
+        if most == queue.AT_A_TIME:
+            for hosted in hub.models.values():
+                hosted.pause_s = 0.0
+        return states == ["finished"] * 3
+
+    tended(all_finished)
+    assert most == queue.AT_A_TIME
+
+
+def test_a_network_that_is_not_there_is_said(burnish_home, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("BURNISH_OFFLINE", "0")
+    queue.add_download(NAME)
+    tended(lambda: "could not be reached" in entry_of().what)
+    failed = tended(lambda: entry_of().status == "failed" and entry_of())
+    assert "could not be reached" in failed.message
+    assert "network" in failed.remedy
+
+
 def test_a_token_is_in_no_file_and_is_asked_for_again(hub, model, burnish_home):
     model.gated, model.admitted, model.pause_s = "auto", ("hf_secret",), 0.05
     queue.add_download(NAME, "hf_secret")

@@ -35,6 +35,7 @@ def click(qtbot, button):
 
 
 def enter(qtbot, field, text):
+    field.setFocus()
     field.setText(text)
     qtbot.keyClick(field, Qt.Key.Key_Return)
 
@@ -151,6 +152,7 @@ def test_the_hub_is_searched_only_when_asked(qtbot, answers, page):
     answers.result("search_hub", hub_models=model_facts.hub_models())
     page.models.scope.button("hub").click()
     assert names(page) == []
+    page.models.search.setFocus()
     qtbot.keyClicks(page.models.search, "qwen coder")
     assert not answers.asked("search_hub")
     qtbot.keyClick(page.models.search, Qt.Key.Key_Return)

@@ -37,7 +37,6 @@ from burnish_engine.contract.serve.model_requests import LocalModelsRequest, Mod
 _DETAILS_PX = 336
 _LIST_PX = 480  # at least, to have the details beside it
 _SEARCH_PX = 240
-_WHILE_FOCUSED = Qt.ShortcutContext.WidgetShortcut
 _WIDTHS_PX = (168, 72, 124, 76, 112)
 _FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
@@ -101,7 +100,9 @@ class ModelList(QWidget):
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         self.details = ModelDetails()
         self.table.doubleClicked.connect(lambda *_: self.details.act())
-        QShortcut(QKeySequence(Qt.Key.Key_Return), self.table, self.details.act, context=_WHILE_FOCUSED)
+        enter = QShortcut(QKeySequence(Qt.Key.Key_Return), self.table)
+        enter.setContext(Qt.ShortcutContext.WidgetShortcut)  # elsewhere Return has another meaning
+        enter.activated.connect(self.details.act)
         self.details.used.connect(self.used)
         self.details.wanted.connect(downloads.start)
         downloads.changed.connect(lambda _all: self._show_details())

@@ -30,7 +30,7 @@ ENGINE_MAY_IMPORT = {
     "runs": {"contract"},
     "channel": {"contract"},
     "models": {"contract", "hardware"},
-    "hub": {"contract", "models", "advise"},
+    "hub": {"contract", "models", "advise", "runs"},
     "scoring": {"contract"},
     "data": {"contract", "models", "hub", "scoring"},
     "chat": {"contract", "channel", "models", "data", "runs", "scoring"},

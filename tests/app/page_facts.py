@@ -5,7 +5,6 @@ import re
 
 from burnish_engine.contract.facts.advice import (
     CatalogModel,
-    LocalModel,
     MemoryPart,
     ModelFacts,
     RankedModel,
@@ -153,6 +152,7 @@ def ranked(row):
         verdict=verdict,
         reason=_REASONS[verdict],
         here=here,
+        path=name if here else "",
         train_bytes=int(parameters * 3.1),
         tokens_per_s=4.4e13 / parameters,
         file_bytes=int(parameters * 1.07),
@@ -167,24 +167,6 @@ def catalog():
 
 
 DATA_FILE = "/home/ada/data/support.jsonl"
-
-
-def local_models():
-    return [
-        LocalModel(
-            name="Qwen/Qwen3-0.6B", place="hub_cache", folder="/home/ada/hub/models--Qwen--Qwen3-0.6B",
-            bytes=1_503_000_000, verdict="good", tokens_per_s=18_400, train_bytes=4_300_000_000,
-            reason="LoRA takes 4.0 GiB of 21.9 GiB free, at about 18,400 tokens/s.",
-        ),
-        LocalModel(
-            name="Qwen/Qwen3-32B", place="hub_cache", folder="/home/ada/hub/models--Qwen--Qwen3-32B",
-            bytes=65_500_000_000, verdict="too_big", reason="Not even its smallest pass fits into what is free here.",
-        ),
-        LocalModel(
-            name="gemma3:4b", place="ollama", folder="/home/ada/.ollama/models", bytes=3_300_000_000,
-            verdict="unusable", reason="Its weights are GGUF, rounded for running: training needs safetensors.",
-        ),
-    ]  # fmt: skip
 
 
 def places(*rows, file=DATA_FILE):

@@ -44,7 +44,7 @@ def test_keys_and_button_open_the_guide_of_the_shown_page(qtbot, window):
 
 def test_a_question_mark_in_a_field_is_only_typed(qtbot, window):
     window.go_to("model")
-    field = window.page("model").catalog.search
+    field = window.page("model").models.search
     field.setFocus()
     QTest.keyClicks(field, "why?")
     assert field.text() == "why?"

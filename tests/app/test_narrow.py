@@ -11,6 +11,7 @@ from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
+from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.page_list import PAGES
 from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.page import Page
@@ -21,7 +22,7 @@ from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.widgets.hardware.run_hardware import RunHardware
-from burnish_app.widgets.model.catalog_view import CatalogView
+from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -175,7 +176,7 @@ def fill_model(qtbot, answers, window):
     answers.result("models", models=facts.catalog())
     window.go_to("model")
     page = window.page("model")
-    qtbot.waitUntil(lambda: window.bench.model is not None and page.catalog.models.rowCount() > 0)
+    qtbot.waitUntil(lambda: window.bench.model is not None and page.models.models.rowCount() > 0)
     page.banner("error", LONG, LONG)
 
 
@@ -306,16 +307,19 @@ def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, answers, window, ent
         assert table.horizontalHeader().length() <= table.viewport().width()
 
 
-def test_the_catalog_s_details_go_below_its_list(qapp, show, client):
-    view = show(CatalogView(client))
-    view.models.show(facts.catalog())
-    assert view._beside.mapTo(view, QPoint(0, 0)).y() > view.table.geometry().bottom()
-    assert view.table.shown_columns() == [0, 1, 2, 5]
+def test_the_details_of_a_model_go_below_its_list(qapp, show, client, bench):
+    view = show(ModelList(client, bench, DownloadsFollower(client)))
+    view._ranked = facts.catalog()
+    view._merge()
+    view.resize(CARD_PX, 800)
+    qapp.processEvents()
+    assert view.details.mapTo(view, QPoint(0, 0)).y() > view.table.geometry().bottom()
+    assert view.table.shown_columns() == [0, 2, 3, 4]
     view.resize(1000, 500)
     qapp.processEvents()
-    assert view._beside.mapTo(view, QPoint(0, 0)).y() == 0
-    assert view.table.shown_columns() == list(range(6))
-    assert view.table.columnWidth(0) > view._beside.width() / 3
+    assert view.details.mapTo(view, QPoint(0, 0)).y() < view.table.geometry().bottom()
+    assert view.table.shown_columns() == list(range(5))
+    assert view.table.columnWidth(0) > view.details.width() / 3
 
 
 def test_a_banner_s_actions_go_below_its_words(show):

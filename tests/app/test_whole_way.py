@@ -85,10 +85,10 @@ def look_at_the_hardware(studio, window):
 
 def pick_the_model(studio, window, folder):
     page = studio.visit(window, "model")
-    studio.type_into(page.folder.lineEdit(), str(folder))
-    studio.enter(page.folder.lineEdit())
+    studio.type_into(page.models.search, str(folder))
+    studio.enter(page.models.search)
     studio.wait(lambda: window.bench.model is not None and window.bench.model.path == str(folder))
-    assert page.status == "done"
+    studio.wait(lambda: page.status == "done")
 
 
 def drop_the_data(studio, window, file):

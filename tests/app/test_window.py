@@ -30,6 +30,9 @@ def files(tmp_path):
     (tmp_path / "data.jsonl").write_text("{}\n")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
+    for folder in ("adapter", "run/adapter"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "adapter_config.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     (tmp_path / "chapters").mkdir()
     (tmp_path / "chapters" / "one.txt").write_text("x")
@@ -132,6 +135,8 @@ def test_every_control_has_a_name_for_screen_readers(window):
         (["data.jsonl", "cat.png"], "data", ["data.jsonl"], "cat.png"),
         (["model"], "model", ["model"], ""),
         (["empty"], "", [], "no config.json"),
+        (["adapter"], "model", ["adapter"], ""),
+        (["run"], "model", ["run"], ""),
         (["chapters"], "data", ["chapters"], ""),
         (["packed.jsonl.gz", "book.md"], "data", ["packed.jsonl.gz", "book.md"], ""),
         (["model", "empty"], "", [], "2 folders"),

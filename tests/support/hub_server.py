@@ -37,6 +37,7 @@ class HostedModel:
     pause_s: float = 0.0  # between chunks
     ignores_range: bool = False
     answer: bytes | None = None  # instead of the API's document
+    found: dict = field(default_factory=dict)  # what a search says of it beside the API's document
     new_etag: dict = field(default_factory=dict)  # file -> ETag that differs from the list of files
 
     @property
@@ -139,6 +140,9 @@ class HubServer:
 
     def _answer(self, handler, request):
         parts = urlsplit(handler.path)
+        if request.server == "hub" and parts.path == "/api/models":
+            self._answer_search(handler, parse_qs(parts.query))
+            return
         found = re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", parts.path)
         if request.server == "hub" and found:
             assert parse_qs(parts.query).get("blobs"), "sizes and checksums come only when asked for"
@@ -168,6 +172,18 @@ class HubServer:
             _send(handler, 302, {**headers, "Location": self.content_url + handler.path + "?Signature=secret"})
             return
         self._answer_content(handler, request, model, file, headers)
+
+    def _answer_search(self, handler, query):
+        """Models whose name holds the words, with the properties that were asked for, as the real hub gives them."""
+        assert query["filter"] == ["safetensors"]
+        words = query["search"][0].casefold().split()
+        found = [name for name in self.models if all(word in name.casefold() for word in words)]
+        entries = []
+        for name in found[: int(query["limit"][0])]:
+            document = self.models[name].document(name)
+            known = {key: document[key] for key in query["expand"] if key in document}
+            entries.append({"_id": "1", "id": name, **known, **self.models[name].found})
+        _send(handler, 200, {"Content-Type": "application/json"}, json.dumps(entries).encode())
 
     def _answer_api(self, handler, name, revision):
         model = self.models.get(name)

@@ -1,41 +1,47 @@
-"""The page Model: the embedded model, a folder, or a model of the catalog, ranked for the target device."""
+"""The page Model: the chosen model, the adapter to begin with, the downloads, and one list of all models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
+from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.look.tokens import UNIT
+from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
-from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
-from burnish_app.widgets.basic.wrapping import ColumnsLayout, FlowLayout, columns_layout
-from burnish_app.widgets.model.catalog_view import CatalogView
-from burnish_app.widgets.model.local_models_card import LocalModelsCard
+from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
+from burnish_app.widgets.model.downloads_card import DownloadsCard
+from burnish_app.widgets.model.model_list import ModelList
+from burnish_app.widgets.model.start_line import CONFIG_FILE, StartLine
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.wording.numbers import count_text
-from burnish_engine.contract.facts.advice import ModelFacts
+from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.files import is_file
+from burnish_engine.contract.paths import RunPaths, is_model_name
 from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.model_requests import ModelRequest
+from burnish_engine.contract.serve.model_requests import CheckFilesRequest, ModelRequest
+from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import file_size
 
-_PATH_PX = 200  # width from which a path can be read
 _EMBEDDED = "embedded"
 _EMBEDDED_TEXT = tr("The one that comes with Burnish")
 
 
 class ModelPage(Page):
-    """Offers three sources of a base model and shows the facts about the chosen one."""
+    """Offers all models in one list and shows the facts about the chosen one, once its files were checked."""
 
     key, title, question = "model", tr("Model"), tr("What do I start from?")
     fills = True
@@ -43,111 +49,120 @@ class ModelPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._preferences = Preferences()
-        self._request = ""
+        self._request = self._check = ""
         self._asked_for = ""
+        self._rows: tuple[list[str], DatasetFacts | None] = ([], None)
+        self._intact = ""  # path of the model whose files were checked
         self.set_subtitle(tr("The model that will learn from your data. Smaller ones train faster and run anywhere."))
+        self.downloads = DownloadsFollower(client, self)
+        self.downloads.failed.connect(self.failed)
         self._chosen = Card(tr("Chosen model"), icon_name="model")
+        self.checked = Pill()
+        self._chosen.corner.addWidget(self.checked)
         self._busy = BusyLine(tr("Reading the model ..."))
         self._busy.hide()
         self._facts = QVBoxLayout()
         self._facts.setSpacing(UNIT)
+        self.start = StartLine(client, bench)
+        self.start.failed.connect(self.failed)
         self._chosen.body.addWidget(self._busy)
         self._chosen.body.addLayout(self._facts)
-        self.column.addWidget(self._chosen)
-        self.target = TargetSelector()
-        self.target.chosen.connect(bench.set_target)
-        self.catalog = CatalogView(client)
-        self.catalog.chosen.connect(self.choose)
-        self.catalog.failed.connect(self.failed)
-        self.local = LocalModelsCard(client)
-        self.local.chosen.connect(self.choose)
-        self.folder = QComboBox()
-        self.column.addLayout(self._make_ways(), 1)
+        self._chosen.body.addWidget(self.start)
+        self.queue = DownloadsCard(self.downloads)
+        self.queue.used.connect(self.choose)
+        for card in (self._chosen, self.queue):
+            self.column.addWidget(card)
+        self.column.addWidget(self._make_list(), 1)
         self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
 
+    def _make_list(self) -> Card:
+        card = Card(tr("All models"), icon_name="layers")
+        card.setProperty(PLACE_PROPERTY, "models.md#one-list")
+        self.judged_for = caption("")
+        self.target = TargetSelector()
+        self.target.chosen.connect(self.bench.set_target)
+        browse = secondary(tr("Open a folder ..."), self._browse, "folder")
+        browse.setToolTip(tr("A folder with config.json, safetensors and a tokenizer. It can be dropped here as well."))
+        for widget in (self.target, browse):
+            card.corner.addWidget(widget)
+        self.models = ModelList(self.client, self.bench, self.downloads)
+        self.models.used.connect(self.choose)
+        self.models.failed.connect(self.failed)
+        card.body.addWidget(self.judged_for)
+        card.body.addWidget(self.models, 1)
+        return card
+
     def shown(self) -> None:
-        """Rank the catalog for the memory that is free now, and inspect the chosen model if its facts are unknown."""
+        """List the models for the memory that is free now, and inspect the chosen one if its facts are unknown."""
         self.target.show_target(self.bench.target)
-        self.catalog.show_for(self.bench.target)
-        self.local.show_for(self.bench.target)
+        self.downloads.ask()
+        self._list_models()
         self._inspect_model()
 
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Offer the runs' adapters to go on from."""
+        self.start.show_runs(runs)
+
     def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
-        """Choose the model whose folder was dropped."""
-        self.choose(paths[0])
+        """Choose the model whose folder was dropped, or go on from the adapter or run in it."""
+        folder = Path(paths[0])
+        if is_file(folder / CONFIG_FILE) or is_file(RunPaths(folder).adapter / CONFIG_FILE):
+            self.clear_banner()
+            self.start.choose(paths[0])
+        else:
+            self.choose(paths[0])
 
     def choose(self, path: str) -> None:
         """Choose the base model.
 
         Args:
-            path: "embedded", a folder, or the catalog name of a fetched model.
+            path: "embedded", a folder, or the name of a fetched model.
         """
         self.clear_banner()
         self._asked_for = ""
-        self.bench.set_model_path(path)
+        self.bench.set_model_path(path, keep_start=self.start.seeks_model)
         self._inspect_model()
-
-    def _make_ways(self) -> QVBoxLayout:
-        embedded = Card(tr("Comes with Burnish"), tr("SmolLM2 135M. Works now, without a network."), icon_name="box")
-        use_embedded = secondary(tr("Use it"), lambda: self.choose(_EMBEDDED))
-        promise = caption(tr("Learns your data on any computer in minutes."))
-        promise.setWordWrap(False)
-        embedded.body.addWidget(row(use_embedded, promise, None))
-        folder = Card(
-            tr("A folder on this machine"),
-            tr("Any drive. It holds config.json, safetensors and a tokenizer."),
-            icon_name="folder",
-        )
-        self.folder.setEditable(True)
-        self.folder.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.folder.setAccessibleName(tr("Folder of a model"))
-        self.folder.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.folder.addItems(self._preferences.recent("model"))
-        self.folder.setCurrentIndex(-1)
-        edit = self.folder.lineEdit()
-        assert edit is not None  # the box is editable
-        edit.setPlaceholderText(tr("Paste or drop a folder"))
-        edit.returnPressed.connect(self._use_folder)
-        self.folder.activated.connect(lambda _index: self._use_folder())
-        self.folder.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        use, browse = secondary(tr("Use it"), self._use_folder), secondary(tr("Browse ..."), self._browse, "folder")
-        self.folder.setMinimumWidth(_PATH_PX)
-        line = FlowLayout()
-        for widget in (self.folder, row(use, browse)):
-            line.addWidget(widget)
-        folder.body.addLayout(line)
-        catalog = Card(tr("From the catalog, ranked for training here"), icon_name="layers")
-        catalog.corner.addWidget(self.target)
-        catalog.body.addWidget(self.catalog)
-        for card in (embedded, folder):
-            card.body.addStretch(1)
-        ways = QVBoxLayout()
-        ways.setSpacing(GAP_PX)
-        ways.addLayout(columns_layout((embedded, folder), GAP_PX, even=True, fill=True))
-        ways.addWidget(self.local)
-        ways.addWidget(catalog, 1)
-        return ways
-
-    def _use_folder(self) -> None:
-        path = typed_path(self.folder.currentText())
-        if path:
-            self.choose(path)
 
     def _browse(self) -> None:
         dialog = QFileDialog(self, tr("Choose a model's folder"))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self.choose)
+        dialog.fileSelected.connect(lambda folder: self.take_drop([folder]))
         dialog.open()
+
+    def _known_rows(self) -> DatasetFacts | None:
+        """Return the facts of the chosen data, if need be as another model's tokenizer counted them; None: unknown."""
+        if self.bench.dataset is not None:
+            self._rows = (self.bench.data_files, self.bench.dataset)
+        files, facts = self._rows
+        return facts if files == self.bench.data_files else None
+
+    def _list_models(self) -> None:
+        rows = self._known_rows()
+        self.judged_for.setText(
+            tr("Judged for your {rows:,} rows, with this machine's memory as it is free now.").format(
+                rows=rows.train_rows + rows.validation_rows
+            )
+            if rows is not None
+            else tr("Judged for usual rows until you add data, with this machine's memory as it is free now.")
+        )
+        self.models.rows = rows
+        self.models.folders = self._preferences.recent("model")
+        self.models.refresh()
 
     def _inspect_model(self) -> None:
         path = self.bench.model_path
-        if self.bench.model is not None or path == self._asked_for:
+        if self.bench.model is not None:
+            if self._intact != path and not self._check:
+                self._check_files(path)
+            return
+        if path == self._asked_for:
             return
         self.client.cancel(self._request)
         self._asked_for = path
+        self._busy.set_progress(tr("Reading the model ..."))
         self._busy.show()
         self.set_status("busy")
         self._request = name = self.client.send(
@@ -159,38 +174,88 @@ class ModelPage(Page):
         )
 
     def _cancel_inspection(self) -> None:
-        """Cancel the request about the former model and close its banner."""
-        self.client.cancel(self._request)
-        self._request = self._asked_for = ""
+        """Cancel the requests about the former model and close its banner."""
+        for request in (self._request, self._check):
+            self.client.cancel(request)
+        self._request = self._check = self._asked_for = self._intact = ""
         self._busy.hide()
+        self.checked.set("")
         self.clear_banner()
 
     def _found(self, name: str, result: Result) -> None:
         if name != self._request:
             return
         self._request = ""
-        self._busy.hide()
         self.bench.set_model(result.model)
         path = self.bench.model_path
         if path != _EMBEDDED and Path(path).is_absolute():
             self._preferences.add_recent("model", path)
-            if self.folder.findText(path) < 0:
-                self.folder.insertItem(0, path)
+        self._inspect_model()
+
+    def _check_files(self, path: str) -> None:
+        """Compare the model's files with their published checksums before the tick; what was read before is known."""
+        self._busy.set_progress(tr("Checking the files ..."))
+        self._busy.show()
+        self._check = name = self.client.send(
+            CheckFilesRequest,
+            path=path,
+            owner=self,
+            on_result=lambda result: self._checked(name, path, result.integrity),
+            on_failure=lambda failure: self._inspect_failed(name, failure),
+            on_progress=lambda progress: self._busy.set_progress(
+                tr("Checking {file}").format(file=progress.what), progress.done, progress.total
+            ),
+        )
+
+    def _checked(self, name: str, path: str, found: ModelIntegrity | None) -> None:
+        if name != self._check:
+            return
+        self._check = ""
+        self._intact = path
+        self._busy.hide()
+        if found is not None and found.checked:
+            self.checked.set(tr("Files are as published"), "success")
+            self.checked.setToolTip(
+                tr("{files} files, {size}: their checksums are the published ones.").format(
+                    files=found.checked, size=file_size(found.bytes)
+                )
+            )
+        else:
+            self.checked.set(tr("Files are whole"))
+            self.checked.setToolTip(
+                tr("Headers and sizes of the weights agree. No published checksum is known on this machine.")
+            )
+        self._show_choice()
 
     def _inspect_failed(self, name: str, failure: Failure) -> None:
-        if name != self._request:
+        path, again = self.bench.model_path, []
+        if name == self._check:  # the facts are those of a damaged model
+            if is_model_name(path):
+                again = [(tr("Fetch it again"), lambda: self._fetch_again(path))]
+            self._check, self._asked_for = "", self.bench.model_path
+            self.bench.set_model(None)
+        elif name != self._request:
             return
         self._busy.hide()
-        self._asked_for = ""
+        self._asked_for = self._request = ""
         self.set_status("attention")
         if self.primary is not None:
             self.primary.setText(tr("Choose a model first"))
         self.banner(
-            "error", failure.what, failure.remedy, [(tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))]
+            "error",
+            failure.what,
+            failure.remedy,
+            [*again, (tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))],
         )
 
+    def _fetch_again(self, name: str) -> None:
+        self.clear_banner()
+        self.downloads.start(name)
+
     def _bench_changed(self, name: str) -> None:
-        if name == "model_path":
+        if name == "dataset":
+            self._known_rows()  # it is dropped when another model is chosen
+        elif name == "model_path":
             self._cancel_inspection()
             self._show_choice()
         elif name == "model":
@@ -200,7 +265,7 @@ class ModelPage(Page):
         elif name == "target":
             self.target.show_target(self.bench.target)
             if self.isVisible():
-                self.catalog.show_for(self.bench.target)
+                self._list_models()
 
     def _show_choice(self) -> None:
         facts = self.bench.model
@@ -214,7 +279,7 @@ class ModelPage(Page):
             self._facts.addWidget(ElidedLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
             self.set_status("empty")
             return
-        self.set_status("done")
+        self.set_status("busy" if self.status == "busy" and self._intact != self.bench.model_path else "done")
         self._chosen.set_heading(facts.name)
         self._facts.addLayout(_figures(facts))
         if facts.folder:
@@ -223,7 +288,7 @@ class ModelPage(Page):
             self._facts.addWidget(caption(facts.note))
         for warning in facts.warnings:
             self._facts.addWidget(body(f"!  {warning}", "warning"))
-        self.catalog.select(facts.path)
+        self.models.select(facts.path)
 
 
 def _figures(facts: ModelFacts) -> ColumnsLayout:

@@ -43,7 +43,7 @@ _CLEANING = (
     "data.control_tokens", "data.tools", "data.placeholders", "data.broken_rows", "data.encoding",
 )  # fmt: skip
 ELSEWHERE = {
-    "version", "model.path", "target.kind", "target.ram_gib",
+    "version", "model.path", "adapter.start", "target.kind", "target.ram_gib",
     "data.files", "data.validation_files", "data.weights", "data.shape", "data.columns", "data.template", *_CLEANING,
 }  # fmt: skip
 """Keys of the fields that the pages Model and Data own."""

@@ -17,6 +17,7 @@ from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSec
 _ADAPTER_FIELDS = {"adapter.rank", "adapter.expert_rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
 _OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
 _TASK_FIELDS = {"max_rows", "max_tokens"}
+_FROM_START = {f"adapter.{name}" for name in ("method", "rank", "alpha", "dropout", "targets", "expert_rank")}
 _MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
 _DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
 _DEFAULTS: dict[str, Any] = Recipe().model_dump()
@@ -35,6 +36,8 @@ def not_applicable_text(key: str, values: Values) -> str:
     """
     if key in _ADAPTER_FIELDS and values["adapter"]["method"] == "full":
         return tr("Does not apply: every weight is trained, without an adapter.")
+    if key in _FROM_START and values["adapter"]["start"]:
+        return tr("Comes from the adapter that training goes on from.")
     if key == "data.validation_share" and values["data"]["validation_files"]:
         return tr("Does not apply: a file of its own is held out.")
     return ""

@@ -231,10 +231,28 @@ class Workbench(QObject):
             self._plan = None
             self._notify(*dict.fromkeys([*names, "plan", "recipe"]))
 
-    def set_model_path(self, path: str) -> None:
-        """Choose a model."""
+    def set_model_path(self, path: str, *, keep_start: bool = False) -> None:
+        """Choose a model.
+
+        Args:
+            path: "embedded", a folder, or the name of a fetched model.
+            keep_start: whether an adapter to go on from stays; it belongs to one model.
+        """
+        if path == self.model_path:
+            return
         model = self._recipe.model.model_copy(update={"path": path})
-        self.set_recipe(self._recipe.model_copy(update={"model": model}))
+        adapter = self._recipe.adapter if keep_start else self._recipe.adapter.model_copy(update={"start": ""})
+        self.set_recipe(self._recipe.model_copy(update={"model": model, "adapter": adapter}))
+
+    def set_start(self, path: str) -> None:
+        """Choose the adapter that training goes on from.
+
+        Args:
+            path: folder of a run that has ended, or of an adapter in PEFT's format; empty: a new adapter.
+        """
+        update = {"start": path, **({"method": "lora"} if path and self._recipe.adapter.method == "full" else {})}
+        adapter = self._recipe.adapter.model_copy(update=update)
+        self.set_recipe(self._recipe.model_copy(update={"adapter": adapter}))
 
     def set_data_files(self, files: list[str]) -> None:
         """Choose the training files. Files that stay keep their weights; a new first file resets shape and columns."""

@@ -1,4 +1,4 @@
-"""Text about runs, exports and duels that go on beside the page that is shown, in a line each. No Qt."""
+"""Text about runs, exports, duels and downloads that go on beside the page that is shown, in a line each. No Qt."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import percent
+from burnish_app.wording.numbers import duration_text, percent
+from burnish_engine.contract.units import file_size
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_engine.contract.facts.downloads import Download
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.run.state import ObservedStatus
     from burnish_engine.contract.serve.replies import RunSummary
@@ -78,3 +80,42 @@ def _duel_share(duel: DuelFacts) -> float:
     least, most = duel.runs
     made = len(duel.made)
     return min((made + part) / (least if made < least else most), 1.0)
+
+
+def download_progress(download: Download) -> str:
+    """Return what is being done, in a word or two: "Waiting", "Fetching 42 %"."""
+    if download.status == "queued":
+        return tr("Waiting its turn")
+    if not download.total:
+        return tr("Fetching ...")
+    return tr("Fetching {share}").format(share=percent(min(download.done / download.total, 1.0)))
+
+
+def download_detail(download: Download) -> str:
+    """Return size, speed and time left, or why the download does not go on."""
+    size = (
+        tr("{done} of {total}").format(done=file_size(download.done), total=file_size(download.total))
+        if download.total
+        else ""
+    )
+    parts: list[str] = []
+    match download.status:
+        case "finished":
+            parts = [tr("Here, and checked"), file_size(download.total)]
+        case "failed":
+            parts = [f"{download.message} {download.remedy}".strip()]
+        case "paused":
+            parts = [f"{download.message} {download.remedy}".strip() or tr("Paused"), size]
+        case "queued":
+            parts = [tr("Waiting its turn"), size]
+        case "running":
+            parts = [size, *_speed_and_time(download)]
+    return "  ·  ".join(part for part in parts if part)
+
+
+def _speed_and_time(download: Download) -> list[str]:
+    if not download.bytes_per_s:
+        return [download.what[:1].upper() + download.what[1:]]
+    left = download.seconds_left
+    speed = tr("{megabytes:,.1f} MB/s").format(megabytes=download.bytes_per_s / 1e6)
+    return [speed, tr("{time} left").format(time=duration_text(left))] if left is not None else [speed]

@@ -34,7 +34,13 @@ _LOCAL_VERDICTS = {
     "too_big": "[dim]too big here[/]",
     "unusable": "[dim]cannot be trained[/]",
 }
-_PLACES = {"hub_cache": "hub's cache", "lm_studio": "LM Studio", "ollama": "Ollama"}
+_PLACES = {
+    "burnish": "Burnish",
+    "folder": "folder",
+    "hub_cache": "hub's cache",
+    "lm_studio": "LM Studio",
+    "ollama": "Ollama",
+}
 
 
 class _SearchByDefault(TyperGroup):
@@ -94,9 +100,10 @@ def local(
     context: ContextOption = DEFAULT_CONTEXT,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """List the models that other programs keep on this machine, and whether they can be trained here.
+    """List the models on this machine, and whether they can be trained here.
 
-    Looked through are the hub's cache and the folders of LM Studio and Ollama. The headers of all weights are checked.
+    Looked through are Burnish's own folder, the hub's cache and the folders of LM Studio and Ollama. The headers of all
+    weights are checked.
     """
     from burnish_engine.hardware.probe import probe
     from burnish_engine.hub.judge_local import judge_local
@@ -107,13 +114,41 @@ def local(
         print_json("[" + ",\n".join(model.model_dump_json() for model in judged) + "]")
         return ExitCode.DONE
     if not judged:
-        out.print("Nothing is in the hub's cache or in the folders of LM Studio and Ollama.")
+        out.print("Nothing was fetched, and nothing is in the hub's cache or in the folders of LM Studio and Ollama.")
     for model in judged:
         marks = [styled(_LOCAL_VERDICTS[model.verdict]), Text(_PLACES[model.place]), Text(file_size(model.bytes))]
         out.print(styled("[bold]{}[/]  ", model.name) + Text(" · ").join(marks))
         out.print(styled("  [dim]{}[/]", model.reason))
         if model.verdict != "unusable":
             out.print(styled("  {}", model.folder))
+    return ExitCode.DONE
+
+
+@app.command()
+def downloads(
+    work: Annotated[bool, typer.Option("--work", help="Carry out what is queued, until nothing is left.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """List the downloads that the window queued: how far they are, and how fast."""
+    from burnish_engine.hub.download_queue import list_downloads
+
+    if work:
+        from burnish_engine.hub.download_worker import work_through
+
+        work_through()
+    found = list_downloads()
+    if json:
+        print_json("[" + ",\n".join(entry.model_dump_json() for entry in found) + "]")
+        return ExitCode.DONE
+    if not found:
+        out.print("No download is queued.")
+    for entry in found:
+        size = f"{file_size(entry.done)} of {file_size(entry.total)}" if entry.total else ""
+        speed = f"{file_size(int(entry.bytes_per_s))}/s" if entry.bytes_per_s else ""
+        marks = [Text(text) for text in (entry.status, size, speed) if text]
+        out.print(styled("[bold]{}[/]  ", entry.name) + Text(" · ").join(marks))
+        if entry.message:
+            out.print(styled("  [dim]{}[/]", f"{entry.message} {entry.remedy}".strip()))
     return ExitCode.DONE
 
 

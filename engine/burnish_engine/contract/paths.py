@@ -61,6 +61,11 @@ def models_dir() -> Path:
     return user_data_dir() / "models"
 
 
+def downloads_dir() -> Path:
+    """Folder of the queue of downloads."""
+    return models_dir() / ".downloads"
+
+
 def runs_dir() -> Path:
     """Folder that holds the run folders made without an explicit `--run-dir`."""
     return user_data_dir() / "runs"

@@ -14,20 +14,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from urllib.parse import quote, urljoin, urlsplit
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import httpx2
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.endpoint import endpoint
-from burnish_engine.hub.files import ModelAnswer
+from burnish_engine.hub.files import FoundAnswer, ModelAnswer
 
 _TIMEOUT = httpx2.Timeout(20.0, connect=10.0)  # seconds; also the longest wait before a cancel is seen
 _MAX_HOPS = 10
 _MAX_ANSWER_BYTES = 64 * 2**20  # the largest listings, of thousands of files, are a few MB
 _BUSY = {408, 429, 500, 502, 503, 504}
+_SEARCH_FIELDS = ("sha", "gated", "downloads", "tags", "cardData", "pipeline_tag", "safetensors")
+_MODEL, _FOUND = TypeAdapter(ModelAnswer), TypeAdapter(list[FoundAnswer])
+_Answer = TypeVar("_Answer")
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -107,13 +111,33 @@ class HubClient:
         path = f"/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true"
         with self._open(path, {}) as (response, _):
             self._check(response, name, revision)
-            raw = bytearray()
-            for chunk in self._chunks(response):
-                raw += chunk
-                if len(raw) > _MAX_ANSWER_BYTES:
-                    break
+            return self._read(response, _MODEL)
+
+    def search(self, query: str, most: int) -> list[FoundAnswer]:
+        """Search for models with safetensors weights, those that are downloaded most first.
+
+        Args:
+            query: words that the name holds.
+            most: number of models at most.
+
+        Raises:
+            SetupError: The answer is not one of a hub.
+            TransientError: The request may work later.
+        """
+        asked = [("search", query), ("filter", "safetensors"), ("sort", "downloads"), ("limit", str(most))]
+        asked += [("expand", name) for name in _SEARCH_FIELDS]
+        with self._open(f"/api/models?{urlencode(asked)}", {}) as (response, _):
+            self._check(response, query, "main")
+            return self._read(response, _FOUND)
+
+    def _read(self, response: httpx2.Response, form: TypeAdapter[_Answer]) -> _Answer:
+        raw = bytearray()
+        for chunk in self._chunks(response):
+            raw += chunk
+            if len(raw) > _MAX_ANSWER_BYTES:
+                break
         try:
-            return ModelAnswer.model_validate_json(bytes(raw))
+            return form.validate_json(bytes(raw))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the document"

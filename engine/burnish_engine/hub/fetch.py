@@ -41,6 +41,7 @@ from burnish_engine.hub.files import (
     settings_files,
     weight_files,
 )
+from burnish_engine.hub.integrity import check_files
 from burnish_engine.hub.manifest import FetchedFile, Manifest, read_manifest, write_manifest
 from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
 
@@ -94,6 +95,16 @@ def fetch(
             return work.run(listed)
         except OSError as error:
             raise cannot_write(fetched_model_dir(name), error) from error
+
+
+def discard(name: str) -> None:
+    """Delete what an unfinished download left, once no process is at it.
+
+    Raises:
+        NoSpaceError: The folder of models cannot be written.
+    """
+    with _DownloadLock(name, None, lambda: False):
+        shutil.rmtree(_staging_folder(name), ignore_errors=True)
 
 
 def _check_name(name: str) -> None:
@@ -177,7 +188,7 @@ class _ModelDownload:
         self._reporter.report(f"asking for {self._name}", 0)
         answer = self._ask()
         manifest = read_manifest(self._target)
-        if manifest and manifest.commit == answer.sha and manifest.is_whole(self._target):
+        if manifest and manifest.commit == answer.sha and self._is_intact(manifest):
             return self._target
         self._refuse_gated(answer)
         for folder in (self._files, self._parts):
@@ -188,6 +199,19 @@ class _ModelDownload:
             listed(listing)
         self._finish(listing, self._download_all(listing))
         return self._target
+
+    def _is_intact(self, manifest: Manifest) -> bool:
+        """Whether the model that is here is as it was published; files that did not change are read once only."""
+
+        def progress(name: str, done: int, total: int) -> None:
+            raise_if_cancelled(self._cancelled)
+            self._reporter.total = total
+            self._reporter.report(f"checking {name}", done)
+
+        try:
+            return manifest.is_whole(self._target) and bool(check_files(self._target, progress))
+        except SetupError:
+            return False
 
     def _ask(self) -> ModelAnswer:
         retries = RetryPolicy(self._cancelled, attempts=_FIRST_ATTEMPTS)

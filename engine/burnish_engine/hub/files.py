@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,12 +84,58 @@ class ModelAnswer(_HubModel):
     @property
     def license(self) -> str:
         """License that the model's page names; empty where it names none."""
-        card = self.card or {}
-        tagged = next((tag.removeprefix("license:") for tag in self.tags if tag.startswith("license:")), "")
-        name = card.get("license") or tagged
-        if name == "other":
-            name = card.get("license_name") or name
-        return name if isinstance(name, str) else ", ".join(map(str, name)) if isinstance(name, list) else ""
+        return _license(self.tags, self.card or {})
+
+
+_WIDTH_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2}
+"""Bytes of a value in each number format of safetensors; those that are not named take one."""
+
+
+class _Counts(_HubModel):
+    """Number of weights in each number format."""
+
+    parameters: dict[str, int] = {}
+
+
+class FoundAnswer(_HubModel):
+    """The hub's answer about one model of a search (`api/models?search=...&expand=...`)."""
+
+    id: str
+    sha: str = Field(pattern=r"^[0-9a-f]{40}$")
+    gated: bool | str = False
+    downloads: int = 0
+    tags: list[str] = []
+    card: dict[str, Any] | None = Field(default=None, alias="cardData")
+    task: str | None = Field(default=None, alias="pipeline_tag")
+    safetensors: _Counts | None = None
+
+    @property
+    def license(self) -> str:
+        """License that the model's page names; empty where it names none."""
+        return _license(self.tags, self.card or {})
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights; 0 where the hub does not say."""
+        return sum(self.safetensors.parameters.values()) if self.safetensors else 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights, bytes; 0 where the hub does not say."""
+        counts = self.safetensors.parameters if self.safetensors else {}
+        return sum(count * _WIDTH_BYTES.get(kind, 1) for kind, count in counts.items())
+
+    def tags_of(self, wanted: Collection[str]) -> set[str]:
+        """Return which of some tags the model has."""
+        return {tag.casefold() for tag in self.tags} & set(wanted)
+
+
+def _license(tags: Sequence[str], card: dict[str, Any]) -> str:
+    tagged = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
+    name = card.get("license") or tagged
+    if name == "other":
+        name = card.get("license_name") or name
+    return name if isinstance(name, str) else ", ".join(map(str, name)) if isinstance(name, list) else ""
 
 
 @dataclass(frozen=True)

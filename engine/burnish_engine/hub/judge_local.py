@@ -1,9 +1,12 @@
-"""Judge the models that other programs keep on this machine: can they be trained here, and how fast? No torch."""
+"""Judge the models on this machine: can they be trained here, and how fast? No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from burnish_engine.advise.facts.shape import parameters
+from burnish_engine.advise.plan.recipe_fit import RecipeFit
 from burnish_engine.advise.suggest.rank import is_quantized
 from burnish_engine.advise.suggest.settings import quick_fit
 from burnish_engine.contract.errors import BurnishError
@@ -21,6 +24,7 @@ GGUF_ONLY = (
     "gets."
 )
 
+TOO_BIG = "Not even its smallest pass fits into what is free here."
 OTHER_FAMILY = "Its family is none of Burnish's own; choose it to see whether transformers can train it here."
 
 
@@ -35,7 +39,7 @@ def judge_local(
     """Judge models: the headers of their weights are read, and a recipe is fitted to this machine.
 
     Args:
-        found: models in the folders of other programs.
+        found: models on this machine.
         machine: facts of the machine that trains.
         target: device that the result shall run on.
         dataset: facts on the rows; None: usual ones.
@@ -50,10 +54,10 @@ def judge_local(
 
 
 def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None) -> LocalModel:
-    known = {"name": model.name, "place": model.place, "folder": str(model.folder), "bytes": model.bytes}
+    known: dict[str, Any] = {"name": model.name, "place": model.place, "folder": model.path, "bytes": model.bytes}
     if model.gguf_only:
         return LocalModel(**known, verdict="unusable", reason=GGUF_ONLY)
-    folder = str(model.folder)
+    folder = model.path
     if not opens_without_torch(folder):
         return LocalModel(**known, verdict="unknown", reason=OTHER_FAMILY)
     try:
@@ -61,15 +65,20 @@ def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, data
         check_token_ids(source)
     except BurnishError as error:
         return LocalModel(**known, verdict="unusable", reason=error.what)
+    known["parameters"] = parameters(source.spec) if source.spec else 0
     fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
     if not fit:
-        return LocalModel(**known, verdict="too_big", reason="Not even its smallest pass fits into what is free here.")
+        return LocalModel(**known, verdict="too_big", reason=TOO_BIG)
+    return LocalModel(**known, **judgment(fit))
+
+
+def judgment(fit: RecipeFit) -> dict[str, Any]:
+    """Return verdict, reason, training peak (bytes) and speed of a model by the recipe that was fitted to it."""
     plan, method = fit.plan, "QLoRA" if is_quantized(fit) else "LoRA"
     memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
-    return LocalModel(
-        **known,
-        verdict="good" if fit.comfortable else "tight",
-        reason=f"{method} takes {memory}, at about {plan.tokens_per_s:,.0f} tokens/s.",
-        train_bytes=plan.memory_bytes,
-        tokens_per_s=plan.tokens_per_s,
-    )
+    return {
+        "verdict": "good" if fit.comfortable else "tight",
+        "reason": f"{method} takes {memory}, at about {plan.tokens_per_s:,.0f} tokens/s.",
+        "train_bytes": plan.memory_bytes,
+        "tokens_per_s": plan.tokens_per_s,
+    }

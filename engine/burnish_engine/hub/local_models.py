@@ -1,19 +1,22 @@
-"""Find models in the folders of other programs: the hub's cache, LM Studio, Ollama. Only names and sizes are read."""
+"""Find the models on this machine, Burnish's own and those of other programs. Only names and sizes are read.
+
+Looked through are Burnish's folder, the hub's cache, the folders of LM Studio and Ollama, and those a person named.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name, expand_home
+from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name, expand_home, models_dir
 
-LocalPlace = Literal["hub_cache", "lm_studio", "ollama"]
+LocalPlace = Literal["burnish", "folder", "hub_cache", "lm_studio", "ollama"]
 _MOST = 200  # models that are listed of a place
 _MOST_ENTRIES = 10_000  # entries of a folder that are looked at
 _LONGEST_MANIFEST = 1_000_000  # bytes
@@ -23,11 +26,11 @@ _LARGEST = 2**60  # bytes; no disk holds more
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model in the folder of another program.
+    """A model on this machine.
 
     Attributes:
-        name: name that this program gives it.
-        place: program whose folder it is in.
+        name: name that the program gives it whose folder it is in.
+        place: that program.
         folder: its folder; of Ollama the one with all files.
         bytes: size of its weights.
         gguf_only: whether its weights are GGUF files only, or parts of one.
@@ -38,6 +41,11 @@ class FoundModel:
     folder: Path
     bytes: int
     gguf_only: bool
+
+    @property
+    def path(self) -> str:
+        """Name or folder for a recipe's `model.path`."""
+        return self.name if self.place == "burnish" else str(self.folder)
 
 
 def hub_cache() -> Path:
@@ -62,13 +70,27 @@ def ollama_folder() -> Path:
     return expand_home(named) if named else Path.home() / ".ollama" / "models"
 
 
-def find_local_models() -> list[FoundModel]:
-    """List the models in the folders of other programs, GGUF files last; unreadable ones are left out."""
-    found = [*islice(_in_hub_cache(hub_cache()), _MOST), *islice(_in_ollama(ollama_folder()), _MOST)]
+def find_local_models(folders: Sequence[str] = ()) -> list[FoundModel]:
+    """List the models on this machine, GGUF files last; unreadable ones are left out.
+
+    Args:
+        folders: further folders of models.
+    """
+    found = [*islice(_fetched(models_dir()), _MOST), *islice(_in_hub_cache(hub_cache()), _MOST)]
+    found += islice(_in_ollama(ollama_folder()), _MOST)
+    for named in map(Path, folders[:_MOST]):
+        found += _model(named, named.name, "folder")
     for folder in lm_studio_folders():
         found += islice(_in_lm_studio(folder), _MOST)
     found = [model for model in found if _is_text(f"{model.name}{model.folder}")]
     return sorted(found, key=lambda model: (model.gguf_only, model.name.casefold()))
+
+
+def _fetched(models: Path) -> Iterator[FoundModel]:
+    for folder in _folders(models):
+        owner, _, name = folder.name.partition("--")
+        if name:
+            yield from _model(folder, f"{owner}/{name}", "burnish")
 
 
 def _in_hub_cache(cache: Path) -> Iterator[FoundModel]:

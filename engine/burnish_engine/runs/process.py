@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,7 +55,14 @@ def _created(process: psutil.Process) -> float:
     return process.create_time()
 
 
-def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path | None = None) -> int:
+def start_detached(
+    arguments: list[str],
+    stdout: Path,
+    stderr: Path,
+    end: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Start `burnish ARGUMENTS` so that it survives this process; its output goes to files, never to a pipe.
 
     Args:
@@ -62,6 +70,7 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path |
         stdout: file for its output.
         stderr: file for its errors.
         end: file in which a parent of its own records how it ended; None: nobody does.
+        environment: variables that it has beside those of this process.
 
     Returns:
         Pid of the new process, or of its parent, which lives equally long (as a Windows virtual environment's does).
@@ -73,10 +82,11 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path |
     command = [*python, "burnish_engine.cli.main", *arguments]
     if end is not None:
         command = [*python, "burnish_engine.runs.jobs.keeper", str(end), *command]
+    variables = {**os.environ, **(environment or {})}
     with stdout.open("ab") as out, stderr.open("ab") as err:
         if os.name != "nt":
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables, start_new_session=True
             ).pid
         # A hidden console, not none (DETACHED_PROCESS): a virtual environment's launcher starts the real Python, and
         # the engine starts workers; without a console to inherit each would open a window.
@@ -84,6 +94,6 @@ def start_detached(arguments: list[str], stdout: Path, stderr: Path, end: Path |
         for flags in (detached | getattr(subprocess, "CREATE_BREAKAWAY_FROM_JOB", 0), detached):
             with suppress(PermissionError):  # some jobs forbid breaking away
                 return subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, creationflags=flags
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables, creationflags=flags
                 ).pid
     raise OSError("the system refuses to start a detached process")

@@ -22,6 +22,7 @@ from burnish_engine.contract.serve.model_requests import (
     LocalModelsRequest,
     ModelRequest,
     ModelsRequest,
+    SearchHubRequest,
     SuggestRequest,
     WhatFitsRequest,
 )
@@ -52,18 +53,39 @@ class AdviceRequests:
     def models(self, request: ModelsRequest, _job: Job) -> Result:
         """Return the catalog, best model first."""
         here = fetched_models(catalog()) | {EMBEDDED}
-        found = rank(self._machine.facts(), search(request.query, catalog()), request.target, here=here)
-        return Result(id=request.id, models=found)
+        found = search(request.query, catalog())
+        ranked = rank(self._machine.facts(), found, request.target, here=here, dataset=self._rows(request))
+        return Result(id=request.id, models=ranked)
 
     def local_models(self, request: LocalModelsRequest, job: Job) -> Result:
-        """Return the models that other programs keep here, those that train best first."""
-
-        def progress(what: str, done: int, total: int) -> None:
-            job.check()
-            job.progress(what, done, total)
-
-        found = judge_local(find_local_models(), self._machine.facts(), request.target, progress=progress)
+        """Return the models on this machine, those that train best first."""
+        found = judge_local(
+            find_local_models(request.folders),
+            self._machine.facts(),
+            request.target,
+            dataset=self._rows(request),
+            progress=job.progress,
+        )
         return Result(id=request.id, local_models=found)
+
+    def search_hub(self, request: SearchHubRequest, job: Job) -> Result:
+        """Return what the hub has under some words, judged for this machine."""
+        from burnish_engine.hub.search import search_hub
+
+        found = search_hub(
+            request.query,
+            self._machine.facts(),
+            request.target,
+            dataset=self._rows(request),
+            progress=job.progress,
+        )
+        return Result(id=request.id, hub_models=found)
+
+    def _rows(self, request: ModelsRequest | LocalModelsRequest | SearchHubRequest) -> DatasetFacts | None:
+        """Find facts on the rows that models are judged for, counted with any model's tokenizer; None: not known."""
+        if request.dataset is not None or not request.recipe:
+            return request.dataset
+        return self._plans.dataset_of(read_recipe_text(request.recipe), any_model=True)
 
     def capacity(self, request: WhatFitsRequest, job: Job) -> Result:
         """Return what fits on this machine for the usual models, or for one."""

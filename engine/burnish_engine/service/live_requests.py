@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.advice import AdapterFacts
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest, RowsRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import (
+    AdapterRequest,
     ChatRequest,
+    CheckFilesRequest,
     DoctorRequest,
+    DownloadRequest,
+    DownloadsRequest,
     FetchRequest,
     FreeRequest,
     MachineRequest,
     ModelRequest,
 )
+from burnish_engine.hub import download_queue as queue
+from burnish_engine.hub.integrity import check_files
+from burnish_engine.hub.local_models import find_local_models
+from burnish_engine.models.checkpoint.source import model_folder
+from burnish_engine.models.saved_adapters.saved_adapter import WEIGHTS_FILE
+from burnish_engine.models.saved_adapters.start_adapter import StartAdapter, open_start
+from burnish_engine.runs.file_hashes import known_sha256
 from burnish_engine.service.doctor import check_up_in_child
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService
@@ -62,6 +81,30 @@ class LiveRequests:
         )
         return self.model(ModelRequest(id=request.id, path=request.name), job)
 
+    def downloads(self, request: DownloadsRequest, _job: Job) -> Result:
+        """Start the waiting downloads that can start, then list all."""
+        if queue.list_downloads():
+            queue.start_waiting()
+        return Result(id=request.id, downloads=queue.list_downloads())
+
+    def download(self, request: DownloadRequest, _job: Job) -> Result:
+        """Queue, pause or cancel a download, then list all."""
+        if request.do == "start":
+            queue.add_download(request.name, request.token.strip())
+        elif request.do == "pause":
+            queue.pause_download(request.name)
+        else:
+            queue.cancel_download(request.name)
+        return Result(id=request.id, downloads=queue.list_downloads())
+
+    def check_files(self, request: CheckFilesRequest, job: Job) -> Result:
+        """Compare a model's files with their published checksums."""
+        return Result(id=request.id, integrity=check_files(model_folder(request.path), job.progress))
+
+    def adapter(self, request: AdapterRequest, job: Job) -> Result:
+        """Describe an adapter to go on from."""
+        return Result(id=request.id, adapter=_adapter_facts(request.path, lambda: job.canceled))
+
     def inspect(self, request: InspectRequest, job: Job) -> Result:
         """Inspect a dataset."""
         recipe = read_recipe_text(request.recipe)
@@ -90,3 +133,33 @@ class LiveRequests:
         """End the chat process."""
         self._chat.close()
         return Result(id=request.id)
+
+
+def _adapter_facts(path: str, cancelled: Callable[[], bool]) -> AdapterFacts:
+    start = open_start(AdapterSection(start=path))
+    if start is None:
+        raise UsageError("No adapter was named.", "Give the folder of a run or of an adapter.")
+    weights = start.folder / WEIGHTS_FILE
+    return AdapterFacts(
+        path=path,
+        folder=str(start.folder),
+        base=start.base,
+        base_path=_base_path(start),
+        method=start.section.method,
+        rank=start.section.rank,
+        alpha=start.section.alpha,
+        targets=start.section.targets,
+        bytes=weights.stat().st_size,
+        sha256=known_sha256(weights, cancelled),
+    )
+
+
+def _base_path(start: StartAdapter) -> str:
+    """Return what names the adapter's base in a recipe; empty where it is not on this machine."""
+    run = RunPaths(start.folder.parent)
+    if start.folder == run.adapter and run.recipe.is_file():
+        return load_recipe(run.recipe).model.path
+    if Path(start.base).is_dir():
+        return start.base
+    named = [model for model in find_local_models() if model.name == start.base and not model.gguf_only]
+    return named[0].path if named else ""

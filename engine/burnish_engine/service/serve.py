@@ -10,12 +10,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
-from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.paths import downloads_dir
 from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
 
@@ -32,7 +34,8 @@ def serve() -> None:
         from burnish_engine.runs.jobs.trash import purge_old
 
         handlers = _handlers(data, chat)
-        threading.Thread(target=purge_old, name="purge", daemon=True).start()  # may take long: nobody waits for it
+        for slow in (purge_old, _resume_downloads):  # may take long: nobody waits for it
+            threading.Thread(target=slow, name=slow.__name__.strip("_"), daemon=True).start()
         server.serve(source, handlers)
     except KeyboardInterrupt:
         text = "Stopped.\n"
@@ -45,6 +48,16 @@ def serve() -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     os._exit(code)  # a handler that is inside a library must not keep the process alive
+
+
+def _resume_downloads() -> None:
+    """Start the downloads that a crash or the end of the machine interrupted."""
+    if not downloads_dir().is_dir():
+        return
+    from burnish_engine.hub.download_queue import start_waiting
+
+    with suppress(BurnishError):  # whoever asks for the downloads is told
+        start_waiting()
 
 
 def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
@@ -68,6 +81,11 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "model": live.model,
         "models": advice.models,
         "local_models": advice.local_models,
+        "search_hub": advice.search_hub,
+        "check_files": live.check_files,
+        "adapter": live.adapter,
+        "downloads": live.downloads,
+        "download": live.download,
         "what_fits": advice.capacity,
         "suggest": advice.suggest,
         "fetch": live.fetch,

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from burnish_app.recipe.recipe_fields import advanced_sections, cleaning_fields, recipe_fields
+from burnish_app.recipe.recipe_fields import ELSEWHERE, advanced_sections, cleaning_fields, recipe_fields
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.wording.recipe_text import CHOICES, LABELS, NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -69,7 +69,7 @@ def test_notes_come_with_the_choice():
 
 def test_words_are_only_for_what_the_schema_has():
     fields = {field.key: field for field in [*recipe_fields(), *cleaning_fields()]}
-    assert set(LABELS) <= set(fields)
+    assert set(LABELS) <= {*fields, *ELSEWHERE}
     for key, words in CHOICES.items():
         assert set(words) <= set(fields[key].choices), key
     for key, value in NOTES:
@@ -92,6 +92,14 @@ def test_the_share_held_out_is_idle_beside_a_file_of_its_own():
     key = "data.validation_share"
     assert not_applicable_text(key, values(data={"files": ["a"], "validation_files": ["b"]}))
     assert not not_applicable_text(key, values(data={"files": ["a"]}))
+
+
+def test_what_an_adapter_to_go_on_from_decides_is_idle():
+    further = values(adapter={"start": "/runs/first"})
+    assert not_applicable_text("adapter.rank", further)
+    assert not_applicable_text("adapter.targets", further)
+    assert not not_applicable_text("train.learning_rate", further)
+    assert not not_applicable_text("adapter.rank", values())
 
 
 def test_reasons_and_notes_follow_where_the_run_stops():

@@ -10,6 +10,7 @@ from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
 MODEL = ModelFacts(path="/m", name="m", folder="/m", family="llama")
 DATA = DatasetFacts(
@@ -142,3 +143,15 @@ def test_files_keep_their_weights_when_others_come_and_go(bench):
     assert bench.recipe.data.weights == [2.0, 1.0, 0.5]
     bench.set_data_files(["/c.jsonl"])
     assert bench.recipe.data.weights == []
+
+
+def test_an_adapter_to_go_on_from_belongs_to_its_model(tmp_path, qapp):
+    bench = Workbench(tmp_path / "bench.json")
+    bench.set_model_path("/m")
+    bench.set_recipe(bench.recipe.model_copy(update={"adapter": AdapterSection(method="full")}))
+    bench.set_start("/runs/first")
+    assert (bench.recipe.adapter.start, bench.recipe.adapter.method) == ("/runs/first", "lora")
+    bench.set_model_path("/m")
+    assert bench.recipe.adapter.start
+    bench.set_model_path("/other")
+    assert bench.recipe.adapter.start == ""

@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
 
-from burnish_app.item_models.ranked_models import RankedModelsTableModel
+from burnish_app.item_models.listed_models import ListedModelsTableModel, merge
 from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
@@ -169,11 +169,11 @@ def test_a_very_long_row_is_shown_in_part(qtbot, theme):
 
 
 def test_the_catalog_table_says_what_people_ask(qtbot, qtmodeltester, theme):
-    table = RankedModelsTableModel()
-    table.show(facts.catalog())
+    table = ListedModelsTableModel()
+    table.show(merge(facts.catalog(), []))
     qtmodeltester.check(table)
     texts = [table.index(2, column).data() for column in range(table.columnCount())]
-    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "1.32 GB", "Llama 3.2", "sign-in"]
+    assert texts == ["Llama 3.2 1B", "1.24 B", "Good fit", "35.6 k/s", "Sign-in"]
     assert "RTX 4090" in table.index(2, 0).data(Qt.ItemDataRole.ToolTipRole)
     assert table.row_of("Qwen/Qwen3-32B") == 7
     assert table.row_of("nobody/nothing") == -1

@@ -1,13 +1,16 @@
 """Activities beside the page that is shown: runs, exports and duels, each with its share."""
 
 import pytest
+from app import model_facts
 from app.scenes import summary
 from app.several_scenes import a_duel
 
-from burnish_app.wording.activity import activities_of
+from burnish_app.wording.activity import activities_of, download_detail, download_progress
 from burnish_engine.contract.run.duels import DuelRun
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import ExportJob
+
+RUNNING, QUEUED, PAUSED, FAILED, FINISHED = model_facts.downloads()
 
 
 def a_run(step):
@@ -53,3 +56,26 @@ def test_exports_and_duels_are_listed_too():
 def test_a_duel_that_takes_more_than_its_least_runs_counts_to_its_most():
     duel = a_duel("running", folder="/d", made=[a_run(100)] * 14, current=a_run(0))
     assert activities_of([], [duel])[0].share == 14 / 28
+
+
+def test_a_running_one_says_how_fast_and_how_long():
+    assert "34.2 MB/s" in download_detail(RUNNING)
+    assert "28 s" in download_detail(RUNNING)
+    assert "36 %" in download_progress(RUNNING)
+
+
+def test_without_a_speed_it_says_what_it_waits_for():
+    waiting = RUNNING.model_copy(update={"bytes_per_s": 0.0, "what": "waiting: hub.example is busy; trying again"})
+    assert "hub.example is busy" in download_detail(waiting)
+    assert "left" not in download_detail(waiting)
+
+
+def test_before_the_size_is_known_no_share_is_claimed():
+    assert "%" not in download_progress(RUNNING.model_copy(update={"total": 0, "done": 0}))
+
+
+def test_what_stopped_says_why():
+    assert "token" in download_detail(PAUSED)
+    assert "could not be reached" in download_detail(FAILED)
+    assert "4.06 GB" in download_detail(FINISHED)
+    assert download_progress(QUEUED) == download_detail(QUEUED)

@@ -11,7 +11,7 @@ import pytest
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import fetched_model_dir
-from burnish_engine.hub import download
+from burnish_engine.hub import download, download_queue
 
 from support.hub_server import HubServer
 from support.tiny import make_llama
@@ -92,3 +92,22 @@ def test_ctrl_c_stops_and_the_next_time_goes_on(hub, capsys):
     hub.models[NAME].pause_s = 0.0
     assert main(["models", "fetch", NAME]) == 0
     assert "of them here" in capsys.readouterr().out
+
+
+def test_queued_downloads_are_listed_and_carried_out(hub, capsys, monkeypatch):
+    monkeypatch.setattr(download_queue, "start_detached", lambda *_arguments, **_more: os.getpid())  # nobody else does
+    assert main(["models", "downloads"]) == 0
+    assert NAME not in capsys.readouterr().out
+    for name in (NAME, "Bench/Not-There"):
+        download_queue.add_download(name)
+    assert main(["models", "downloads"]) == 0
+    assert f"{NAME}  queued" in capsys.readouterr().out
+    assert main(["models", "downloads", "--work", "--json"]) == 0
+    done, failed = json.loads(capsys.readouterr().out)
+    assert (done["name"], done["status"]) == (NAME, "finished")
+    assert done["done"] == done["total"] > 0
+    assert fetched_model_dir(NAME).is_dir()
+    assert failed["status"] == "failed"
+    assert main(["models", "downloads"]) == 0
+    assert "Bench/Not-There" in failed["message"]
+    assert "knows no public model" in " ".join(capsys.readouterr().out.split())

@@ -6,13 +6,13 @@ import os
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.paths import cached_model_name
+from burnish_engine.contract.paths import cached_model_name, models_dir
 from burnish_engine.hub import local_models
 from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
 from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.advice import CPU_16, LAPTOP
+from support.advice import CPU_16, LAPTOP, dataset
 from support.tiny import make_llama
 
 
@@ -118,6 +118,27 @@ def test_files_of_lm_studio_and_ollama_are_found_and_damaged_ones_left_out(home)
     ]  # fmt: skip
     assert all(one.gguf_only for one in found)
     assert {one.reason for one in judge_local(found, CPU_16, LAPTOP)} == {GGUF_ONLY}
+
+
+def test_burnish_s_own_folder_and_named_ones_are_listed(home, burnish_home):
+    make_llama(models_dir() / "Acme--Fetched")
+    (models_dir() / ".partial" / "Acme--Half").mkdir(parents=True)
+    named = make_llama(home / "elsewhere" / "mine")
+    found = find_local_models([str(named), str(home / "gone")])
+    assert [(one.name, one.place) for one in found] == [("Acme/Fetched", "burnish"), ("mine", "folder")]
+    own, mine = judge_local(found, CPU_16, LAPTOP)
+    assert (own.folder, mine.folder) == ("Acme/Fetched", str(named))
+    assert own.verdict == mine.verdict == "good"
+    assert own.parameters > 0
+
+
+def test_the_rows_are_what_it_is_judged_for(home):
+    make_llama(cached(home, "Acme/Tiny"), max_position_embeddings=8192)
+    found = find_local_models()
+    short, long = (
+        judge_local(found, CPU_16, LAPTOP, dataset=dataset(1000, [(length, 1000)]))[0] for length in (64, 4096)
+    )
+    assert long.train_bytes > short.train_bytes
 
 
 def test_a_named_cache_is_looked_in(home, monkeypatch):

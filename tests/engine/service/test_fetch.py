@@ -1,13 +1,16 @@
 """Downloads through the server: progress, cancel, going on, and the model at the end."""
 
+import hashlib
+
 import pytest
 
 from burnish_engine.contract.paths import fetched_model_dir
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Progress, Result
 from burnish_engine.hub.manifest import read_manifest
 
 from support.hub_server import HubServer
-from support.serve import Server
+from support.serve import Server, wait_for
 from support.tiny import make_llama
 
 NAME = "someone/tiny-model"
@@ -66,3 +69,36 @@ def test_what_cannot_be_fetched_is_told(hub, folder):
         assert server.failure("fetch", name="no name").exit_code == 2
     with Server(BURNISH_OFFLINE="1") as server:
         assert "offline" in server.failure("fetch", name=NAME).what.lower()
+
+
+def test_downloads_and_search_are_answered(hub, folder, burnish_home):
+    hub.host(NAME, folder)
+    hub.host("someone/gated-model", folder, gated="auto", admitted=("hf_secret",))
+    with Server(HF_HUB_CACHE=str(burnish_home / "none"), OLLAMA_MODELS=str(burnish_home / "none")) as server:
+        assert server.result("downloads").downloads == []
+        found = {one.name: one for one in server.result("search_hub", query="someone").hub_models}
+        assert found[NAME].verdict == "good"
+        assert found["someone/gated-model"].verdict == "unknown"
+        server.result("download", name=NAME)
+        server.result("download", name="someone/gated-model", token="hf_secret")
+    with Server(HF_HUB_CACHE=str(burnish_home / "none"), OLLAMA_MODELS=str(burnish_home / "none")) as server:
+        wait_for(lambda: {one.status for one in server.result("downloads").downloads} == {"finished"})
+        assert server.result("check_files", path=NAME).integrity.checked > 3
+        assert {one.name for one in server.result("local_models").local_models} == {NAME, "someone/gated-model"}
+        assert server.result("download", name=NAME, do="cancel").downloads[0].name == "someone/gated-model"
+        assert "downloads" in server.failure("download", name=NAME, do="pause").what
+    kept = [file for file in burnish_home.rglob("*") if file.is_file()]
+    assert all(b"hf_secret" not in file.read_bytes() for file in kept)
+
+
+def test_an_adapter_is_described_with_its_base(finished_run):
+    with Server() as server:
+        found = server.result("adapter", path=str(finished_run)).adapter
+        assert found.base_path == parse_recipe((finished_run / "recipe.toml").read_text(encoding="utf-8")).model.path
+        weights = finished_run / "adapter" / "adapter_model.safetensors"
+        assert found.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
+        assert found.rank == parse_recipe((finished_run / "recipe.toml").read_text(encoding="utf-8")).adapter.rank
+        alone = server.result("adapter", path=str(finished_run / "adapter")).adapter
+        assert (alone.rank, alone.sha256) == (found.rank, found.sha256)
+        assert server.failure("adapter", path=str(finished_run / "events.jsonl")).exit_code == 2
+        assert server.failure("adapter", path="").exit_code == 2

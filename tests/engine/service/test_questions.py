@@ -303,6 +303,17 @@ def test_models_of_other_programs_are_answered_with_a_reason_each(tmp_path, burn
     assert all(one.reason for one in found)
 
 
+def test_models_are_ranked_for_the_rows_that_were_inspected(warm_server, recipe):
+    facts = warm_server.result("inspect", recipe=recipe).dataset
+    many = facts.model_copy(update={"train_rows": 10**8, "tokens": 10**11}).model_dump(mode="json")
+    unknown, mine = (
+        {one.model.name: one.reason for one in warm_server.result("models", recipe=recipe, **fields).models}
+        for fields in ({}, {"dataset": many})
+    )
+    assert unknown != mine
+    assert warm_server.result("inspect", recipe=recipe).dataset == facts  # what the next tests plan with
+
+
 def test_a_recipe_is_suggested_that_can_be_started(warm_server, recipe):
     parsed = parse_recipe(recipe)
     found = warm_server.result("suggest", model=parsed.model.path, data=parsed.data.files).suggestion

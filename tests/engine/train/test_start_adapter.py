@@ -206,6 +206,17 @@ def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
     assert as_started(load_recipe(make().recipe)).adapter.rank == 4
 
 
+def test_the_plan_counts_the_adapter_s_rank_and_not_the_recipe_s(make, first, capsys):
+    def planned(paths):
+        assert main(["plan", str(paths.recipe), "--json"]) == ExitCode.DONE
+        return json.loads(capsys.readouterr().out)["trainable_parameters"]
+
+    new, further = planned(first), planned(make(first.root))
+    assert further == new
+    smaller = load_recipe(make(first.root).recipe)
+    assert smaller.adapter.rank < 4, "what the recipe says would be fewer"
+
+
 def test_checking_a_recipe_tells_what_it_goes_on_from(tmp_path, make, first, capsys):
     assert main(["recipe", "check", str(make(first.root).recipe)]) == ExitCode.DONE
     told = " ".join(capsys.readouterr().out.split())

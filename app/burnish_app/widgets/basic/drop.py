@@ -25,6 +25,8 @@ DATA_FILTER = tr("Datasets ({join})").format(join=" ".join(f"*{ending}" for endi
 DATA_FORMATS_TEXT = tr("JSONL, JSON, CSV, TSV, Parquet, Arrow, TXT or Markdown, also packed or in a folder")
 HUB_PREFIX = "hf://"
 """Prefix of a dataset on the Hugging Face hub, which may be typed in place of a path."""
+_MODEL_FILES = ("config.json", "adapter_config.json", "adapter/adapter_config.json")
+"""Files of a model's folder, an adapter's, and a run's with its adapter."""
 _MAX_FILES_CHECKED = 2000  # names in a dropped folder
 
 
@@ -58,7 +60,7 @@ def typed_path(text: str) -> str:
 
 
 def classify_drop(paths: list[str]) -> ClassifiedDrop:
-    """Classify dropped paths: data files and folders of them go to Data, a model's folder to Model, others are refused.
+    """Classify dropped paths: data files and folders of them go to Data, a model's or adapter's folder to Model.
 
     Args:
         paths: absolute paths; an empty text stands for something that is not a local file.
@@ -77,7 +79,7 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
             tr("Left out: {left_out}.").format(left_out=", ".join(left_out)) if left_out else "",
             remedy if left_out else "",
         )
-    if len(folders) == 1 and (Path(folders[0]) / "config.json").is_file():
+    if len(folders) == 1 and _is_model(Path(folders[0])):
         return ClassifiedDrop("model", folders)
     if len(folders) > 1:
         return ClassifiedDrop(
@@ -111,7 +113,7 @@ def _is_data(path: Path) -> bool:
     """Whether the path is a data file, or a folder that holds data files and no model."""
     if path.is_file():
         return is_data_name(path.name)
-    if not path.is_dir() or (path / "config.json").is_file():
+    if not path.is_dir() or _is_model(path):
         return False
     return any(is_data_name(file.name) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
 
@@ -119,6 +121,11 @@ def _is_data(path: Path) -> bool:
 def is_data_name(name: str) -> bool:
     """Whether a file's name is one of a data file."""
     return name.lower().endswith(DATA_ENDINGS)
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder holds a model, or an adapter to go on from."""
+    return any((folder / name).is_file() for name in _MODEL_FILES)
 
 
 class DropOverlay(QWidget):

@@ -73,6 +73,11 @@ def fetched_models(models: Iterable[CatalogModel]) -> frozenset[str]:
     return frozenset(model.name for model in models if fetched_model_dir(model.name).is_dir())
 
 
+def recipe_path(name: str) -> str:
+    """Return what names a model of this machine in a recipe; the one that comes with Burnish has a name of its own."""
+    return "embedded" if name == EMBEDDED and not fetched_model_dir(name).is_dir() else name
+
+
 def search(query: str, models: Sequence[CatalogModel]) -> list[CatalogModel]:
     """Find the models whose name, title, family, kind, purpose, license or languages hold every word of a query.
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from burnish_engine.advise.facts.catalog import recipe_path
 from burnish_engine.advise.facts.engine_choice import fast_obstacle
 from burnish_engine.advise.facts.shape import active_parameters
 from burnish_engine.advise.facts.workload import workload
@@ -64,6 +65,7 @@ def rank(
     target: TargetSection,
     *,
     here: Collection[str] = (),
+    dataset: DatasetFacts | None = None,
 ) -> list[RankedModel]:
     """Rank models, best first.
 
@@ -72,8 +74,9 @@ def rank(
         models: models of the catalog.
         target: target section of the recipe.
         here: names of the models whose files are on this machine.
+        dataset: facts of the training data; None where not known.
     """
-    return [judged.ranked for judged in judge_all(machine, models, target, here=here)]
+    return [judged.ranked for judged in judge_all(machine, models, target, here=here, dataset=dataset)]
 
 
 def judge_all(
@@ -91,7 +94,7 @@ def judge_all(
         models: same as in `rank`.
         target: same as in `rank`.
         here: same as in `rank`.
-        dataset: facts of the training data; None where not known.
+        dataset: same as in `rank`.
     """
     judged = [_judge(model, machine, target, dataset, here=model.name in here) for model in models]
     good = [one.worth for one in judged if one.ranked.verdict == "good" and one.ranked.model.exports]
@@ -158,6 +161,7 @@ def _judge(
         verdict=verdict,
         reason=reason,
         here=here,
+        path=recipe_path(model.name) if here else "",
         train_bytes=fit.plan.memory_bytes if fit else _WEIGHT_BYTES * model.parameters,
         tokens_per_s=fit.plan.tokens_per_s if fit else 0.0,
         file_bytes=runs.file_bytes,

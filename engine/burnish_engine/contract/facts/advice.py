@@ -145,6 +145,7 @@ class RankedModel(_Advice):
     verdict: Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
     reason: str = Field(description="One sentence.")
     here: bool = Field(description="Whether its files are on this machine.")
+    path: str = Field(default="", description="What to write into the recipe; empty: it has to be downloaded first.")
     train_bytes: int = Field(description="Predicted training peak with the suggested settings.")
     tokens_per_s: float = Field(description="Predicted training speed.")
     file_bytes: int = Field(description="Predicted size of the exported file.")
@@ -154,19 +155,38 @@ class RankedModel(_Advice):
     download_bytes: int = Field(description="Size of the download.")
 
 
-class LocalModel(_Advice):
-    """A model that another program keeps on this machine, judged for training here."""
+class _Candidate(_Advice):
+    """A model that the catalog does not have, judged for training here."""
 
     name: str
-    place: Literal["hub_cache", "lm_studio", "ollama"] = Field(description="Program whose folder it is in.")
-    folder: str = Field(description="What to write into the recipe, where it can be trained.")
-    bytes: int = Field(description="Size of its weights.")
     verdict: Literal["good", "tight", "unknown", "too_big", "unusable"] = Field(
         description="unknown: transformers has to be asked. unusable: its files cannot be trained, whatever the memory."
     )
     reason: str = Field(description="One sentence.")
     train_bytes: int = Field(default=0, description="Predicted training peak with the suggested settings.")
     tokens_per_s: float = Field(default=0.0, description="Predicted training speed.")
+
+
+class LocalModel(_Candidate):
+    """A model that is on this machine, judged for training here."""
+
+    place: Literal["burnish", "folder", "hub_cache", "lm_studio", "ollama"] = Field(
+        description="Program whose folder it is in; folder: one that a person named."
+    )
+    folder: str = Field(description="What to write into the recipe, where it can be trained.")
+    bytes: int = Field(description="Size of its weights.")
+    parameters: int = Field(default=0, description="All weights; 0: not known.")
+
+
+class FoundOnHub(_Candidate):
+    """A model that a search of the hub found, judged for training here."""
+
+    parameters: int = Field(default=0, description="All weights; 0: the hub does not say.")
+    license: str = ""
+    gated: bool = Field(default=False, description="Whether its page asks to accept terms before the download.")
+    downloads: int = Field(default=0, description="Downloads of the last month, as the hub counts them.")
+    download_bytes: int = Field(default=0, description="Size of its weights; 0: the hub does not say.")
+    here: bool = Field(default=False, description="Whether its files are on this machine.")
 
 
 class ModelFacts(_Advice):
@@ -187,3 +207,26 @@ class ModelFacts(_Advice):
     )
     note: str = ""
     warnings: list[str] = []
+
+
+class ModelIntegrity(_Advice):
+    """The result of comparing a model's files with their published checksums; damage is a failure instead."""
+
+    checked: int = Field(description="Files whose content is the published one.")
+    bytes: int = Field(description="Size of these files.")
+    unpublished: int = Field(description="Files of which no checksum is known here: sizes and headers were checked.")
+
+
+class AdapterFacts(_Advice):
+    """An adapter that a run can go on from."""
+
+    path: str = Field(description="What to write into the recipe's adapter.start.")
+    folder: str
+    base: str = Field(description="Name of the model that it was trained on; empty: it does not say.")
+    base_path: str = Field(default="", description="What to write into model.path for that; empty: it is not here.")
+    method: Literal["lora", "rslora", "dora"]
+    rank: int
+    alpha: float
+    targets: list[str]
+    bytes: int = Field(description="Size of its weights.")
+    sha256: str = Field(description="Hash of its weights, as the run's card will name it.")

@@ -6,9 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from burnish_engine.contract.facts.advice import LocalModel, ModelFacts, RankedModel, RunPlan, Suggestion
+from burnish_engine.contract.facts.advice import (
+    AdapterFacts,
+    FoundOnHub,
+    LocalModel,
+    ModelFacts,
+    ModelIntegrity,
+    RankedModel,
+    RunPlan,
+    Suggestion,
+)
 from burnish_engine.contract.facts.capacity import DeviceCapacity
 from burnish_engine.contract.facts.data_report import FileColumns, RowPage
+from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
@@ -65,6 +75,10 @@ class Result(ProtocolLine):
     model: ModelFacts | None = None
     models: list[RankedModel] | None = None
     local_models: list[LocalModel] | None = None
+    hub_models: list[FoundOnHub] | None = None
+    integrity: ModelIntegrity | None = None
+    adapter: AdapterFacts | None = None
+    downloads: list[Download] | None = None
     dataset: DatasetFacts | None = None
     columns: FileColumns | None = None
     rows: RowPage | None = None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.protocol_line import ProtocolLine, ProtocolRequest
 
@@ -36,19 +37,64 @@ class ModelRequest(ProtocolRequest):
     path: str = Field(description='"embedded", a folder, or a name of the catalog that was fetched.')
 
 
-class ModelsRequest(ProtocolRequest):
+class _ForRows(ProtocolRequest):
+    target: TargetSection = TargetSection()
+    recipe: str = Field(default="", description="TOML. Models are judged for its data, where that was inspected.")
+    dataset: DatasetFacts | None = Field(
+        default=None, description="The facts of that data, where the client has them, with any model's tokenizer."
+    )
+
+
+class ModelsRequest(_ForRows):
     """Rank the catalog for this machine and target. Result: `models`."""
 
     method: Literal["models"] = "models"
     query: str = Field(default="", description="Words that the title, family or purpose must hold.")
-    target: TargetSection = TargetSection()
 
 
-class LocalModelsRequest(ProtocolRequest):
-    """List the models that other programs keep on this machine; progress in models. Result: `local_models`."""
+class LocalModelsRequest(_ForRows):
+    """List the models on this machine, those that train best first; progress in models. Result: `local_models`."""
 
     method: Literal["local_models"] = "local_models"
-    target: TargetSection = TargetSection()
+    folders: list[str] = Field(default=[], max_length=100, description="Further folders of models.")
+
+
+class SearchHubRequest(_ForRows):
+    """Search the hub and judge what is found; progress in models. The network is used. Result: `hub_models`."""
+
+    method: Literal["search_hub"] = "search_hub"
+    query: str = Field(min_length=1, max_length=200)
+
+
+class CheckFilesRequest(ProtocolRequest):
+    """Compare a model's files with their published checksums, where known; progress in bytes. Result: `integrity`."""
+
+    method: Literal["check_files"] = "check_files"
+    path: str = Field(description="As for `model`.")
+
+
+class AdapterRequest(ProtocolRequest):
+    """Read the facts of an adapter that a run can go on from. Result: `adapter`."""
+
+    method: Literal["adapter"] = "adapter"
+    path: str = Field(description="The folder of a run that has ended, or of an adapter in PEFT's format.")
+
+
+class DownloadsRequest(ProtocolRequest):
+    """List the downloads, and start those that wait and can start. Result: `downloads`."""
+
+    method: Literal["downloads"] = "downloads"
+
+
+class DownloadRequest(ProtocolRequest):
+    """Queue, pause or cancel the download of a model, by a process that outlives the server. Result: `downloads`."""
+
+    method: Literal["download"] = "download"
+    name: str = Field(description="The model's name on the hub.")
+    do: Literal["start", "pause", "cancel"] = Field(
+        default="start", description="start: also go on with a paused or failed one. cancel: delete what it has."
+    )
+    token: str = Field(default="", description="Access token for gated models. Never stored.")
 
 
 class FetchRequest(ProtocolRequest):

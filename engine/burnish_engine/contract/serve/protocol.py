@@ -28,8 +28,12 @@ from burnish_engine.contract.serve.duel_requests import (
 from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
 from burnish_engine.contract.serve.messages import Message
 from burnish_engine.contract.serve.model_requests import (
+    AdapterRequest,
     ChatRequest,
+    CheckFilesRequest,
     DoctorRequest,
+    DownloadRequest,
+    DownloadsRequest,
     FetchRequest,
     FreeRequest,
     HardwareRequest,
@@ -37,6 +41,7 @@ from burnish_engine.contract.serve.model_requests import (
     MachineRequest,
     ModelRequest,
     ModelsRequest,
+    SearchHubRequest,
     SuggestRequest,
     WhatFitsRequest,
 )
@@ -71,6 +76,11 @@ Request = Annotated[
     | ModelRequest
     | ModelsRequest
     | LocalModelsRequest
+    | SearchHubRequest
+    | CheckFilesRequest
+    | AdapterRequest
+    | DownloadsRequest
+    | DownloadRequest
     | FetchRequest
     | InspectRequest
     | ColumnsRequest

@@ -234,6 +234,20 @@ def _check_weights(folder: Path) -> None:
     )
 
 
+def model_folder(path: str) -> Path:
+    """Return the folder of a model, which may not exist.
+
+    Args:
+        path: model as for `open_model`.
+
+    Raises:
+        SetupError: The embedded model cannot be unpacked.
+    """
+    if path == "embedded":
+        return embedded.ensure()
+    return fetched_model_dir(path) if is_model_name(path) else Path(path)
+
+
 def opens_without_torch(path: str) -> bool:
     """Return whether `open_model` loads no torch: the model is unpacked, and its family has a specification.
 
@@ -242,7 +256,7 @@ def opens_without_torch(path: str) -> bool:
     """
     if path == "embedded":
         return embedded.is_unpacked()
-    folder = fetched_model_dir(path) if is_model_name(path) else Path(path)
+    folder = model_folder(path)
     try:
         config, wrapper = text_part(read_config(folder))
         check_config(folder, config, nested=wrapper is not None)

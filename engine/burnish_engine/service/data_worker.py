@@ -17,7 +17,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.data_requests import ColumnsRequest, EstimateRequest, InspectRequest, PreviewRequest
 from burnish_engine.contract.serve.duel_requests import PlanDuelRequest, StartDuelRequest
-from burnish_engine.contract.serve.export_requests import ForecastRequest
+from burnish_engine.contract.serve.export_requests import ForecastRequest, HandOverRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import ModelRequest
 from burnish_engine.contract.serve.replies import Preview
@@ -96,6 +96,12 @@ class _DataRequests:
 
         return Result(id=request.id, forecast=export_forecast(request))
 
+    def hand_over(self, request: HandOverRequest, job: Job) -> Result:
+        """Give a finished file to a program."""
+        from burnish_engine.service.hand_over import hand_over
+
+        return hand_over(request, job)
+
     def plan_duel(self, request: PlanDuelRequest, job: Job) -> Result:
         """Forecast a duel."""
         from burnish_engine.duel.report.overview import planned_facts
@@ -156,6 +162,7 @@ if __name__ == "__main__":
             "columns": data.columns,
             "preview": data.preview,
             "forecast": data.forecast,
+            "hand_over": data.hand_over,
             "plan_duel": data.plan_duel,
             "start_duel": data.start_duel,
         }

@@ -5,7 +5,13 @@ from __future__ import annotations
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.run.notes import write_notes
-from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.export_requests import (
+    CancelExportRequest,
+    ExportRequest,
+    ForecastRequest,
+    HandOverRequest,
+    ProgramsRequest,
+)
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.run_requests import (
     AnnotateRequest,
@@ -18,6 +24,7 @@ from burnish_engine.contract.serve.run_requests import (
     RunsRequest,
     StartRequest,
 )
+from burnish_engine.export.destinations.installed import installed_programs
 from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.compare.side_by_side import side_by_side
 from burnish_engine.runs.jobs import actions, lease, trash
@@ -116,3 +123,11 @@ class RunRequests:
         """Ask an export to stop."""
         cancel_export(open_run(request.run))
         return Result(id=request.id)
+
+    def programs(self, request: ProgramsRequest, _job: Job) -> Result:
+        """Find programs that take a file."""
+        return Result(id=request.id, programs=installed_programs())
+
+    def hand_over(self, request: HandOverRequest, job: Job) -> Result:
+        """Give a finished file to a program."""
+        return self._data.ask(request, job, about=request.file)

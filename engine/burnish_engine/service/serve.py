@@ -97,4 +97,6 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "forecast": runs.forecast,
         "export": runs.export,
         "cancel_export": runs.cancel_export,
+        "programs": runs.programs,
+        "hand_over": runs.hand_over,
     }

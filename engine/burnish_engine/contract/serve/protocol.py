@@ -19,7 +19,13 @@ from burnish_engine.contract.serve.duel_requests import (
     StartDuelRequest,
     StopDuelRequest,
 )
-from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.export_requests import (
+    CancelExportRequest,
+    ExportRequest,
+    ForecastRequest,
+    HandOverRequest,
+    ProgramsRequest,
+)
 from burnish_engine.contract.serve.messages import Message
 from burnish_engine.contract.serve.model_requests import (
     ChatRequest,
@@ -94,6 +100,8 @@ Request = Annotated[
     | ForecastRequest
     | ExportRequest
     | CancelExportRequest
+    | ProgramsRequest
+    | HandOverRequest
     | CancelRequest,
     Field(discriminator="method"),
 ]

@@ -80,7 +80,7 @@ SUBFOLDERS = {
         ".",
     ),
     "burnish_app.widgets": (
-        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
+        "basic", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
         "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),

@@ -400,7 +400,17 @@ def export_empty(window):
 def export_ready(window):
     page = _export(window, None)
     page.choices.show_run(ExportSection(quants=["Q8_0", "Q4_K_M"], merge_onto="dequantized"), quantized=True)
-    page.choices.show_forecast(facts.forecast())
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+
+
+@scene("export-limit")
+def export_limit(window):
+    """A target that holds only the smaller files, and a training that gained nothing that was measured."""
+    page = _export(window, None)
+    page.choices.types.choose(["Q4_K_M"])
+    known = {"types": facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast(**known)))
+    page.sizes.chart._go_to(4)
 
 
 @scene("export-busy")
@@ -412,7 +422,8 @@ def export_busy(window):
 def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
-    _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
+    page = _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
 
 
 @scene("export-failed")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
-from burnish_engine.advise.predict.on_target import token_bytes
+from burnish_engine.advise.predict.on_target import GENERATION_SHARE, token_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.export_forecast import TypeForecast
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -28,7 +28,7 @@ PUBLISHED_KL: dict[GgufType, tuple[float, float]] = {
 """Mean KL(16-bit file || file) of Llama 3 8B on Wikitext, nats: without and with an importance matrix, the same number
 twice where only one was published. Source: llama.cpp, tools/perplexity/README.md, "LLaMA 3 8b Scoreboard"."""
 _SPEED_CONTEXT = 256  # tokens; an exported file is timed in a short conversation as well
-_TRIAL_BYTES, _TRIALS = 64 * 2**20, 4
+_TRIAL_BYTES, _TRIALS = 256 * 2**20, 4  # more than processors cache
 
 
 def forecast_types(
@@ -64,7 +64,11 @@ def forecast_types(
         kl = PUBLISHED_KL[quant][importance and quant in USE_IMPORTANCE]
         read = token_bytes(spec, size, _SPEED_CONTEXT) if spec is not None else size
         kept = max(1.0 - kl / gain, 0.0) if gain > 0 else None
-        found.append(TypeForecast(quant=quant, bytes=size, mean_kl=kl, gain_kept=kept, tokens_per_s=rate / read))
+        found.append(
+            TypeForecast(
+                quant=quant, bytes=size, mean_kl=kl, gain_kept=kept, tokens_per_s=GENERATION_SHARE * rate / read
+            )
+        )
     return found
 
 

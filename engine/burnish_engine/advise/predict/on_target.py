@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 
 GIB = 2**30
 
-_GENERATION_SHARE = 0.7
+GENERATION_SHARE = 0.7
 """Share of the memory's peak rate that token generation reaches: it reads every weight once a token."""
 
 _BANDWIDTH_GB_S: dict[str, float] = {"phone": 40.0, "laptop": 65.0, "desktop": 80.0, "server": 200.0}
@@ -155,7 +155,7 @@ def _beside_bytes(spec: DecoderSpec, context: int) -> int:
 
 def _bytes_per_s(target: TargetSection) -> float:
     """Return the rate at which token generation reads a target's memory."""
-    return _BANDWIDTH_GB_S[target.kind] * 1e9 * _GENERATION_SHARE
+    return _BANDWIDTH_GB_S[target.kind] * 1e9 * GENERATION_SHARE
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from burnish_engine.contract.serve.model_requests import (
     MachineRequest,
     ModelRequest,
 )
+from burnish_engine.service.chat_pool import ChatPool
 from burnish_engine.service.doctor import check_up_in_child
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService
@@ -27,10 +28,10 @@ class LiveRequests:
         machine: source of the machine's facts.
         plans: store of facts on inspected datasets.
         data: process that reads datasets and model folders.
-        chat: process that holds the chat model.
+        chat: processes that hold the chat models.
     """
 
-    def __init__(self, machine: MachineCache, plans: PlanService, data: Child, chat: Child) -> None:
+    def __init__(self, machine: MachineCache, plans: PlanService, data: Child, chat: ChatPool) -> None:
         self._machine = machine
         self._plans = plans
         self._data = data
@@ -80,9 +81,9 @@ class LiveRequests:
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
         """Stream a reply."""
-        return self._chat.ask(request, job, about=request.target)
+        return self._chat.ask(request, job)
 
     def free(self, request: FreeRequest, _job: Job) -> Result:
-        """End the chat process."""
+        """End the chat processes."""
         self._chat.close()
         return Result(id=request.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.run.notes import write_notes
+from burnish_engine.contract.run.votes import add_vote
 from burnish_engine.contract.serve.export_requests import (
     CancelExportRequest,
     ExportRequest,
@@ -13,23 +14,28 @@ from burnish_engine.contract.serve.export_requests import (
     ProgramsRequest,
 )
 from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.run_requests import (
     AnnotateRequest,
     CommandRequest,
     CompareRequest,
     DeleteRequest,
+    HeldOutRequest,
     PurgeRequest,
     RestoreRequest,
     ResumeRequest,
     RunsRequest,
     StartRequest,
+    VoteRequest,
 )
 from burnish_engine.export.destinations.installed import installed_programs
 from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.compare.side_by_side import side_by_side
+from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.jobs import actions, lease, trash
 from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
+from burnish_engine.service.chat_pool import ChatPool
 from burnish_engine.service.plans import PlanService
 from burnish_engine.service.recipes import read_recipe_text
 
@@ -39,11 +45,11 @@ class RunRequests:
 
     Args:
         plans: judge of whether a run fits.
-        chat: chat process, which frees memory for a run.
+        chat: chat processes, which free memory for a run.
         data: data process, which frees memory as well.
     """
 
-    def __init__(self, plans: PlanService, chat: Child, data: Child) -> None:
+    def __init__(self, plans: PlanService, chat: ChatPool, data: Child) -> None:
         self._plans = plans
         self._chat, self._data = chat, data
 
@@ -96,6 +102,17 @@ class RunRequests:
         paths = open_run(request.run)
         write_notes(paths, request.tags, request.text)
         return Result(id=request.id, run=str(paths.root))
+
+    def held_out(self, request: HeldOutRequest, _job: Job) -> Result:
+        """Read held-out rows."""
+        rows = load_conversations(open_run(request.run))[: request.most]
+        found = [[ChatMessage.model_validate(turn) for turn in row] for row in rows]
+        return Result(id=request.id, conversations=found)
+
+    def vote(self, request: VoteRequest, _job: Job) -> Result:
+        """Keep a blind vote."""
+        paths = open_run(request.run)
+        return Result(id=request.id, votes=add_vote(paths, request.prompt, request.shown, request.best))
 
     def compare(self, request: CompareRequest, _job: Job) -> Result:
         """Compare runs."""

@@ -18,6 +18,8 @@ from burnish_engine.channel.stdio import take_stdio
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
+from burnish_engine.service.chat_pool import ChatPool
+from burnish_engine.service.machine import MachineCache
 
 
 def serve() -> None:
@@ -26,12 +28,13 @@ def serve() -> None:
     server = LineServer(target)
     server.send(Hello(burnish=burnish_version(), pid=os.getpid()))
     data = Child("burnish_engine.service.data_worker", "data process")
-    chat = Child("burnish_engine.chat.worker", "chat process")
+    machine = MachineCache()
+    chat = ChatPool(machine.facts)
     code, text = ExitCode.DONE, ""
     try:
         from burnish_engine.runs.jobs.trash import purge_old
 
-        handlers = _handlers(data, chat)
+        handlers = _handlers(machine, data, chat)
         threading.Thread(target=purge_old, name="purge", daemon=True).start()  # may take long: nobody waits for it
         server.serve(source, handlers)
     except KeyboardInterrupt:
@@ -47,16 +50,14 @@ def serve() -> None:
     os._exit(code)  # a handler that is inside a library must not keep the process alive
 
 
-def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
+def _handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str, Handler]:
     from burnish_engine.service.advice_requests import AdviceRequests
     from burnish_engine.service.hardware import stream_hardware
     from burnish_engine.service.live_requests import LiveRequests
-    from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.plans import PlanService
     from burnish_engine.service.run_requests import RunRequests
     from burnish_engine.service.several_requests import SeveralRequests
 
-    machine = MachineCache()
     plans = PlanService(machine, data)
     live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
     several = SeveralRequests(machine, plans, data)
@@ -85,6 +86,8 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "restore": runs.restore,
         "purge": runs.purge,
         "annotate": runs.annotate,
+        "held_out": runs.held_out,
+        "vote": runs.vote,
         "compare": runs.compare,
         "plan_sweep": several.plan_sweep,
         "start_sweep": several.start_sweep,

@@ -46,6 +46,7 @@ from burnish_engine.contract.serve.run_requests import (
     CommandRequest,
     CompareRequest,
     DeleteRequest,
+    HeldOutRequest,
     PlanSweepRequest,
     PurgeRequest,
     RestoreRequest,
@@ -54,6 +55,7 @@ from burnish_engine.contract.serve.run_requests import (
     StartRequest,
     StartSweepRequest,
     SweepsRequest,
+    VoteRequest,
 )
 
 
@@ -88,6 +90,8 @@ Request = Annotated[
     | RestoreRequest
     | PurgeRequest
     | AnnotateRequest
+    | HeldOutRequest
+    | VoteRequest
     | CompareRequest
     | PlanSweepRequest
     | StartSweepRequest

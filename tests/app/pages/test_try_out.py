@@ -53,7 +53,7 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
     bar = page.left.text.verticalScrollBar()
     for turn in range(3):
         ask(page)
-        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page._open)
+        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
         assert bar.maximum() == bar.value() > 0
         bar.setValue(0)  # the person reads the beginning again
 
@@ -72,9 +72,9 @@ def test_the_keyboard_sends(qtbot, answers, window, run):
 def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
     answers.set("chat", reply("ok"))
     page = page_of(window)
-    page.system.setPlainText("Be brief.")
-    page.temperature.setValue(0.7)
-    page.longest.setValue(64)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.temperature.setValue(0.7)
+    page.sampling.longest.setValue(64)
     ask(page)
     qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
     request = answers.asked("chat")[0]
@@ -139,14 +139,14 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     panes = (page.left, page.right)
 
     def offered(pane):
-        return [pane.who.itemData(number) for number in range(pane.who.count())]
+        return [pane.who.itemData(number).key for number in range(pane.who.count())]
 
     assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
     (run / "start").mkdir()
     (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
     page.shown()
     assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
-    assert [pane.variant for pane in panes] == ["base", "tuned"]
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
     ask(page)
     qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
     assert [request["variant"] for request in answers.asked("chat")] == ["base", "start", "tuned"]
@@ -155,10 +155,10 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     bench.set_run("")
     assert page.middle.isHidden()
     assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
-    assert [pane.variant for pane in panes] == ["base", "tuned"]
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
     bench.set_run(str(run))
     assert not page.middle.isHidden()
-    assert [pane.variant for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
+    assert [pane.answerer.key for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
 
 
 def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, window, run):

@@ -43,6 +43,7 @@ class TryOutPage(Page):
         self._folder = RunFolder()
         self._runs: list[RunSummary] = []
         self._asked, self._shuffled = "", list[Answerer]()
+        self._rows_request = ""
         self.left = ChatPane(tr("First model"), "base")
         self.middle = ChatPane(tr("Model between"), "start")
         self.right = ChatPane(tr("Last model"), "tuned")
@@ -201,6 +202,8 @@ class TryOutPage(Page):
             self.prompt.setPlainText(question.text)
 
     def _show_count(self, count: str) -> None:
+        if count == "3" and self.middle.isHidden():
+            self.middle.choose_other([self.left.answerer, self.right.answerer])
         self.middle.setVisible(count == "3")
         self.right.setVisible(count != "1")
         self.grid.arrange()
@@ -247,6 +250,8 @@ class TryOutPage(Page):
     def _bench_changed(self, name: str) -> None:
         if name in ("run", "model_path"):
             self.questions.show_rows("", [])
+            self.client.cancel(self._rows_request)
+            self._rows_request = ""
             self._begin_anew()
             self._show_run()
 
@@ -273,8 +278,9 @@ class TryOutPage(Page):
             self._show_count(self.count.value)
             if self._folder.starts_from_adapter:
                 self.middle.choose("start")
-        if run and self.isVisible() and not self.questions.has_rows_of(run):
-            self.client.send(
+        known = self.questions.has_rows_of(run) or self.client.is_open(self._rows_request)
+        if run and self.isVisible() and not known:
+            self._rows_request = self.client.send(
                 HeldOutRequest,
                 run=run,
                 owner=self,

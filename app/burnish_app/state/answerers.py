@@ -45,15 +45,15 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
         runs: all runs, newest first; those with a step may answer too.
     """
     target = run or model_path
-    found = [Answerer("base", tr("Before training (base)"), target, "base")]
+    found = [Answerer("base", tr("Base (before training)"), target, "base")]
     if folder.starts_from_adapter:
-        found.append(Answerer("start", tr("Before this run (start)"), target, "start"))
-    found.append(Answerer("tuned", tr("After training (tuned)"), target, "tuned", folder.trained))
+        found.append(Answerer("start", tr("Start (before this run)"), target, "start"))
+    found.append(Answerer("tuned", tr("Tuned (after training)"), target, "tuned", folder.trained))
     if len(folder.exported) < 2:
         found.append(Answerer("exported", tr("Exported file"), target, "exported", bool(folder.exported)))
     for name in folder.exported if len(folder.exported) > 1 else ():
         path = RunPaths(Path(run)).export / name
-        label = tr("File {name}").format(name=path.stem.removeprefix(f"{folder.title}-"))
+        label = tr("File {type}").format(type=path.stem.rpartition("-")[2])
         found.append(Answerer(name, label, str(path), "exported"))
     others = [one for one in runs if one.state.step and (not run or Path(one.folder) != Path(run))]
     for other in others[:_MOST_RUNS]:

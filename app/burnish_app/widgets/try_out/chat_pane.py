@@ -44,7 +44,7 @@ class WhoBox(QComboBox):
     def __init__(self) -> None:
         super().__init__()
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(8)
+        self.setMinimumContentsLength(4)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the box with as much of the name as fits."""
@@ -101,11 +101,13 @@ class ChatPane(Card):
         head.setSpacing(UNIT)
         head.addWidget(self._letter)
         head.addWidget(self.who, 1)
-        head.addStretch(0)
-        head.addWidget(self.copy)
+        foot = QHBoxLayout()
+        foot.setSpacing(0)
+        foot.addWidget(self.state, 1)
+        foot.addWidget(self.copy, alignment=Qt.AlignmentFlag.AlignBottom)
         self.body.addLayout(head)
         self.body.addWidget(self.text, 1)
-        self.body.addWidget(self.state)
+        self.body.addLayout(foot)
 
     @property
     def answerer(self) -> Answerer:
@@ -122,6 +124,12 @@ class ChatPane(Card):
         """Choose the model that answers, by its key; the first one where there is none of that key."""
         keys = [one.key for one in self._answerers]
         self.who.setCurrentIndex(keys.index(key) if key in keys else 0)
+
+    def choose_other(self, taken: Sequence[Answerer]) -> None:
+        """Choose a model that can answer and does not yet; where there is none, the choice stays."""
+        free = [one for one in self._answerers if one.able and one not in taken]
+        if free and self.answerer not in free:
+            self.choose(free[0].key)
 
     def offer(self, answerers: Sequence[Answerer]) -> None:
         """Offer models; those that cannot answer are disabled. The choice stays where it is still offered.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import ShareClock
 from burnish_app.wording.activity import Activity
 
 
@@ -30,7 +30,7 @@ class ActivityBoard(QObject):
         super().__init__(parent)
         self._clock = clock
         self._sources: dict[str, list[Activity]] = {}
-        self._left: dict[tuple[str, str, str], TimeLeft] = {}
+        self._left: dict[tuple[str, str, str], ShareClock] = {}
         self.activities: list[Activity] = []
 
     def put(self, source: str, activities: Sequence[Activity]) -> None:
@@ -50,5 +50,5 @@ class ActivityBoard(QObject):
     def _timed(self, one: Activity) -> Activity:
         if one.left_s is not None or one.share is None or not one.moves:
             return one
-        left = self._left.setdefault(one.key, TimeLeft())
-        return replace(one, left_s=left.look(self._clock(), one.share))
+        left = self._left.setdefault(one.key, ShareClock())
+        return replace(one, left_s=left.note(self._clock(), one.share))

@@ -10,8 +10,8 @@ from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.state.questions import Question
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.contract.run.votes import VoteCount
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply

@@ -203,13 +203,13 @@ class ExportPage(Page):
         """Give a finished file to a program on this machine."""
         run, title = self.bench.run, PROGRAMS[program]
 
-        def tell(outcome: Outcome | None) -> None:
+        def show(outcome: Outcome | None) -> None:
             self.activities_changed.emit([])
             if run == self.bench.run:
                 self.files.show_outcome(name, outcome)
 
         def taken(result: Result) -> None:
-            tell(Outcome(handed_over_text(program, result.detail), "success"))
+            show(Outcome(handed_over_text(program, result.detail), "success"))
             if program == "lm_studio" and run == self.bench.run:
                 QDesktopServices.openUrl(QUrl("lmstudio://"))
 
@@ -221,8 +221,8 @@ class ExportPage(Page):
             program=program,
             owner=self,
             on_result=taken,
-            on_failure=lambda failure: tell(Outcome(f"{failure.what} {failure.remedy}".strip(), "error")),
-            on_canceled=lambda: tell(None),
+            on_failure=lambda failure: show(Outcome(f"{failure.what} {failure.remedy}".strip(), "error")),
+            on_canceled=lambda: show(None),
         )
         self.activities_changed.emit(
             [

@@ -6,24 +6,24 @@ from collections import deque
 from dataclasses import dataclass, field
 
 _LEAST_S, _LEAST_SHARE = 5.0, 0.005  # less tells nothing
-_WINDOW_S = 300.0  # what was earlier does not count: speed changes from stage to stage
+_WINDOW_S = 300.0  # earlier growth does not count: speed changes from stage to stage
 
 
 @dataclass
-class TimeLeft:
-    """The time that is left of one activity.
+class ShareClock:
+    """Estimate of the time that is left of one activity.
 
     Attributes:
-        seen: (time, share) of each look at which the share had grown, seconds and 0 to 1.
+        seen: (time, share) of each time that the share had grown, seconds and 0 to 1.
     """
 
     seen: deque[tuple[float, float]] = field(default_factory=deque)
 
-    def look(self, now: float, share: float) -> float | None:
-        """Take a look and return the time that is left, seconds; None while that cannot be told.
+    def note(self, now: float, share: float) -> float | None:
+        """Note the share and return the time that is left, seconds; None while that cannot be told.
 
         Args:
-            now: time of the look, seconds.
+            now: current time, seconds.
             share: how far the activity is, 0 to 1; less than before begins anew.
         """
         if self.seen and share < self.seen[-1][1]:

@@ -1,4 +1,4 @@
-"""What goes on beside the page that is shown: runs, exports, duels, and whatever else a page reports. No Qt."""
+"""Activities beside the page that is shown: runs, exports, duels, and whatever else a page reports. No Qt."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Activity:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it apart from others."""
+        """Page, folder and kind, which tell it apart from others."""
         return self.page, self.folder, self.what
 
     @property
     def progress(self) -> str:
-        """How far it is, as text; empty where that cannot be told, or it has not begun and waits."""
+        """Share as text; empty where it cannot be told, or the activity has not begun and waits."""
         return "" if self.share is None or not (self.moves or self.share) else percent(self.share)
 
     @property

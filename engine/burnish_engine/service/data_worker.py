@@ -98,9 +98,11 @@ class _DataRequests:
 
     def hand_over(self, request: HandOverRequest, job: Job) -> Result:
         """Give a finished file to a program."""
-        from burnish_engine.service.hand_over import hand_over
+        from burnish_engine.export.destinations.hand_over import hand_over
 
-        return hand_over(request, job)
+        job.progress(f"Giving {request.file} to {request.program}", 0, 0)
+        called = hand_over(request.run, request.file, request.program, lambda: job.canceled)
+        return Result(id=request.id, detail=called)
 
     def plan_duel(self, request: PlanDuelRequest, job: Job) -> Result:
         """Forecast a duel."""

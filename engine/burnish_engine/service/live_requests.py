@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import (
@@ -14,7 +15,6 @@ from burnish_engine.contract.serve.model_requests import (
     MachineRequest,
     ModelRequest,
 )
-from burnish_engine.service.chat_pool import ChatPool
 from burnish_engine.service.doctor import check_up_in_child
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.chat.chat_pool import ChatPool
+from burnish_engine.contract.facts.votes import add_vote
 from burnish_engine.contract.run.notes import write_notes
-from burnish_engine.contract.run.votes import add_vote
 from burnish_engine.contract.serve.export_requests import (
     CancelExportRequest,
     ExportRequest,
@@ -35,7 +36,6 @@ from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.jobs import actions, lease, trash
 from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
-from burnish_engine.service.chat_pool import ChatPool
 from burnish_engine.service.plans import PlanService
 from burnish_engine.service.recipes import read_recipe_text
 

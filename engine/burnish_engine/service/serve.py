@@ -15,10 +15,10 @@ from burnish_engine.channel.child import Child
 from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
+from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
-from burnish_engine.service.chat_pool import ChatPool
 from burnish_engine.service.machine import MachineCache
 
 

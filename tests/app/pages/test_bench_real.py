@@ -8,8 +8,8 @@ from app.studio import make_tiny, tiny_recipe
 from app.test_whole_way import studio  # noqa: F401 a fixture
 from PySide6.QtCore import Qt
 
+from burnish_engine.contract.facts.votes import read_votes
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.votes import read_votes
 
 from support import fake_ollama
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import ShareClock
 
 
 def looks(*pairs):
-    left = TimeLeft()
-    return [left.look(now, share) for now, share in pairs]
+    left = ShareClock()
+    return [left.note(now, share) for now, share in pairs]
 
 
 def test_nothing_is_told_before_it_has_grown_for_a_while():

@@ -1,1 +1,1 @@
-"""What goes on, always in view: the button at the foot of the sidebar, and the list that it opens."""
+"""Widgets of the activities: the button at the foot of the sidebar, and the list that it opens."""

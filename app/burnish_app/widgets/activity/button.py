@@ -17,7 +17,7 @@ from burnish_app.wording.activity import Activity, activity_text, short_text
 _HEIGHT_PX, _WIDTH_PX = 46, 160
 _RING_PX, _STROKE_PX = 30, 4.0
 _TURN = 16 * 360  # a whole turn in Qt's sixteenths of a degree
-_UNKNOWN_SHARE = 0.15  # of the ring, where how far it is cannot be told
+_UNKNOWN_SHARE = 0.15  # share of the ring that is drawn where the activity tells none
 
 
 class ActivityButton(QAbstractButton):

@@ -27,7 +27,7 @@ _ASKS: dict[ProgramName, str] = {"ollama": tr("Add to Ollama"), "lm_studio": tr(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of giving a file to a program.
+    """Outcome of giving a file to a program.
 
     Attributes:
         text: sentence.

@@ -21,7 +21,7 @@ class ExportStage(_Facts):
 
 
 class TypeForecast(_Facts):
-    """What a file of one GGUF type is expected to be."""
+    """Forecast of the file of one GGUF type."""
 
     quant: GgufType
     bytes: int = Field(description="Exact.")

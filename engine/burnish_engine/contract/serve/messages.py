@@ -14,9 +14,9 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.duels import DuelFacts
-from burnish_engine.contract.run.votes import VoteCount
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION, ProtocolLine

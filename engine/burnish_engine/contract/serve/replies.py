@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
-from burnish_engine.contract.run.votes import VoteCount
 from burnish_engine.contract.serve.protocol_line import ProtocolLine
 
 

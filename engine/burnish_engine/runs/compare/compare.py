@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.votes import count_votes, read_votes
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.comparison import ComparedRun
-from burnish_engine.contract.run.votes import count_votes, read_votes
 from burnish_engine.runs.compare.compare_cards import CardLine, compare_cards
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import read_recipe, summarize

@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.votes import VoteCount, count_votes, read_votes
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.notes import RunNotes, read_notes
-from burnish_engine.contract.run.votes import VoteCount, count_votes, read_votes
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.runs.compare.labels import run_labels
 from burnish_engine.runs.jobs import lease

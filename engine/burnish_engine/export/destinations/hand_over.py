@@ -1,42 +1,47 @@
-"""Give a run's finished file to a program on this machine, in a process that may load llama.cpp."""
+"""Give a run's finished file to a program on this machine. Loads llama.cpp."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from burnish_engine.channel.job import Job
 from burnish_engine.chat.run_model import trained_model
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths
-from burnish_engine.contract.serve.export_requests import HandOverRequest
-from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.export.destinations.programs import add_to_lm_studio, add_to_ollama
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.quantize import FILE_TYPES
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
 
-def hand_over(request: HandOverRequest, job: Job) -> Result:
+def hand_over(run: str, file: str, program: ProgramName, cancelled: Callable[[], bool]) -> str:
     """Give a file to a program.
+
+    Args:
+        run: name or folder of the run.
+        file: name of a GGUF file in its export folder.
+        program: program that gets it.
+        cancelled: callback polled often; True stops the program's client.
+
+    Returns:
+        Name of the model in that program.
 
     Raises:
         UsageError: There is no such run or file, or the program is not installed.
         BurnishError: The program did not take it.
+        StoppedError: Cancelled.
     """
-    paths = open_run(request.run)
-    gguf = _file(paths, request.file)
+    paths = open_run(run)
+    gguf = _file(paths, file)
     recipe = with_own_template(paths, read_recipe(paths))
     title = recipe.name or paths.root.name
-    job.progress(f"Giving {gguf.name} to {request.program}", 0, 0)
-    if request.program == "lm_studio":
-        called = add_to_lm_studio(gguf, title, lambda: job.canceled)
-    else:
-        types = {number: name for name, number in FILE_TYPES.items()}
-        quant = types.get(read_header(gguf).metadata.get("general.file_type", -1), gguf.stem)
-        source, _ = trained_model(paths, recipe)
-        folder = paths.export / f"ollama-{quant}"
-        called = add_to_ollama(gguf, folder, source.folder, f"{title}:{quant}", lambda: job.canceled)
-    return Result(id=request.id, detail=called)
+    if program == "lm_studio":
+        return add_to_lm_studio(gguf, title, cancelled)
+    types = {number: name for name, number in FILE_TYPES.items()}
+    quant = types.get(read_header(gguf).metadata.get("general.file_type", -1), gguf.stem)
+    source, _ = trained_model(paths, recipe)
+    return add_to_ollama(gguf, paths.export / f"ollama-{quant}", source.folder, f"{title}:{quant}", cancelled)
 
 
 def _file(paths: RunPaths, name: str) -> Path:

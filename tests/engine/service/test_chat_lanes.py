@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.serve.messages import Progress
 from burnish_engine.contract.serve.model_requests import ChatRequest
 from burnish_engine.runs.jobs import lease
-from burnish_engine.service.chat_pool import ChatPool
 
 GIB = 2**30
 SAY = [{"role": "user", "content": "My lamp number 3 is broken?"}]

@@ -3,8 +3,8 @@
 import pytest
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.votes import add_vote, count_votes, read_votes
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.run.votes import add_vote, count_votes, read_votes
 
 
 @pytest.fixture

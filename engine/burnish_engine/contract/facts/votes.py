@@ -35,7 +35,7 @@ class Vote(BaseModel):
 
 
 class VoteCount(BaseModel):
-    """What the votes of a run add up to."""
+    """Count of the votes of a run."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -16,7 +16,7 @@ from burnish_engine.contract.serve.model_requests import MOST_LANES, ChatRequest
 from burnish_engine.runs.jobs.lease import holders
 
 _RUNTIME_BYTES = 1200 * 2**20  # Python with torch, or llama.cpp with its buffers; a CUDA context takes as much
-_CPU_SHARE, _GPU_SHARE = 2.2, 1.2  # of the weights on disk: fp32 from 16 bits on a CPU, and room for a conversation
+_CPU_SHARE, _GPU_SHARE = 2.2, 1.2  # memory per byte of weights on disk: fp32 from 16 bits on a CPU, and room to talk
 _RUN = "a run is training"
 _MEMORY = "they do not fit into memory together"
 

@@ -231,7 +231,7 @@ class SizeChart(QWidget):
             painter.setPen(QPen(QColor(colors.line), 1))
             painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             painter.setPen(QColor(colors.muted))
-            text = percent(height) if by_gain else f"{max(-height, 0.0):.2g}"
+            text = percent(height) if by_gain else f"{abs(height):.2g}"
             place = QRectF(0, y - line / 2, plot.left() - UNIT / 2, line)
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.setPen(QColor(colors.muted))
@@ -280,9 +280,10 @@ class SizeChart(QWidget):
     def _draw_labels(self, painter: QPainter) -> None:
         """Name the points where there is room: the one it is at, chosen and measured ones, usual ones, then others."""
         metrics, colors, plot = QFontMetricsF(font(SMALL_PX, bold=True)), colors_of(self), self._plot()
-        taken = [self._around(point, 1.0) for point in self.points]
+        labels: list[QRectF] = []
+        others = [self._around(point, 1.0) for point in self.points]
         if limit_in_view(self.points, self._limit_bytes):
-            taken.append(QRectF(self._x(self._limit_bytes) - 2, plot.top(), 4, plot.height()))
+            others.append(QRectF(self._x(self._limit_bytes) - 2, plot.top(), 4, plot.height()))
 
         def rank(at: int) -> tuple[bool, bool, bool, bool]:
             point = self.points[at]
@@ -290,7 +291,9 @@ class SizeChart(QWidget):
             return at != self.current, not known[0], not known[1], not known[2]
 
         for at in sorted(range(len(self.points)), key=rank):
-            point, marked = self.points[at], at == self.current
+            point = self.points[at]
+            bold = at == self.current or point.quant in self.chosen  # has its name even over other points
+            taken = labels if bold else [*labels, *others]
             around = self._around(point, 4.0)
             width, height = metrics.horizontalAdvance(point.quant) + 2, metrics.height()
             rooms = (
@@ -299,12 +302,10 @@ class SizeChart(QWidget):
                 QRectF(around.center().x() - width / 2, around.top() - height, width, height),
                 QRectF(around.center().x() - width / 2, around.bottom(), width, height),
             )
-            free = [
-                room for room in rooms if plot.contains(room) and (marked or not any(room.intersects(o) for o in taken))
-            ]
+            inside = [room for room in rooms if plot.contains(room) and not any(map(room.intersects, taken))]
+            free = [room for room in inside if not any(map(room.intersects, others))] or inside
             if free:
-                taken.append(free[0])
-                bold = marked or point.quant in self.chosen
+                labels.append(free[0])
                 painter.setFont(font(SMALL_PX, bold=bold))
                 painter.setPen(QColor(colors.text if bold or point.measured else colors.muted))
                 painter.drawText(free[0], Qt.AlignmentFlag.AlignCenter, point.quant)

@@ -87,7 +87,7 @@ def main():
     clicker.wait(lambda: window.shown_key == "export")
     page = window.page("export")
     chart = page.sizes.chart
-    clicker.wait(lambda: chart.isVisible() and page.choices.types.chosen())
+    clicker.wait(lambda: chart.points and page.choices.types.chosen())
     clicker.note("the chart is there")
     for quant in set(page.choices.types.chosen()) ^ {options.quant}:
         clicker.click(chart, lambda quant=quant: chart.place_of(quant).toPoint())

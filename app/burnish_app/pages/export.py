@@ -150,7 +150,7 @@ class ExportPage(Page):
     def _show_sizes_card(self) -> None:
         self.sizes.chart.show_chosen(self.choices.types.chosen())
         shown = not self.choices.isHidden() and self.choices.is_typed
-        self.sizes.setVisible(shown and bool(self.sizes.chart.points))
+        self.sizes.setVisible(shown)
 
     def _choices_changed(self) -> None:
         self._show_sizes_card()
@@ -170,6 +170,7 @@ class ExportPage(Page):
             return
         self._forecast_of = asked
         choices.show_forecast(None, tr("Finding out what that will take ..."))
+        self.sizes.chart.show_message(tr("Finding out what each type would be ..."))
         self._forecast_request = name = self.client.send(
             ForecastRequest,
             run=self.bench.run,
@@ -189,6 +190,7 @@ class ExportPage(Page):
     def _forecast_failed(self, name: str, failure: Failure) -> None:
         if name == self._forecast_request:
             self._forecast_of = ""
+            self.sizes.chart.show_message(tr("What each type would be is not known."))
             self.choices.show_forecast(None, tr("What it will take is not known. {what}").format(what=failure.what))
 
     def _started(self, _result: Result) -> None:

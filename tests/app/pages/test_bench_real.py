@@ -67,8 +67,8 @@ def vote_blindly(studio, window, paths):  # noqa: F811
 
 def export_a_point(qtbot, studio, window):  # noqa: F811
     page = studio.visit(window, "export")
-    studio.wait(page.sizes.isVisible)
     chart = page.sizes.chart
+    studio.wait(lambda: chart.points)
     sizes = {point.quant: point for point in chart.points}
     assert not any(point.measured for point in chart.points)
     for quant in page.choices.types.chosen():

@@ -6,6 +6,7 @@ from app.scenes import summary
 from PySide6.QtGui import QGuiApplication
 
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
+from burnish_engine.contract.serve.messages import Result
 
 from support.cards import make_card
 
@@ -233,7 +234,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
 def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):  # noqa: F811
     answers.result("forecast", forecast=facts.forecast())
     page = show(None)
-    qtbot.waitUntil(page.sizes.isVisible)
+    qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 0)
     chart = page.sizes.chart
     chosen = page.choices.types.chosen()
     assert chart.chosen == set(chosen)
@@ -243,6 +244,18 @@ def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers
     assert "Q2_K" in chart.chosen
     page.choices.kinds.button(4).setChecked(True)
     assert not page.sizes.isVisible(), "an adapter has no types"
+
+
+def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):  # noqa: F811
+    answers.set("forecast", {"hold": True})
+    page = show(None)
+    qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
+    place = page.choices.y()
+    assert page.sizes.isVisible()
+    assert page.sizes.chart.accessibleDescription()
+    page._forecast_found(page._forecast_request, Result(id="x", forecast=facts.forecast()))
+    qtbot.wait(50)
+    assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
 
 
 def test_what_was_measured_is_filled_in(qtbot, answers, show, run):  # noqa: F811

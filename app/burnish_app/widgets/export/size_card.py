@@ -25,10 +25,9 @@ class SizeCard(Card):
         self._legend = caption(tr("Larger dots write faster on this machine's processor."))
         for widget in (self.chart, self._limit, self._legend):
             self.body.addWidget(widget)
-        self.hide()
 
     def show_points(self, points: list[ExportPoint], limit_bytes: int, target: TargetSection) -> None:
-        """Replace the points; without any the card is hidden.
+        """Replace the points.
 
         Args:
             points: points, smallest file first.

@@ -54,6 +54,7 @@ class SizeChart(QWidget):
         self.points: list[ExportPoint] = []
         self.chosen: frozenset[str] = frozenset()
         self.current = -1
+        self._message = ""
         self._limit_bytes = 0
         self._ranges = ((0.0, 1.0), (0.0, 1.0))
         self.setAccessibleName(tr("Size, gain kept and speed of each type"))
@@ -73,6 +74,12 @@ class SizeChart(QWidget):
         self.current = next((at for at, point in enumerate(self.points) if point.quant == here), -1)
         if points:
             self._ranges = axis_ranges(points, limit_bytes)
+        self._describe()
+        self.update()
+
+    def show_message(self, text: str) -> None:
+        """Show a sentence while there are no points."""
+        self._message = text
         self._describe()
         self.update()
 
@@ -173,7 +180,7 @@ class SizeChart(QWidget):
             state = tr("chosen") if point.quant in self.chosen else tr("not chosen")
             self.setAccessibleDescription(f"{point_text(point)}, {state}")
         else:
-            self.setAccessibleDescription("; ".join(point_text(point) for point in self.points))
+            self.setAccessibleDescription("; ".join(map(point_text, self.points)) or self._message)
 
     # Geometry
 
@@ -214,6 +221,8 @@ class SizeChart(QWidget):
             edge = QRectF(self.rect()).adjusted(1, 1, -1, -1)
             painter.drawRoundedRect(edge, SMALL_RADIUS_PX, SMALL_RADIUS_PX)
         if not self.points:
+            painter.setPen(QColor(colors_of(self).muted))
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._message)
             return
         self._draw_axes(painter)
         self._draw_limit(painter)

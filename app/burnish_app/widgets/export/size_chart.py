@@ -33,6 +33,7 @@ _HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
 _REACH_PX = 24.0  # distance from a point within which a press takes it
 _TICK_PX = 60
+_GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
 _USUAL = ("F16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "Q2_K")  # labeled first where there is room
 _GB = 1e9
 
@@ -315,6 +316,10 @@ class SizeChart(QWidget):
             free = [room for room in inside if not any(map(room.intersects, others))] or inside
             if free:
                 labels.append(free[0])
+                if bold:  # it may lie over other points
+                    ground = QColor(colors.surface)
+                    ground.setAlphaF(_GROUND_ALPHA)
+                    painter.fillRect(free[0], ground)
                 painter.setFont(font(SMALL_PX, bold=bold))
                 painter.setPen(QColor(colors.text if bold or point.measured else colors.muted))
                 painter.drawText(free[0], Qt.AlignmentFlag.AlignCenter, point.quant)

@@ -37,6 +37,7 @@ class RunLog(QWidget):
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setAccessibleName(tr("Step of the replies"))
         self.slider.setPageStep(1)
+        self.slider.setMinimumHeight(3 * UNIT)  # the style sheet's handle is higher than its groove
         self.slider.valueChanged.connect(self._show_replies)
         self._at = caption("")
         self._at.setWordWrap(False)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.chat.target import FileTarget, find_target
-from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.errors import BurnishError, StoppedError
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import MOST_LANES, ChatRequest
@@ -45,9 +45,12 @@ class ChatPool:
         """
         lane, why = self._choose(request)
         if why:
+            self._release(request.lane)
             job.progress(f"Waits for its turn: {why}", 0, 0)
         try:
             result = self._children[lane].ask(request, job, about=request.target)
+        except StoppedError:
+            raise  # what was loaded stays
         except BaseException:
             with self._lock:
                 self._held[lane] = None  # whether it is loaded is not known
@@ -74,6 +77,12 @@ class ChatPool:
     def _forget(self) -> None:
         with self._lock:
             self._held = [None] * MOST_LANES
+
+    def _release(self, lane: int) -> None:
+        """Free what a lane that is not used holds, unless it is answering."""
+        self._children[lane].end_if_idle()
+        with self._lock:
+            self._held[lane] = None
 
     def _choose(self, request: ChatRequest) -> tuple[int, str]:
         """Return the lane that answers, and why that is the first one although another was asked for."""

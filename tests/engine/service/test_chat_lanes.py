@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from burnish_engine.chat.chat_pool import ChatPool
+from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.serve.messages import Progress
 from burnish_engine.contract.serve.model_requests import ChatRequest
 from burnish_engine.runs.jobs import lease
@@ -60,6 +61,37 @@ def test_beside_a_run_they_answer_one_after_another(run):
         lease.release(run)
     assert lane == 0
     assert "training" in why
+
+
+class NoChild:
+    """Stands in for a chat process; `ask` ends as it is told."""
+
+    def __init__(self, end):
+        self.end, self.ended = end, 0
+
+    def ask(self, request, job, *, about):
+        raise self.end
+
+    def end_if_idle(self):
+        self.ended += 1
+
+
+def test_a_reply_that_was_stopped_leaves_its_model_loaded_and_a_failed_one_may_not(run):
+    for end, kept in ((StoppedError("Stopped."), True), (SetupError("It died.", ""), False)):
+        made = pool(100 * GIB)
+        made._children[1] = NoChild(end)
+        with pytest.raises(type(end)):
+            made.ask(ask(1), SimpleNamespace(progress=lambda *_: None))
+        made._machine = lambda: SimpleNamespace(gpus=[], ram_free_bytes=0)
+        assert (made._choose(ask(1)) == (1, "")) == kept
+
+
+def test_a_lane_that_gets_no_room_gives_back_what_it_holds(run):
+    made = pool(0)
+    made._children = [NoChild(StoppedError("Stopped.")) for _ in range(3)]
+    with pytest.raises(StoppedError):
+        made.ask(ask(2), SimpleNamespace(progress=lambda *_: None))
+    assert [child.ended for child in made._children] == [0, 0, 1]
 
 
 def chat_processes(server):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-_WARM_UP, _TOKENS = 8, 32
+_WARM_UP, _PARTS, _TOKENS = 8, 4, 8  # tokens before the measurement, parts of it, tokens of a part
 
 
 class FedModel(GgufModel):
@@ -27,6 +27,8 @@ class FedModel(GgufModel):
 def generation_speed(path: Path, *, threads: int = 0) -> float:
     """Measure a file's generation speed in a short conversation, tokens per second.
 
+    The fastest of several parts counts: what other programs do on the machine slows the others.
+
     Args:
         path: GGUF file.
         threads: number of CPU threads; 0 means one per physical core.
@@ -34,10 +36,12 @@ def generation_speed(path: Path, *, threads: int = 0) -> float:
     Raises:
         SetupError: llama.cpp cannot load the file.
     """
-    with FedModel(path, context=_WARM_UP + _TOKENS + 1, threads=threads) as model:
+    with FedModel(path, context=_WARM_UP + _PARTS * _TOKENS + 1, threads=threads) as model:
         token = model.feed(list(range(min(_WARM_UP, model.vocab_size))))  # maps the file's pages, starts the threads
-        begun = time.perf_counter()
-        made = min(_TOKENS, model.context - _WARM_UP)
-        for _ in range(made):
-            token = model.feed([token])
-        return made / (time.perf_counter() - begun)
+        best = float("inf")
+        for _ in range(min(_PARTS, (model.context - _WARM_UP) // _TOKENS)):
+            begun = time.perf_counter()
+            for _ in range(_TOKENS):
+                token = model.feed([token])
+            best = min(best, time.perf_counter() - begun)
+        return _TOKENS / best

@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, QPoint, Signal
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.activity_board import ActivityBoard
+from burnish_app.look.language import tr
 from burnish_app.sidebar import Sidebar
 from burnish_app.wording.activity import Activity
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from burnish_engine.contract.serve.messages import Failure
 
 _GAP_PX = 8
+_GOES_ON = tr("It continues when this window closes.")
 
 
 class ActivityWatch(QObject):
@@ -58,6 +60,11 @@ class ActivityWatch(QObject):
             self._panel.show_activities(self.board.activities)
         return self._panel
 
+    @property
+    def lasting(self) -> list[Activity]:
+        """The activities that go on when the window closes."""
+        return [one for one in self.board.activities if one.outlives]
+
     def close_panel(self) -> None:
         """Close the list."""
         if self._panel is not None:
@@ -71,6 +78,7 @@ class ActivityWatch(QObject):
 
     def _show(self) -> None:
         self._sidebar.activity.show_activities(self.board.activities)
+        self._sidebar.set_run_note(_GOES_ON if self.lasting else "")
         if self._panel is not None:
             self._panel.show_activities(self.board.activities)
         if not self.board.activities:

@@ -29,7 +29,7 @@ from burnish_app.page_list import PAGES, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
-from burnish_app.wording.activity import Activity, activities_of
+from burnish_app.wording.activity import activities_of
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_app.activity_watch import ActivityWatch
@@ -56,7 +56,6 @@ _CORE = (
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
 _FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
-_GOES_ON = tr("It continues when this window closes.")
 _ENGINE_NOTES = {
     "restarting": tr("The engine stopped and is being started again."),
     "down": tr(
@@ -151,6 +150,8 @@ class Window(QMainWindow):
         self.hardware = HardwareWatch(client, self.sidebar, self._middle)
         self.activity = ActivityWatch(client, self.sidebar, self._middle)
         self.activity.board.changed.connect(self._activities_changed)
+        self.sidebar.activity.clicked.connect(self.hardware.close_panel)
+        self.sidebar.hardware.clicked.connect(self.activity.close_panel)
         self.activity.opened.connect(lambda one: self._show_activity(one.page, one.folder))
         self.activity.failed.connect(lambda failure: self.page(self._shown).failed(failure))
         self.notifier = Notifier(self, self.preferences)
@@ -327,12 +328,7 @@ class Window(QMainWindow):
         decided = self._closing_decided or not self.preferences.asks_on_close
         app = QGuiApplication.instance()
         ends = isinstance(app, QGuiApplication) and app.isSavingSession()  # the person logs out
-        return bool(self._lasting()) and not decided and not ends
-
-    def _lasting(self) -> list[Activity]:
-        """List what goes on when the window closes."""
-        activities = self.activity.board.activities if self._is_filled else []
-        return [one for one in activities if one.outlives]
+        return self._is_filled and bool(self.activity.lasting) and not decided and not ends
 
     def _ask_before_closing(self) -> None:
         if self._question is not None:
@@ -340,7 +336,7 @@ class Window(QMainWindow):
             return
         from burnish_app.closing import ClosingQuestion
 
-        self._question = ClosingQuestion(self, self._lasting(), leave=self._leave, stop=self._stop_and_close)
+        self._question = ClosingQuestion(self, self.activity.lasting, leave=self._leave, stop=self._stop_and_close)
         self._question.finished.connect(self._asked)
         self._question.open()
 
@@ -359,7 +355,7 @@ class Window(QMainWindow):
         from burnish_app.closing import stop_all
 
         failed = self.page(self._shown).failed
-        stop_all(self.client, self._lasting(), done=self._close_decided, failed=failed, owner=self)
+        stop_all(self.client, self.activity.lasting, done=self._close_decided, failed=failed, owner=self)
 
     def _close_decided(self) -> None:
         self._closing_decided = True
@@ -434,8 +430,7 @@ class Window(QMainWindow):
         self.activity.board.put("runs", activities_of(self._runs, duels))
 
     def _activities_changed(self) -> None:
-        """Show what goes on in the window's title, and whether it needs the window."""
+        """Show what goes on in the window's title."""
         activities = self.activity.board.activities
-        self.sidebar.set_run_note(_GOES_ON if self._lasting() else "")
         shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
         self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)

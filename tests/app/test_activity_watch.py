@@ -62,6 +62,15 @@ def test_the_list_opens_on_every_page_and_escape_closes_it(qtbot, watched):
         assert not watched.sidebar.activity.isChecked()
 
 
+def test_only_one_panel_lies_over_the_page(qtbot, watched):
+    watched.sidebar.hardware.click()
+    assert watched.hardware.panel.isVisible()
+    watched.sidebar.activity.click()
+    assert not watched.hardware.panel.isVisible()
+    watched.sidebar.hardware.click()
+    assert not watched.activity.panel.isVisible()
+
+
 def test_what_goes_on_is_stopped_from_the_list(qtbot, watched, answers):
     answers.result("command", done=True)
     watched.sidebar.activity.click()

@@ -10,16 +10,19 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.log import log
 from burnish_engine.channel.server import Handler, LineServer
 from burnish_engine.channel.stdio import take_stdio
-from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
-from burnish_engine.service.machine import MachineCache
+
+if TYPE_CHECKING:
+    from burnish_engine.chat.chat_pool import ChatPool
+    from burnish_engine.service.machine import MachineCache
 
 
 def serve() -> None:
@@ -28,6 +31,9 @@ def serve() -> None:
     server = LineServer(target)
     server.send(Hello(burnish=burnish_version(), pid=os.getpid()))
     data = Child("burnish_engine.service.data_worker", "data process")
+    from burnish_engine.chat.chat_pool import ChatPool  # after the greeting: nobody waits for these
+    from burnish_engine.service.machine import MachineCache
+
     machine = MachineCache()
     chat = ChatPool(machine.facts)
     code, text = ExitCode.DONE, ""

@@ -10,6 +10,8 @@ from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.state.questions import Question
+from burnish_app.widgets.export.exported_files import Outcome
+from burnish_app.wording.export_stages import handed_over_text
 from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
@@ -477,6 +479,18 @@ def export_done(window):
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
     page = _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
     page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+
+
+@scene("export-programs")
+def export_programs(window):
+    """Finished files on a machine with Ollama and LM Studio, one of them handed over."""
+    export_done(window)
+    page = window.page("export")
+    page.files.offer(["ollama", "lm_studio"])
+    name = "support-desk-Q4_K_M.gguf"
+    page.files.show_outcome(name, Outcome(handed_over_text("ollama", "support-desk:q4_k_m"), "success"))
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.files)
 
 
 @scene("export-failed")

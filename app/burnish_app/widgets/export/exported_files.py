@@ -134,8 +134,10 @@ class ExportedFiles(Card):
         label.setToolTip(str(path))
         line = FlowLayout()
         line.addWidget(label)
+        actions = FlowLayout()
         for button in buttons:
-            line.addWidget(button)
+            actions.addWidget(button)
+        line.add_layout(actions)
         self._lines.addLayout(line)
 
 

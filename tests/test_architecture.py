@@ -80,8 +80,8 @@ SUBFOLDERS = {
         ".",
     ),
     "burnish_app.widgets": (
-        "basic", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare", "sweep",
-        "duel", "guide",
+        "basic", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare",
+        "sweep", "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),

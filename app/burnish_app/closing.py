@@ -1,4 +1,4 @@
-"""The question on closing the window while something goes on, and the requests that stop it."""
+"""The question on closing the window while something goes on, and what stops it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QCheckBox, QMessageBox, QPushButton, QWidget
 
+from burnish_app.activity_watch import stop_activity
 from burnish_app.look.language import tr
 from burnish_app.wording.activity import Activity
-from burnish_app.wording.numbers import percent
 
 if TYPE_CHECKING:
     from burnish_app.engine.engine_client import EngineClient
@@ -44,7 +44,7 @@ class ClosingQuestion(QMessageBox):
         super().__init__(parent)
         self.setWindowTitle(tr("Close Burnish?"))
         self.setText(tr("Work goes on. It does not need this window."))
-        lines = [f"{one.name}: {one.what}, {percent(one.share)}" for one in activities[:_MOST_LINES]]
+        lines = [f"{one.name}: {one.what}, {one.progress}".rstrip(", ") for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
         lines += ["", tr("A stopped run or duel is saved and can be resumed; a stopped export has to start again.")]
@@ -88,10 +88,6 @@ def stop_all(
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.
     """
-    from burnish_engine.contract.serve.duel_requests import StopDuelRequest
-    from burnish_engine.contract.serve.export_requests import CancelExportRequest
-    from burnish_engine.contract.serve.run_requests import CommandRequest
-
     asked: list[object] = []
 
     def one_done(result: object) -> None:
@@ -100,10 +96,4 @@ def stop_all(
             done()
 
     for one in activities:
-        run = one.folder
-        if one.page == "export":
-            client.send(CancelExportRequest, run=run, on_result=one_done, on_failure=failed, owner=owner)
-        elif one.page == "duel":
-            client.send(StopDuelRequest, folder=run, on_result=one_done, on_failure=failed, owner=owner)
-        else:
-            client.send(CommandRequest, run=run, command="stop", on_result=one_done, on_failure=failed, owner=owner)
+        stop_activity(client, one, done=one_done, failed=failed, owner=owner)

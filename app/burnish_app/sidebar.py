@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import pixmap
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
-from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, SMALL_PX, UNIT
+from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, UNIT
+from burnish_app.widgets.activity.button import ActivityButton
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
-from burnish_app.wording.activity import Activity
-from burnish_app.wording.numbers import percent
 from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
@@ -29,8 +26,6 @@ NUMBERED = 10
 """Number of pages that Ctrl and a digit show."""
 _WIDTH_PX = 208
 _ROW_PX = 38
-_ACTIVITY_PX, _MOST_ACTIVITIES = 46, 3
-_BAR_PX = 4
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -118,71 +113,6 @@ class StepButton(QAbstractButton):
         )
 
 
-class ActivityButton(QAbstractButton):
-    """A run or an export that goes on: what, which, and a bar; a press shows it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.activity: Activity | None = None
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-
-    def show_activity(self, activity: Activity) -> None:
-        """Show an activity."""
-        if activity != self.activity:
-            self.activity = activity
-            text = f"{activity.what} {activity.name}, {percent(activity.share)}"
-            self.setToolTip(text)
-            self.setAccessibleName(text)
-            self.update()
-
-    def sizeHint(self) -> QSize:
-        """Return the preferred size: two lines and a bar."""
-        return QSize(_WIDTH_PX - 2 * UNIT, scaled(_ACTIVITY_PX))
-
-    def event(self, event: QEvent) -> bool:
-        """Repaint when the pointer enters or leaves."""
-        if event.type() in (QEvent.Type.Enter, QEvent.Type.Leave):
-            self.update()
-        return super().event(event)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw name and progress over the bar."""
-        if self.activity is None:
-            return
-        colors = colors_of(self)
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        if self.underMouse():
-            painter.setBrush(QColor(colors.window))
-            painter.drawRoundedRect(self.rect(), CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
-        if self.hasFocus():
-            _draw_ring(painter, self)
-        inner = QRectF(self.rect()).adjusted(UNIT + 4, UNIT - 2, -UNIT - 4, -UNIT - _BAR_PX)
-        painter.setFont(font(SMALL_PX, medium=True))
-        share = percent(self.activity.share)
-        painter.setPen(QColor(colors.muted))
-        painter.drawText(inner, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop, share)
-        metrics = QFontMetrics(painter.font())
-        room = int(inner.width()) - metrics.horizontalAdvance(share) - UNIT
-        painter.setPen(QColor(colors.text))
-        name = metrics.elidedText(self.activity.name, Qt.TextElideMode.ElideMiddle, room)
-        painter.drawText(inner, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, name)
-        painter.setFont(font(SMALL_PX))
-        painter.setPen(QColor(colors.muted))
-        painter.drawText(inner, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, self.activity.what)
-        painter.setPen(Qt.PenStyle.NoPen)
-        bar = QRectF(inner.left(), inner.bottom() + 4, inner.width(), _BAR_PX)
-        painter.setBrush(QColor(colors.line))
-        painter.drawRoundedRect(bar, _BAR_PX / 2, _BAR_PX / 2)
-        if self.activity.share > 0:
-            painter.setBrush(QColor(colors.accent))
-            bar.setWidth(max(bar.width() * self.activity.share, _BAR_PX))
-            painter.drawRoundedRect(bar, _BAR_PX / 2, _BAR_PX / 2)
-
-
 def _draw_ring(painter: QPainter, widget: QWidget) -> None:
     """Draw the ring of the keyboard focus along a widget's edge."""
     painter.setPen(QPen(QColor(colors_of(widget).focus), RING_PX))
@@ -203,13 +133,12 @@ class Sidebar(QWidget):
 
     Attributes:
         chosen: signal with the key of the pressed step.
-        activity_chosen: signal with (key of the page, folder of the run) of what goes on and was pressed.
         remedy: signal without arguments, emitted when the person asks to remedy the alarm.
+        activity: button of what goes on.
         hardware: strip with the newest samples of the hardware.
     """
 
     chosen = Signal(str)
-    activity_chosen = Signal(str, str)
     hardware: HardwareStrip
     remedy = Signal()
 
@@ -231,10 +160,8 @@ class Sidebar(QWidget):
             column.addWidget(self._add(key, name, f"Ctrl+{number}" if number < NUMBERED else ""))
         self._buttons[first[0]].hide_status()
         column.addStretch()
-        self._activities = [self._make_activity() for _ in range(_MOST_ACTIVITIES)]
-        for activity in self._activities:
-            column.addWidget(activity)
-            activity.hide()
+        self.activity = ActivityButton()
+        column.addWidget(self.activity)
         self._hardware_place = QVBoxLayout()
         self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self._run_note, self._engine_note):
@@ -266,13 +193,6 @@ class Sidebar(QWidget):
         """Mark the button of the page that is shown."""
         self._buttons[key].setChecked(True)
 
-    def show_activities(self, activities: Sequence[Activity]) -> None:
-        """Show what goes on; no more than there is room for."""
-        for button, activity in zip(self._activities, [*activities, *[None] * _MOST_ACTIVITIES], strict=False):
-            if activity is not None:
-                button.show_activity(activity)
-            button.setVisible(activity is not None)
-
     def set_run_note(self, text: str) -> None:
         """Set the note about runs; empty: none."""
         self._run_note.setText(text)
@@ -300,16 +220,6 @@ class Sidebar(QWidget):
         """Set the note about the engine; empty: all is well."""
         self._engine_note.setText(text)
         self._engine_note.setVisible(bool(text))
-
-    def _make_activity(self) -> ActivityButton:
-        button = ActivityButton()
-
-        def pressed() -> None:
-            if button.activity is not None:
-                self.activity_chosen.emit(button.activity.page, button.activity.folder)
-
-        button.clicked.connect(pressed)
-        return button
 
     @staticmethod
     def _mark() -> QWidget:

@@ -30,9 +30,10 @@ from burnish_app.page_list import PAGES, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop, is_data_name
-from burnish_app.wording.activity import Activity, activities_of
+from burnish_app.wording.activity import activities_of
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
+    from burnish_app.activity_watch import ActivityWatch
     from burnish_app.closing import ClosingQuestion
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
 _CORE = (
+    "burnish_app.activity_watch",
     "burnish_app.engine.engine_client",
     "burnish_app.engine.runs_poller",
     "burnish_app.hardware_watch",
@@ -55,7 +57,6 @@ _CORE = (
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
 _FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
-_GOES_ON = tr("It continues when this window closes.")
 _ENGINE_NOTES = {
     "restarting": tr("The engine stopped and is being started again."),
     "down": tr(
@@ -87,6 +88,7 @@ class Window(QMainWindow):
     client: EngineClient
     bench: Workbench
     hardware: HardwareWatch
+    activity: ActivityWatch
     help: GuideHelp
     notifier: Notifier
     _runs_poller: RunsPoller
@@ -99,7 +101,6 @@ class Window(QMainWindow):
         self.preferences, self.theme = preferences, theme
         self._pages: dict[str, Page] = {}
         self._shown = ""
-        self._activities: list[Activity] = []
         self._runs: list[RunSummary] = []
         self._duels: list[DuelFacts] = []
         self._closing_decided = False
@@ -141,18 +142,24 @@ class Window(QMainWindow):
 
     def _fill(self, client: EngineClient, bench: Workbench) -> None:
         """Put engine, workbench and the first page into the window."""
+        from burnish_app.activity_watch import ActivityWatch
         from burnish_app.engine.runs_poller import RunsPoller
         from burnish_app.hardware_watch import HardwareWatch
         from burnish_app.notifier import Notifier
 
         self.sidebar.add_hardware()
         self.hardware = HardwareWatch(client, self.sidebar, self._middle)
+        self.activity = ActivityWatch(client, self.sidebar, self._middle)
+        self.activity.board.changed.connect(self._activities_changed)
+        self.sidebar.activity.clicked.connect(self.hardware.close_panel)
+        self.sidebar.hardware.clicked.connect(self.activity.close_panel)
+        self.activity.opened.connect(lambda one: self._show_activity(one.page, one.folder))
+        self.activity.failed.connect(lambda failure: self.page(self._shown).failed(failure))
         self.notifier = Notifier(self, self.preferences)
         self.notifier.chosen.connect(lambda news: self._show_activity(news.page, news.folder))
         self.client, self.bench = client, bench
         self._is_filled = True
         self.sidebar.chosen.connect(self.visit)
-        self.sidebar.activity_chosen.connect(self._show_activity)
         self._make_shortcuts()
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
@@ -199,6 +206,7 @@ class Window(QMainWindow):
             page.go_to.connect(self.visit)
             page.refresh_runs.connect(self._runs_poller.poll)
             page.help_asked.connect(self.help.open)
+            page.activities_changed.connect(lambda activities: self.activity.board.put(key, activities))
             page.take_preferences(self.preferences, self.theme)
             if key == "duel":
                 page.duels_changed.connect(self._duels_updated)  # type: ignore[attr-defined]
@@ -300,6 +308,7 @@ class Window(QMainWindow):
         super().resizeEvent(event)
         if self._is_filled:
             self.hardware.place_panel()
+            self.activity.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue. While something goes on, ask first."""
@@ -328,7 +337,7 @@ class Window(QMainWindow):
         decided = self._closing_decided or not self.preferences.asks_on_close
         app = QGuiApplication.instance()
         ends = isinstance(app, QGuiApplication) and app.isSavingSession()  # the person logs out
-        return bool(self._activities) and not decided and not ends
+        return self._is_filled and bool(self.activity.lasting) and not decided and not ends
 
     def _ask_before_closing(self) -> None:
         if self._question is not None:
@@ -336,7 +345,7 @@ class Window(QMainWindow):
             return
         from burnish_app.closing import ClosingQuestion
 
-        self._question = ClosingQuestion(self, self._activities, leave=self._leave, stop=self._stop_and_close)
+        self._question = ClosingQuestion(self, self.activity.lasting, leave=self._leave, stop=self._stop_and_close)
         self._question.finished.connect(self._asked)
         self._question.open()
 
@@ -355,7 +364,7 @@ class Window(QMainWindow):
         from burnish_app.closing import stop_all
 
         failed = self.page(self._shown).failed
-        stop_all(self.client, self._activities, done=self._close_decided, failed=failed, owner=self)
+        stop_all(self.client, self.activity.lasting, done=self._close_decided, failed=failed, owner=self)
 
     def _close_decided(self) -> None:
         self._closing_decided = True
@@ -408,7 +417,7 @@ class Window(QMainWindow):
     def _show_activity(self, page: str, folder: str) -> None:
         if page == "duel":
             self.page(page).show_duel(folder)  # type: ignore[attr-defined]
-        else:
+        elif page in ("train", "export", "try_out"):
             self.bench.set_run(folder)
         self.visit(page)
 
@@ -419,7 +428,7 @@ class Window(QMainWindow):
         self._runs = runs
         self.hardware.runs_changed(runs)
         self.notifier.runs_changed(runs)
-        self._show_activities()
+        self.activity.board.put("runs", activities_of(runs, self._duels))
         self.sidebar.set_engine_note("")
         for page in self._pages.values():
             page.runs_changed(runs)
@@ -427,12 +436,10 @@ class Window(QMainWindow):
     def _duels_updated(self, duels: list[DuelFacts]) -> None:
         self._duels = duels
         self.notifier.duels_changed(duels)
-        self._show_activities()
+        self.activity.board.put("runs", activities_of(self._runs, duels))
 
-    def _show_activities(self) -> None:
-        """Show what goes on in the sidebar and in the window's title."""
-        activities = self._activities = activities_of(self._runs, self._duels)
-        self.sidebar.show_activities(activities)
-        self.sidebar.set_run_note(_GOES_ON if activities else "")
+    def _activities_changed(self) -> None:
+        """Show what goes on in the window's title."""
+        activities = self.activity.board.activities
         shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
         self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)

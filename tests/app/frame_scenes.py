@@ -1,17 +1,19 @@
 """Scenes of the frame, Train, Runs and Settings."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from app.scenes import PREFERRED, RUNS, TRAIN_SCENES, compared, many_runs, write_run
+from app.scenes import PREFERRED, RUNS, TRAIN_SCENES, compared, many_runs, summary, write_run
 from app.screenshots import scene, settle
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
-from burnish_app.wording.activity import activities_of
+from burnish_app.wording.activity import Activity, activities_of
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.replies import ExportJob
 
 
 def _train(window, name):
@@ -42,11 +44,27 @@ def train_empty(window):
 def train_closing(window):
     """The question on closing while something goes on."""
     _train(window, "training")
-    window._activities = activities_of([TRAIN_SCENES["training"][0], RUNS[1]])
+    window.activity.board.put("runs", activities_of([TRAIN_SCENES["training"][0], RUNS[1]]))
     window.preferences.asks_on_close = True
     window._ask_before_closing()
     settle()
     window.grab_beside = window._question
+
+
+@scene("runs-activity")
+def runs_activity(window):
+    """The list of what goes on: a run, an export, a download and a run that waits."""
+    window.page("runs").runs_changed(RUNS)
+    job = ExportJob(status="running", quants=["Q8_0", "Q4_K_M"], what="Making Q4_K_M", share=0.71)
+    exported = summary("finished", 600, folder="/runs/e", name="invoice fields").model_copy(update={"export": job})
+    waiting = summary("queued", 0, folder="/runs/w", name="second try").model_copy(update={"waits_for": "support-desk"})
+    going = activities_of([summary("running", 240), exported, waiting])
+    left = (730.0, 95.0, None)
+    board = window.activity.board
+    board.put("runs", [replace(one, left_s=seconds) for one, seconds in zip(going, left, strict=True)])
+    fetched = Activity("model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left_s=300.0)
+    board.put("model", [fetched])
+    window.sidebar.activity.click()
 
 
 @scene("start-first")

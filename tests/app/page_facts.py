@@ -24,7 +24,7 @@ from burnish_engine.contract.facts.data_report import (
     Setting,
     TemplateFacts,
 )
-from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
+from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage, TypeForecast
 from burnish_engine.contract.facts.facts import (
     DatasetFacts,
     DecoderSpec,
@@ -437,10 +437,14 @@ def quant(name="Q8_0", *, passed=True, **changes):
 
 def report(*, refused=False):
     files = [
-        quant(gain_kept=0.998, held_out_loss=1.189, task=TaskScore(metric="json", passed=[True] * 47 + [False] * 3)),
+        quant(
+            gain_kept=0.998, held_out_loss=1.189, tokens_per_s=26.3,
+            task=TaskScore(metric="json", passed=[True] * 47 + [False] * 3),
+        ),
         quant(
             "Q4_K_M", bytes=397_000_000, mean_kl=0.041, p99_kl=0.52, top1_agreement=0.921, gain_kept=0.963,
-            held_out_loss=1.239, importance=True, task=TaskScore(metric="json", passed=[True] * 41 + [False] * 9),
+            tokens_per_s=39.8, held_out_loss=1.239, importance=True,
+            task=TaskScore(metric="json", passed=[True] * 41 + [False] * 9),
         ),
     ]  # fmt: skip
     if refused:
@@ -474,6 +478,26 @@ def report(*, refused=False):
     )
 
 
+_TYPES = (
+    ("F16", 1_198_000_000, 0.0, 14), ("Q8_0", 639_446_688, 0.0014, 27), ("Q6_K", 495_000_000, 0.0055, 34),
+    ("Q5_K_M", 444_000_000, 0.0108, 38), ("Q5_K_S", 437_000_000, 0.0166, 39), ("Q5_0", 437_000_000, 0.0222, 39),
+    ("Q4_K_M", 397_000_000, 0.0282, 42), ("Q4_K_S", 383_000_000, 0.032, 43), ("Q4_1", 409_000_000, 0.0717, 41),
+    ("Q4_0", 381_000_000, 0.0719, 44), ("IQ4_NL", 382_000_000, 0.0357, 44), ("IQ4_XS", 367_000_000, 0.0363, 45),
+    ("Q3_K_M", 347_000_000, 0.0844, 47), ("Q3_K_S", 323_000_000, 0.1998, 50), ("IQ3_M", 336_000_000, 0.1025, 48),
+    ("IQ3_XXS", 290_000_000, 0.1836, 54), ("Q2_K", 296_000_000, 0.3322, 53), ("IQ2_M", 262_000_000, 0.326, 59),
+)  # fmt: skip
+
+
+def type_forecasts(gain=1.424):
+    """What each type of a 0.6B model would be."""
+    return [
+        TypeForecast(
+            quant=quant, bytes=size, mean_kl=kl, gain_kept=1 - kl / gain if gain else None, tokens_per_s=float(speed)
+        )
+        for quant, size, kl, speed in _TYPES
+    ]
+
+
 def forecast(**changes):
     stages = [
         ExportStage(what="Writing F16", disk_bytes=1_198_000_000, memory_bytes=10**9, seconds=12.0),
@@ -487,6 +511,8 @@ def forecast(**changes):
         "memory_bytes": 1_600_000_000,
         "memory_free_bytes": 48 * GIB,
         "seconds": 700.0,
+        "types": type_forecasts(),
+        "target_bytes": 9 * GIB,
     }
     return ExportForecast(**{**fields, **changes})
 

@@ -11,9 +11,14 @@ from app.screenshots import scene, settle
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QScrollArea
 
+from burnish_app.state.questions import Question
+from burnish_app.widgets.export.exported_files import Outcome
+from burnish_app.wording.export_stages import handed_over_text
 from burnish_engine.contract.facts.data_report import FileStatus
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
 from support.hardware import made_up
@@ -458,27 +463,77 @@ def try_out_busy(window):
     page.left._flush()
 
 
+def _reply(page, pane, text, tokens, seconds, first, name, waited=""):
+    request = next(request for request, asked in page.answering.open.items() if asked is pane)
+    page.answering._answered(
+        request,
+        result(
+            reply=Reply(
+                text=text, stopped=tokens < 100, tokens=tokens, seconds=seconds, name=name, first_token_s=first,
+                waited=waited,
+            )
+        ),
+    )  # fmt: skip
+
+
+def _both(page):
+    _reply(page, page.left, BASE, 120, 2.1, 0.31, "Qwen3 0.6B")
+    _reply(page, page.right, TUNED, 44, 0.9, 0.12, "Qwen3 0.6B + support-desk")
+
+
 @scene("try_out-done")
 def try_out_done(window):
     page = _ask(window)
-    page._answered(
-        next(iter(page._open)),
-        page.left,
-        result(reply=Reply(text=BASE, stopped=False, tokens=120, seconds=2.1, name="Qwen3 0.6B")),
-    )
-    page._answered(
-        next(iter(page._open)),
-        page.right,
-        result(reply=Reply(text=TUNED, stopped=True, tokens=44, seconds=0.9, name="Qwen3 0.6B + support-desk")),
-    )
-    page._toggle_options()
+    _both(page)
+    page._toggle_sampling()
+
+
+@scene("try_out-three")
+def try_out_three(window):
+    """Three models answer a held-out row, whose wanted reply stands beside them."""
+    names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
+    window.bench.set_run(_run_folder(names))
+    page = window.page("try_out")
+    page.shown()
+    rows = [
+        Question((ChatMessage(role="user", content=text),), TUNED) for text in (QUESTION, "It broke.", "Where is it?")
+    ]
+    page.questions.show_rows(window.bench.run, rows)
+    page.questions.source.button("rows").click()
+    page.count.button("3").click()
+    page.middle.choose("tuned")
+    page.right.choose(names[1])
+    page.send()
+    _reply(page, page.left, BASE, 120, 2.1, 0.31, "Qwen3 0.6B")
+    _reply(page, page.middle, TUNED, 44, 0.9, 0.12, "Qwen3 0.6B + support-desk")
+    _reply(page, page.right, TUNED, 43, 1.4, 0.2, names[1], "they do not fit into memory together")
+
+
+@scene("try_out-blind")
+def try_out_blind(window):
+    """A blind vote: replies are there, who wrote them is not said."""
+    window.bench.set_run(_run_folder())
+    page = window.page("try_out")
+    page.shown()
+    page.blind.setChecked(True)
+    page.prompt.setPlainText(QUESTION)
+    page.send()
+    _both(page)
+
+
+@scene("try_out-voted")
+def try_out_voted(window):
+    try_out_blind(window)
+    page = window.page("try_out")
+    page._vote(0)
+    page._voted(result(votes=VoteCount(votes=8, wins={"tuned": 5, "base": 1}, equal=2)))
 
 
 @scene("try_out-failed")
 def try_out_failed(window):
     page = _ask(window)
-    for name, pane in list(page._open.items()):
-        page._failed(name, pane, failure("It needs 3.1 GiB, 0.8 GiB are free.", "Free memory."))
+    for name in list(page.answering.open):
+        page.answering.fail(name, failure("It needs 3.1 GiB, 0.8 GiB are free.", "Free memory."))
 
 
 # Export
@@ -505,7 +560,17 @@ def export_empty(window):
 def export_ready(window):
     page = _export(window, None)
     page.choices.show_run(ExportSection(quants=["Q8_0", "Q4_K_M"], merge_onto="dequantized"), quantized=True)
-    page.choices.show_forecast(facts.forecast())
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+
+
+@scene("export-limit")
+def export_limit(window):
+    """A target that holds only the smaller files, and a training that gained nothing that was measured."""
+    page = _export(window, None)
+    page.choices.types.choose(["Q4_K_M"])
+    known = {"types": facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast(**known)))
+    page.sizes.chart._go_to(4)
 
 
 @scene("export-busy")
@@ -517,7 +582,20 @@ def export_busy(window):
 def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
-    _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
+    page = _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
+    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+
+
+@scene("export-programs")
+def export_programs(window):
+    """Finished files on a machine with Ollama and LM Studio, one of them handed over."""
+    export_done(window)
+    page = window.page("export")
+    page.files.offer(["ollama", "lm_studio"])
+    name = "support-desk-Q4_K_M.gguf"
+    page.files.show_outcome(name, Outcome(handed_over_text("ollama", "support-desk:q4_k_m"), "success"))
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.files)
 
 
 @scene("export-failed")

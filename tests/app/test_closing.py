@@ -19,7 +19,7 @@ def busy(qtbot, window, answers, tmp_path):
     answers.result("runs", runs=[summary("running"), other])
     window.go_to("runs")
     window.page("runs").refresh_runs.emit()
-    qtbot.waitUntil(lambda: len(window._activities) == 2)
+    qtbot.waitUntil(lambda: len(window.activity.board.activities) == 2)
     return window
 
 
@@ -59,7 +59,7 @@ def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, a
     answers.result("cancel_export", done=True)
     closed_with(qtbot, busy, lambda asked: asked.stopping)
     qtbot.waitUntil(lambda: not busy.isVisible())
-    training, exporting = (one.folder for one in busy._activities)
+    training, exporting = (one.folder for one in busy.activity.board.activities)
     assert [(asked["run"], asked["command"]) for asked in answers.asked("command")] == [(training, "stop")]
     assert [asked["run"] for asked in answers.asked("cancel_export")] == [exporting]
 

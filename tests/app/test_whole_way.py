@@ -151,8 +151,8 @@ def compare(studio, window):
     studio.press(window.page("train").primary)
     page = window.page("try_out")
     studio.wait(lambda: window.shown_key == "try_out")
-    assert (page.left.variant, page.right.variant) == ("base", "tuned")
-    page.longest.setValue(24)
+    assert (page.left.answerer.key, page.right.answerer.key) == ("base", "tuned")
+    page.sampling.longest.setValue(24)
     studio.type_into(page.prompt, "My lamp number 7 is broken?")
     pieces = {"left": 0, "right": 0}
     for name, pane in (("left", page.left), ("right", page.right)):

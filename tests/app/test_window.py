@@ -210,11 +210,12 @@ def test_an_export_of_another_run_stays_in_sight_and_leads_to_it(qtbot, window, 
     answers.result("runs", runs=[summary("finished"), other])
     window.go_to("runs")
     window.page("runs").refresh_runs.emit()
-    shown = window.sidebar._activities[0]
+    shown = window.sidebar.activity
     qtbot.waitUntil(shown.isVisible)
-    assert shown.accessibleName() == "Exporting other, 36 %"
+    assert shown.accessibleDescription().startswith("Exporting other, 36 %")
     assert window.windowTitle().startswith("36 % - other")
     shown.click()
+    next(iter(window.activity.panel.rows.values())).open_button.click()
     qtbot.waitUntil(lambda: window.shown_key == "export")
     assert window.bench.run == str(tmp_path)
 

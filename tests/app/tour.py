@@ -159,7 +159,7 @@ class Tour:
     def try_it(self):
         """Step 6: ask base and tuned model."""
         page = self.press_primary(self.window.page("train"), "try_out")
-        page.longest.setValue(LONGEST)
+        page.sampling.longest.setValue(LONGEST)
         self.studio.type_into(page.prompt, QUESTION)
         self.studio.press(page.primary)
         self.studio.wait(lambda: all(len(pane.messages) == 2 for pane in (page.left, page.right)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import ValidationError
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication
 
+from burnish_app.curves.export_points import export_points
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
 from burnish_app.look.language import tr
@@ -22,15 +23,26 @@ from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
-from burnish_app.widgets.export.exported_files import ExportedFiles
+from burnish_app.widgets.export.exported_files import PROGRAMS, ExportedFiles, Outcome
 from burnish_app.widgets.export.fidelity_card import FidelityCard
+from burnish_app.widgets.export.size_card import SizeCard
+from burnish_app.wording.activity import Activity
 from burnish_app.wording.causes import export_failure
+from burnish_app.wording.export_stages import handed_over_text
 from burnish_app.wording.fidelity_text import recommended_type
 from burnish_engine.contract.facts.advice import ModelFacts
+from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
+from burnish_engine.contract.serve.export_requests import (
+    CancelExportRequest,
+    ExportRequest,
+    ForecastRequest,
+    HandOverRequest,
+    ProgramName,
+    ProgramsRequest,
+)
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import ModelRequest
 from burnish_engine.contract.serve.replies import ExportJob, RunSummary
@@ -66,13 +78,18 @@ class ExportPage(Page):
         self.progress.cancel.connect(self._cancel)
         self.fidelity = FidelityCard()
         self.files = ExportedFiles(lambda: self.go_to.emit("try_out"))
+        self.files.hand_over.connect(self._hand_over)
+        self._handing_over = ""
         self.choices = ExportChoices()
         self.choices.changed.connect(self._choices_changed)
+        self.sizes = SizeCard()
+        self.sizes.chart.toggled.connect(self.choices.types.toggle)
+        self._forecast: ExportForecast | None = None
         self._forecast_request, self._forecast_of = "", ""
         self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
         self._forecast_timer.timeout.connect(self._ask_forecast)
         self._to_come = CardsToCome(tr("The proof and the files appear when all is checked"), (1, 2))
-        for widget in (self._empty, self.progress, self._to_come, self.fidelity, self.files, self.choices):
+        for widget in (self._empty, self.progress, self._to_come, self.fidelity, self.files, self.sizes, self.choices):
             self.column.addWidget(widget)
         self.set_primary(tr("Export"), self.start, "export")
         bench.changed.connect(self._bench_changed)
@@ -88,6 +105,7 @@ class ExportPage(Page):
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
         self._show_run()
+        self.client.send(ProgramsRequest, owner=self, on_result=lambda result: self.files.offer(result.programs or []))
         self.refresh_runs.emit()
 
     @property
@@ -121,7 +139,21 @@ class ExportPage(Page):
         model = frozen_section(self.bench.run, "model") if self.bench.run else {}
         self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")
 
+    def _show_points(self) -> None:
+        """Show what is predicted of each type, and what was measured of those that were made."""
+        report = self._job.report if self._job is not None else None
+        points = export_points(self._forecast, report)
+        target = TargetSection.model_validate(frozen_section(self.bench.run, "target") if self.bench.run else {})
+        self.sizes.show_points(points, self._forecast.target_bytes if self._forecast is not None else 0, target)
+        self._show_sizes_card()
+
+    def _show_sizes_card(self) -> None:
+        self.sizes.chart.show_chosen(self.choices.types.chosen())
+        shown = not self.choices.isHidden() and self.choices.is_typed
+        self.sizes.setVisible(shown)
+
     def _choices_changed(self) -> None:
+        self._show_sizes_card()
         self._show_state()
         self._forecast_timer.start()
 
@@ -138,6 +170,7 @@ class ExportPage(Page):
             return
         self._forecast_of = asked
         choices.show_forecast(None, tr("Finding out what that will take ..."))
+        self.sizes.chart.show_message(tr("Finding out what each type would be ..."))
         self._forecast_request = name = self.client.send(
             ForecastRequest,
             run=self.bench.run,
@@ -150,11 +183,14 @@ class ExportPage(Page):
 
     def _forecast_found(self, name: str, result: Result) -> None:
         if name == self._forecast_request:
+            self._forecast = result.forecast
             self.choices.show_forecast(result.forecast)
+            self._show_points()
 
     def _forecast_failed(self, name: str, failure: Failure) -> None:
         if name == self._forecast_request:
             self._forecast_of = ""
+            self.sizes.chart.show_message(tr("What each type would be is not known."))
             self.choices.show_forecast(None, tr("What it will take is not known. {what}").format(what=failure.what))
 
     def _started(self, _result: Result) -> None:
@@ -164,6 +200,40 @@ class ExportPage(Page):
     def _start_failed(self, failure: Failure) -> None:
         self.failed(failure)
         self._show_state()
+
+    def _hand_over(self, name: str, program: ProgramName) -> None:
+        """Give a finished file to a program on this machine."""
+        run, title = self.bench.run, PROGRAMS[program]
+
+        def show(outcome: Outcome | None) -> None:
+            self.activities_changed.emit([])
+            if run == self.bench.run:
+                self.files.show_outcome(name, outcome)
+
+        def taken(result: Result) -> None:
+            show(Outcome(handed_over_text(program, result.detail), "success"))
+            if program == "lm_studio" and run == self.bench.run:
+                QDesktopServices.openUrl(QUrl("lmstudio://"))
+
+        self.files.show_outcome(name, Outcome(tr("{program} is taking it ...").format(program=title), busy=True))
+        self._handing_over = self.client.send(
+            HandOverRequest,
+            run=run,
+            file=name,
+            program=program,
+            owner=self,
+            on_result=taken,
+            on_failure=lambda failure: show(Outcome(f"{failure.what} {failure.remedy}".strip(), "error")),
+            on_canceled=lambda: show(None),
+        )
+        self.activities_changed.emit(
+            [
+                Activity(
+                    self.key, run, name, tr("Giving to {program}").format(program=title), None,
+                    stop=lambda: self.client.cancel(self._handing_over), outlives=False,
+                )
+            ]
+        )  # fmt: skip
 
     def _cancel(self) -> None:
         self.client.send(CancelExportRequest, run=self.bench.run, owner=self, on_failure=self.failed)
@@ -250,6 +320,7 @@ class ExportPage(Page):
             self._model, self._model_path = None, ""
             self.client.cancel(self._forecast_request)
             self._forecast_request = self._forecast_of = ""
+            self._forecast = None
             self.choices.types.forget_sizes()
             self._begin_choices()
             self.choices.show_forecast(None)
@@ -278,6 +349,7 @@ class ExportPage(Page):
             assert self._job is not None
             self.fidelity.show_report(report, suggested=self._job.suggested, why=self._job.why)
         self.choices.offer(full_fine_tuning=self._folder.full_fine_tuning, exports=self._folder.exports)
+        self._show_points()
         if self.bench.run:
             self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
         self._show_state()

@@ -1,212 +1,243 @@
-"""The page Try it: the model before and after training answers the same question, side by side."""
+"""The page Try it: up to three models answer the same question side by side, with a blind vote on the best reply."""
 
 from __future__ import annotations
 
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QPlainTextEdit, QSpinBox
+import random
+from collections.abc import Sequence
+
+from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.state.answerers import Answerer, answerers
+from burnish_app.state.questions import Question, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import quiet, row
-from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.pill import Segmented
+from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.try_out.answering import Answering
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
-from burnish_engine.contract.serve.messages import Failure, Progress, Result
-from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest, FreeRequest
+from burnish_app.widgets.try_out.pane_grid import PaneGrid
+from burnish_app.widgets.try_out.questions_bar import QuestionsBar
+from burnish_app.widgets.try_out.sampling_card import SamplingCard
+from burnish_app.widgets.try_out.vote_bar import VoteBar
+from burnish_app.wording.activity import Activity
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ChatMessage, FreeRequest
 from burnish_engine.contract.serve.replies import RunSummary
-
-_ANSWERERS = (
-    (tr("Before training (base)"), "base"),
-    (tr("Before this run (start)"), "start"),
-    (tr("After training (tuned)"), "tuned"),
-    (tr("Exported file"), "exported"),
-)
-_DEFAULTS = ChatOptions()
-_THREE_PX = 700  # width of the page from which three panes stand side by side
+from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
 
 
 class TryOutPage(Page):
-    """Sends one message to two models, one after the other, and streams both replies.
-
-    If the run went on from an adapter, a third model answers too: the one that the run began with.
-    """
+    """Sends one message to up to three models and streams their replies, at once where memory allows."""
 
     key, title, question = "try_out", tr("Try it"), tr("Is it good?")
     fills = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self._open: dict[str, ChatPane] = {}
         self._folder = RunFolder()
-        self.left = ChatPane(tr("First model"), _ANSWERERS, "base")
-        self.middle = ChatPane(tr("Model between"), _ANSWERERS, "start")
-        self.right = ChatPane(tr("Last model"), _ANSWERERS, "tuned")
+        self._runs: list[RunSummary] = []
+        self._asked, self._shuffled = "", list[Answerer]()
+        self._rows_request = ""
+        self.left = ChatPane(tr("First model"), "base")
+        self.middle = ChatPane(tr("Model between"), "start")
+        self.right = ChatPane(tr("Last model"), "tuned")
         self.middle.hide()
-        self._sides = QGridLayout()
-        self._sides.setSpacing(2 * UNIT)
-        self._sides.addWidget(self.left, 0, 0)
-        self._sides.addWidget(self.middle, 0, 1)
-        for number in (0, 1):
-            self._sides.setColumnStretch(number, 1)
-        self._place_last()
-        self.column.addLayout(self._sides, 1)
-        self.prompt = PromptBox()
+        self.grid = PaneGrid([self.left, self.middle, self.right])
+        self.answering = Answering(client, self)
+        self.answering.changed.connect(self._reply_ended)
+        self.prompt, self.sampling, self.vote = PromptBox(), SamplingCard(), VoteBar()
+        self.questions = QuestionsBar()
+        self.questions.chosen.connect(self._show_question)
+        self.questions.save_wanted.connect(lambda: self.questions.keep(self.prompt.toPlainText()))
+        self.vote.voted.connect(self._vote)
+        self.count = Segmented(tr("How many answer"), [(str(n), str(n)) for n in (1, 2, 3)])
+        self.count.choose("2")
+        self.count.chosen.connect(self._show_count)
+        self.blind = QCheckBox(tr("Blind"))
+        self.blind.setToolTip(tr("Hides and shuffles who answers until you have voted for the best reply."))
+        self.blind.toggled.connect(self._begin_anew)
+        self._sampling_button = quiet("", self._toggle_sampling)
+        tools = FlowLayout(2 * UNIT)
+        number = body(tr("Models"), "muted")
+        number.setWordWrap(False)
+        for widget in (row(number, self.count), self.blind, self._sampling_button):
+            tools.addWidget(widget)
+        tools.addWidget(quiet(tr("New conversation"), self._begin_anew, "add"))
+        self.column.addWidget(self.questions)
+        self.column.addWidget(self.grid, 1)
+        self.column.addWidget(self.vote)
         self.column.addWidget(self.prompt)
-        self._how = self._make_options()
-        self._how_button = quiet(tr("▸  Sampling (how they answer)"), self._toggle_options)
-        self.column.addWidget(row(self._how_button, None, quiet(tr("New conversation"), self._begin_anew, "add")))
-        self.column.addWidget(self._how)
+        self.column.addLayout(tools)
+        self.column.addWidget(self.sampling)
+        self._name_sampling()
         self.add_secondary(tr("Unload the models"), self._free, "unload")
         self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Place the panes for the new width."""
-        super().resizeEvent(event)
-        self._place_last()
+        for pane in self.grid.panes:
+            pane.choice_changed.connect(self._show_blind)
 
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
+        self.activities_changed.emit([])
         self._show_run()
         self.prompt.setFocus()
+        self.refresh_runs.emit()
+
+    def hidden(self) -> None:
+        """Report replies that go on as an activity, while they are not seen here."""
+        self._report()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Read the run's folder again, because the run may have been saved or exported since."""
-        if self.isVisible() and not self._open and read_run_folder(self.bench.run) != self._folder:
+        self._runs = runs
+        if self.isVisible() and not self.answering.open:
             self._show_run()
 
     def send(self) -> None:
-        """Send the message to both models, or cancel the replies while they are streamed."""
-        if self._open:
-            for request in list(self._open):
-                self.client.cancel(request)
+        """Send the message to all models, or cancel the replies while they are streamed."""
+        if self.answering.open:
+            self.answering.cancel()
             return
         text = self.prompt.toPlainText().strip()
         if not text:
             return
         self.clear_banner()
-        able = [pane for pane in self._panes() if self._can_answer(pane.variant)]
+        able = [pane for pane in self.grid.shown if pane.answerer.able]
         if not able:
             self.banner("info", tr("None of these can answer yet."), tr("Let one be the model before training."))
             return
+        question = self.questions.question
+        if question is not None and question.text.strip() == text:
+            self._clear()
+            self._ask(able, question.messages, text)
+            return
         self.prompt.clear()
-        for pane in able:
-            self._ask(pane, text)
+        if question is not None:
+            self.questions.own_words()
+            self.grid.show_wanted("")
+        if self._is_blind():
+            self._clear()
+        self._ask(able, [ChatMessage(role="user", content=text)], text)
+
+    def _ask(self, panes: Sequence[ChatPane], messages: Sequence[ChatMessage], text: str) -> None:
+        """Ask the models of panes; in a blind vote each pane gets the model of any of them."""
+        order = [pane.answerer for pane in panes]
+        self.answering.secret, self._asked = self._is_blind(), text
+        if self.answering.secret:
+            random.shuffle(order)
+            for pane, letter in zip(panes, "ABC", strict=False):
+                pane.hide_who(letter)
+        self._shuffled = order
+        self.answering.answered.clear()
+        for lane, (pane, answerer) in enumerate(zip(panes, order, strict=True)):
+            self.answering.ask(
+                pane,
+                answerer,
+                messages,
+                system="" if messages[0].role == "system" else self.sampling.system.toPlainText().strip(),
+                options=self.sampling.options,
+                lane=0 if self.sampling.in_turn.isChecked() else lane,
+            )
         self._show_state()
 
-    def _place_last(self) -> None:
-        """Put the last pane beside the others; below them where three would be too narrow to read."""
-        three = not self.middle.isHidden()
-        wide = three and self.width() >= _THREE_PX
-        self._sides.removeWidget(self.right)
-        if three and not wide:
-            self._sides.addWidget(self.right, 1, 0, 1, 2)
-        else:
-            self._sides.addWidget(self.right, 0, 2 if three else 1)
-        self._sides.setColumnStretch(2, 1 if wide else 0)
+    def _reply_ended(self) -> None:
+        self._show_state()
+        if self.isHidden():
+            self._report()
+        panes = self.grid.shown
+        if self.answering.secret and not self.answering.open and len(self.answering.answered) == len(panes):
+            self.vote.ask("ABC"[: len(panes)])
 
-    def _panes(self) -> list[ChatPane]:
-        """The panes that are shown, from left to right."""
-        return [pane for pane in (self.left, self.middle, self.right) if not pane.isHidden()]
-
-    def _ask(self, pane: ChatPane, text: str) -> None:
-        pane.say(text)
-        system = self.system.toPlainText().strip()
-        before = [ChatMessage(role="system", content=system)] if system else []
-        target = self.bench.run or self.bench.model_path
-        name = self.client.send(
-            ChatRequest,
-            target=target,
-            variant=pane.variant if self.bench.run else "base",
-            messages=[*before, *pane.messages],
-            options=ChatOptions(max_tokens=self.longest.value(), temperature=self.temperature.value()),
-            owner=self,
-            on_piece=lambda piece: self._came(name, pane, piece),
-            on_result=lambda result: self._answered(name, pane, result),
-            on_failure=lambda failure: self._failed(name, pane, failure),
-            on_progress=lambda progress: self._progressed(name, pane, progress),
-            on_canceled=lambda: self._stopped(name, pane),
+    def _report(self) -> None:
+        """Report the replies that are being streamed."""
+        going = Activity(
+            self.key,
+            self.bench.run,
+            self._folder.title or tr("Try it"),
+            tr("Answering"),
+            None,
+            stop=self.answering.cancel,
+            outlives=False,
         )
-        self._open[name] = pane
+        self.activities_changed.emit([going] if self.answering.open else [])
 
-    # An answer whose request is not open any more belongs to a conversation that was given up.
+    def _is_blind(self) -> bool:
+        return self.blind.isChecked() and self.blind.isEnabled()
 
-    def _came(self, name: str, pane: ChatPane, piece: str) -> None:
-        if name in self._open:
-            pane.stream(piece)
+    def _vote(self, best: int) -> None:
+        """Reveal who answered, and keep the vote with the run."""
+        shuffled = self._shuffled
+        for pane, answerer in zip(self.grid.shown, shuffled, strict=True):
+            pane.choose(answerer.key)
+            pane.hide_who("")
+            pane.reveal()
+        self.answering.secret = False
+        self.vote.show_result(tr("Your vote is being kept ..."))
+        self.client.send(
+            VoteRequest,
+            run=self.bench.run,
+            prompt=self._asked,
+            shown=[one.key for one in shuffled],
+            best=shuffled[best].key if best >= 0 else "",
+            owner=self,
+            on_result=self._voted,
+            on_failure=lambda failure: self.vote.show_result(f"{failure.what} {failure.remedy}".strip()),
+        )
 
-    def _progressed(self, name: str, pane: ChatPane, progress: Progress) -> None:
-        if name in self._open:
-            pane.state.setText(progress.what)
+    def _voted(self, result: Result) -> None:
+        if result.votes is not None:
+            self.vote.show_result(tr("Your votes so far: {votes}.").format(votes=result.votes.text))
+        self.refresh_runs.emit()
 
-    def _answered(self, name: str, pane: ChatPane, result: Result) -> None:
-        if self._open.pop(name, None) is not None:
-            if result.reply is not None:
-                pane.finish(result.reply)
-            self._show_state()
+    def _show_question(self, question: Question | None) -> None:
+        self.grid.show_wanted(question.wanted if question is not None else "")
+        if question is not None:
+            self.prompt.setPlainText(question.text)
 
-    def _failed(self, name: str, pane: ChatPane, failure: Failure) -> None:
-        if self._open.pop(name, None) is not None:
-            pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
-            self._show_state()
+    def _show_count(self, count: str) -> None:
+        if count == "3" and self.middle.isHidden():
+            self.middle.choose_other([self.left.answerer, self.right.answerer])
+        self.middle.setVisible(count == "3")
+        self.right.setVisible(count != "1")
+        self.grid.arrange()
+        self._show_blind()
 
-    def _stopped(self, name: str, pane: ChatPane) -> None:
-        if self._open.pop(name, None) is not None:
-            pane.stop("stopped")
-            self._show_state()
+    def _show_blind(self) -> None:
+        """Offer the blind vote where at least two different models of a run answer."""
+        panes = self.grid.shown
+        different = len({pane.answerer.key for pane in panes if pane.answerer.able}) == len(panes) > 1
+        if not self.answering.secret:
+            self.blind.setEnabled(bool(self.bench.run) and different)
 
-    def _can_answer(self, variant: str) -> bool:
-        if variant == "base":
-            return True
-        if variant == "start":
-            return self._folder.starts_from_adapter
-        return self._folder.trained if variant == "tuned" else bool(self._folder.exported)
+    def _toggle_sampling(self) -> None:
+        self.sampling.setVisible(self.sampling.isHidden())
+        self._name_sampling()
 
-    def _make_options(self) -> Card:
-        card = Card()
-        self.system = QPlainTextEdit()
-        self.system.setFixedHeight(8 * UNIT)
-        self.system.setTabChangesFocus(True)
-        self.system.setPlaceholderText(tr("System prompt: who the model is and how it shall answer. May stay empty."))
-        self.system.setAccessibleName(tr("System prompt"))
-        self.temperature = QDoubleSpinBox()
-        self.temperature.setRange(0.0, 2.0)
-        self.temperature.setSingleStep(0.1)
-        self.temperature.setValue(_DEFAULTS.temperature)
-        self.temperature.setAccessibleName(tr("Temperature"))
-        self.temperature.setToolTip(tr("0 always takes the most likely word; higher values vary more."))
-        self.longest = QSpinBox()
-        self.longest.setRange(1, 32768)
-        self.longest.setValue(_DEFAULTS.max_tokens)
-        self.longest.setAccessibleName(tr("Longest reply, tokens"))
-        card.body.addWidget(self.system)
-        for box in (self.temperature, self.longest):
-            box.lineEdit().setTextMargins(UNIT, 0, UNIT, 0)  # the style sheet's padding does not reach it
-        choices = FlowLayout(3 * UNIT)
-        choices.addWidget(row(_word(tr("Temperature (variety)")), self.temperature))
-        choices.addWidget(row(_word(tr("Longest reply")), self.longest, caption("tokens")))
-        card.body.addLayout(choices)
-        card.hide()
-        return card
-
-    def _toggle_options(self) -> None:
-        show = self._how.isHidden()
-        self._how.setVisible(show)
-        self._how_button.setText(tr("{value}  Sampling (how they answer)").format(value="▾" if show else "▸"))
+    def _name_sampling(self) -> None:
+        folded = self.sampling.isHidden()
+        text = tr("Sampling (how they answer)")
+        self._sampling_button.setText(f"{'▸' if folded else '▾'}  {text}")
+        self._sampling_button.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
 
     def _begin_anew(self) -> None:
-        for request in list(self._open):
-            self.client.cancel(request)
-        self._open.clear()
-        for pane in (self.left, self.middle, self.right):
-            pane.clear()
+        self._clear()
         self._show_state()
+
+    def _clear(self) -> None:
+        self.answering.give_up()
+        self.answering.secret = False
+        self.vote.hide()
+        for pane in self.grid.panes:
+            pane.clear()
+            pane.forget_letter()
+        self._show_blind()
 
     def _free(self) -> None:
         self.client.send(
@@ -218,40 +249,52 @@ class TryOutPage(Page):
 
     def _bench_changed(self, name: str) -> None:
         if name in ("run", "model_path"):
+            self.questions.show_rows("", [])
+            self.client.cancel(self._rows_request)
+            self._rows_request = ""
             self._begin_anew()
             self._show_run()
 
+    def _rows_found(self, run: str, conversations: Sequence[Sequence[ChatMessage]]) -> None:
+        if run == self.bench.run:
+            self.questions.show_rows(run, held_out_questions(conversations))
+
     def _show_run(self) -> None:
-        self._folder = read_run_folder(self.bench.run)
-        if not self.bench.run:
+        run, before = self.bench.run, self._folder
+        self._folder = read_run_folder(run)
+        if not run:
             words = tr("There is no run yet, so only the model before training answers.")
         elif not self._folder.trained:
             words = tr("This run has nothing trained to talk to yet: that is there once it is saved.")
         else:
-            words = tr("The same question to each, answered one after the other.")
+            words = tr("The same question and the same seed for each.")
         self.set_name(self._folder.title if self._folder.trained else "")
         self.set_subtitle(words)
-        begins = self.middle.isHidden() and self._folder.starts_from_adapter
-        self.middle.setVisible(self._folder.starts_from_adapter)
-        self._place_last()
-        for pane in (self.left, self.middle, self.right):
-            pane.show_choice("start", self._folder.starts_from_adapter)
-            pane.offer(self._can_answer)
-        if begins:
-            self.middle.choose("start")
+        found = answerers(run, self.bench.model_path, self._folder, self._runs)
+        for pane in self.grid.panes:
+            pane.offer(found)
+        if self._folder.starts_from_adapter != before.starts_from_adapter:
+            self.count.choose("3" if self._folder.starts_from_adapter else "2")
+            self._show_count(self.count.value)
+            if self._folder.starts_from_adapter:
+                self.middle.choose("start")
+        known = self.questions.has_rows_of(run) or self.client.is_open(self._rows_request)
+        if run and self.isVisible() and not known:
+            self._rows_request = self.client.send(
+                HeldOutRequest,
+                run=run,
+                owner=self,
+                on_result=lambda result: self._rows_found(run, result.conversations or []),
+                on_failure=lambda _failure: self._rows_found(run, []),
+            )
+        self._show_blind()
         self._show_state()
 
     def _show_state(self) -> None:
-        busy = bool(self._open)
+        busy = bool(self.answering.open)
         if self.primary is not None:
             self.primary.setText(tr("Stop") if busy else tr("Send"))
             self.primary.set_icon("stop" if busy else "send")
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")
-
-
-def _word(text: str) -> QLabel:
-    label = body(text)
-    label.setWordWrap(False)
-    return label

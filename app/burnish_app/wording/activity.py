@@ -1,9 +1,9 @@
-"""Text about runs, exports, duels and downloads that go on beside the page that is shown, in a line each. No Qt."""
+"""Activities beside the page that is shown: runs, exports, duels, and whatever else a page reports. No Qt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import tr
@@ -21,46 +21,101 @@ _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("P
 
 @dataclass(frozen=True)
 class Activity:
-    """A run, an export or a duel that goes on.
+    """Something that goes on.
+
+    A page reports its own by emitting `Page.activities_changed` with all of them, each time one changes.
 
     Attributes:
         page: key of the page that shows it.
-        folder: folder of the run or duel.
-        name: name of the run, or of the duel's sides.
-        what: what is being done, in a word.
-        share: how far it is, 0 to 1.
+        folder: folder of the run or duel, or another text that tells those of a page apart.
+        name: name of the run, of the duel's sides, or of the file.
+        what: what is being done, in a word or two.
+        share: how far it is, 0 to 1; None: it cannot be told.
         moves: whether it goes on now; else it is paused, or waits.
+        stage: what it is at, more exactly; may be empty.
+        left_s: time until it is done, seconds; None: the window estimates it from how the share grows.
+        stop: function that stops it; None: the window asks the engine, by page and folder.
+        outlives: whether it goes on when the window closes.
     """
 
     page: str
     folder: str
     name: str
     what: str
-    share: float
+    share: float | None
     moves: bool = True
+    stage: str = ""
+    left_s: float | None = None
+    stop: Callable[[], object] | None = field(default=None, compare=False)
+    outlives: bool = True
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Page, folder and kind, which tell it apart from others."""
+        return self.page, self.folder, self.what
+
+    @property
+    def progress(self) -> str:
+        """Share as text; empty where it cannot be told, or the activity has not begun and waits."""
+        return "" if self.share is None or not (self.moves or self.share) else percent(self.share)
 
     @property
     def title(self) -> str:
         """Progress and name, for the window's title; where it does not move, why."""
-        parts = [percent(self.share), self.name] if self.moves or self.share else [self.name]
-        return " - ".join(parts if self.moves else [self.what, *parts])
+        parts = ["" if self.moves else self.what, self.progress, self.name]
+        return " - ".join(part for part in parts if part)
 
 
 def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -> list[Activity]:
     """List the runs that go on or wait, the exports and the duels that go on, newest first."""
+    from burnish_app.wording.export_stages import stage_text
+
     found = []
     for run in runs:
         name = run_title(run)
         if run.standing in _ACTIVE:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             moves = run.standing == "running"
-            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0), moves))
+            stage = _steps_text(run)
+            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0), moves, stage))
         if run.export is not None and run.export.status == "running":
-            found.append(Activity("export", run.folder, name, tr("Exporting"), min(max(run.export.share, 0.0), 1.0)))
+            share, stage = min(max(run.export.share, 0.0), 1.0), stage_text(run.export)
+            found.append(Activity("export", run.folder, name, tr("Exporting"), share, stage=stage))
     for duel in duels:
         if duel.status == "running":
             found.append(Activity("duel", duel.folder, duel_name(duel), tr("Duel"), _duel_share(duel)))
     return found
+
+
+def short_text(one: Activity) -> str:
+    """Return how far an activity is and its time left; what is done where neither is known."""
+    parts = [one.progress, _left_text(one)] if one.moves else [one.what, one.progress]
+    return "  ·  ".join(part for part in parts if part) or one.what
+
+
+def _left_text(one: Activity) -> str:
+    return tr("{time} left").format(time=duration_text(one.left_s)) if one.left_s is not None else ""
+
+
+def activity_text(one: Activity, *, named: bool = True) -> str:
+    """Describe an activity in a line, such as "Training support-desk, 40 %, step 240 of 600, 12 min left".
+
+    Args:
+        one: activity.
+        named: whether its name stands behind what is done; else its progress does.
+    """
+    left = _left_text(one)
+    if named:
+        return ", ".join(part for part in (f"{one.what} {one.name}", one.progress, one.stage, left) if part)
+    return "  ·  ".join(part for part in (one.what, one.progress, left, one.stage) if part)
+
+
+def _steps_text(run: RunSummary) -> str:
+    if run.waits_for:
+        return tr("after {run}").format(run=run.waits_for)
+    if not run.state.total_steps:
+        return ""
+    return tr("step {step} of {total}").format(step=f"{run.state.step:,}", total=f"{run.state.total_steps:,}")
 
 
 def run_title(run: RunSummary) -> str:

@@ -160,6 +160,12 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
             best=max if len(scored) == 1 else None,
             hint="\n".join(f"{one.run}: {one.task.figures}" for one in outcomes if one.task),
         )
+    if any(outcome.votes for outcome in outcomes):
+        yield ComparedRow(
+            tr("Blind votes"),
+            tuple(outcome.votes or "–" for outcome in outcomes),
+            hint=tr("Replies that were found best on the page Try it, without knowing which model wrote them."),
+        )
     yield _numbers(tr("Training loss"), [outcome.loss for outcome in outcomes], lambda loss: f"{loss:.4f}")
     yield ComparedRow(tr("Steps"), tuple(f"{one.step:,} / {one.total_steps:,}" for one in outcomes))
     yield _numbers(

@@ -9,6 +9,7 @@ from typing import Literal
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.facts.export_forecast import ExportForecast
+from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -28,7 +29,7 @@ _TEXTS = {
     _WEIGH: tr("Weighing what the training rows use"),
     _CHECK: tr("Checking the 16-bit file"),
 }
-_MAKING, _CHECKING = "Making ", "Checking "
+_MAKING, _CHECKING, _SCORING = "Making ", "Checking ", "Scoring "
 _PROVEN = ("gguf", "ollama", "lmstudio")
 _PLAIN = ("F16", "BF16", "Q8_0")
 
@@ -81,6 +82,7 @@ def _stage_text(name: str) -> str:
 def _stage_index(names: Sequence[str], what: str) -> int | None:
     """Return the index of the stage that a job is at; None before the first."""
     what = what.partition(" against ")[0]
+    what = what.replace(_SCORING, _CHECKING)
     what = next((stage for said, stage in _SAID.items() if what.startswith(said)), what)
     if what in {f"{_CHECKING}{base}" for base in _BASES}:
         what = _CHECK
@@ -110,3 +112,20 @@ def forecast_problem(forecast: ExportForecast) -> str:
     if forecast.memory_bytes > forecast.memory_free_bytes:
         return tr("There is too little memory now: close other programs, or stop what is being trained.")
     return ""
+
+
+def stage_text(job: ExportJob) -> str:
+    """Return what a running export is at, in a few words; empty if it has not said."""
+    return next((stage.text for stage in job_stages(job, importance=True) if stage.status == "now"), "")
+
+
+def handed_over_text(program: ProgramName, called: str) -> str:
+    """Say that a program took a file, and how to use it there.
+
+    Args:
+        program: program that took it.
+        called: what the file is called there.
+    """
+    if program == "ollama":
+        return tr("Ollama knows it as {called}: ollama run {called}").format(called=called)
+    return tr("LM Studio lists it among its models as {called}.").format(called=called)

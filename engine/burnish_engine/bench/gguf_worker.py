@@ -20,21 +20,7 @@ import numpy as np
 
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.hardware.host.peak_memory import held_bytes, peak_bytes
-from burnish_engine.models.gguf.gguf_runtime import GgufModel
-
-
-class _Fed(GgufModel):
-    """A model whose tokens are chosen for it, so that no end token cuts a measurement short."""
-
-    def feed(self, ids: list[int]) -> int:
-        """Read tokens as llama.cpp reads a prompt; return the most likely next one."""
-        for start in range(0, len(ids), self._block):
-            logits = self._decode(ids[start : start + self._block], every=False)
-        return int(logits[0].argmax())
-
-    def restart(self) -> None:
-        """Drop all tokens read so far."""
-        self._forget(0)
+from burnish_engine.models.gguf.gguf_speed import FedModel
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +49,7 @@ def measure(file: Path, prompt: int, generate: int, repeat: int, threads: list[i
     speeds = []
     for done, count in enumerate(threads):
         begun = time.perf_counter()
-        model = _Fed(file, context=prompt + generate + 8, threads=count)
+        model = FedModel(file, context=prompt + generate + 8, threads=count)
         load_s = time.perf_counter() - begun if load_s is None else load_s
         speeds.append(_speed(model, prompt, generate, repeat) | {"threads": count})
         model.close()
@@ -71,7 +57,7 @@ def measure(file: Path, prompt: int, generate: int, repeat: int, threads: list[i
     return {"load_s": load_s, "peak_bytes": peak_bytes() or held_bytes(), "speeds": speeds}
 
 
-def _speed(model: _Fed, prompt: int, generate: int, repeat: int) -> dict[str, Any]:
+def _speed(model: FedModel, prompt: int, generate: int, repeat: int) -> dict[str, Any]:
     ids = np.random.default_rng(0).integers(0, model.vocab_size, min(prompt, model.context - generate - 1)).tolist()
     model.feed(ids[:16])  # the first pass maps the file's pages and starts the threads
     first, reading, writing = [], [], []

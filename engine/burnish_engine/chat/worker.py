@@ -48,10 +48,12 @@ class _ChatRequests:
         options = request.options
         sampling = Sampling(options.max_tokens, options.temperature, options.top_p, options.seed)
         messages = [message.model_dump() for message in request.messages]
-        began, text = time.perf_counter(), ""
+        began, text, first_s = time.perf_counter(), "", None
         with closing(backend.stream(messages, sampling)) as stream:
             job.check()  # loading may have taken long: the request may have been canceled meanwhile
             for piece in stream:
+                if first_s is None:
+                    first_s = time.perf_counter() - began
                 text += piece
                 job.piece(piece)
             reply = Reply(
@@ -60,6 +62,7 @@ class _ChatRequests:
                 tokens=stream.tokens,
                 seconds=time.perf_counter() - began,
                 name=name,
+                first_token_s=first_s,
             )
         return Result(id=request.id, reply=reply)
 

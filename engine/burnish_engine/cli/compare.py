@@ -100,6 +100,7 @@ def _rows(outcome: ComparedRun) -> Iterator[tuple[str, str]]:
     yield "margin", _number(outcome.margin)
     yield "loss on general text", outcome.forgetting.figures if outcome.forgetting else "-"
     yield "score of the task", outcome.task.figures if outcome.task else "-"
+    yield "blind votes", outcome.votes or "-"
     yield "speed, median", f"{outcome.tokens_per_s:,.0f} tokens/s" if outcome.tokens_per_s is not None else "-"
     yield "memory, peak", memory_size(outcome.memory_bytes) if outcome.memory_bytes is not None else "-"
     yield "training time", duration(outcome.training_s) if outcome.training_s is not None else "-"

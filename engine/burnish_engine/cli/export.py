@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -275,21 +274,16 @@ def _place_files(
 ) -> None:
     """Place the files for Ollama or LM Studio."""
     from burnish_engine.export.destinations.lm_studio import export_lm_studio
-    from burnish_engine.export.destinations.ollama import export_ollama, usual_sampling
+    from burnish_engine.export.destinations.ollama import export_ollama, model_sampling
 
     source, _ = trained_model(paths, recipe)
-    recommended: dict[str, object] = {}
-    settings = source.folder / "generation_config.json"
-    if settings.is_file():
-        recommended = json_module.loads(settings.read_text(encoding="utf-8"))
     for entry in report.files:
         if to == "lmstudio":
             written = export_lm_studio(folder / entry.file, folder / "lmstudio", _name(name, recipe, source))
             lines = [f"Wrote {written}", "Copy the folder lmstudio into LM Studio's models folder."]
         else:
-            result = export_ollama(
-                folder / entry.file, folder / f"ollama-{entry.quant}", sampling=usual_sampling(recommended)
-            )
+            made, sampling = folder / entry.file, model_sampling(source.folder)
+            result = export_ollama(made, folder / f"ollama-{entry.quant}", sampling=sampling)
             lines = [f"Wrote {result.modelfile}", *(f"note: {note}" for note in result.notes)]
         for line in () if quiet else lines:
             out.print(line)

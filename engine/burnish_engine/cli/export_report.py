@@ -45,7 +45,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
         out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e}.")
     table = Table(box=None, pad_edge=False)
     scored = [METRIC_NAMES[entry.task.metric] for entry in report.files if entry.task][:1]
-    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "reply", *scored, ""):
+    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "tok/s", "reply", *scored, ""):
         table.add_column(title)
     for entry in report.files:
         table.add_row(
@@ -56,6 +56,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             f"{entry.top1_agreement:.1%}",
             "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
+            "" if entry.tokens_per_s is None else f"{entry.tokens_per_s:.1f}",
             "ends" if entry.reply_stopped else "goes on",
             *([entry.task.figures if entry.task else ""] if scored else []),
             styled("[green]verified[/]" if entry.passed else "[red]refused[/]"),

@@ -207,6 +207,11 @@ class RunPaths:
         return self.root / "notes.json"
 
     @property
+    def votes(self) -> Path:
+        """Blind votes by the person on replies of the run's model and others."""
+        return self.root / "votes.json"
+
+    @property
     def task_rows(self) -> Path:
         """Held-out rows that the run's replies are scored on."""
         return self.root / "task_rows.json"

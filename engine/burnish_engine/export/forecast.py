@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 from pathlib import Path
 
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
-from burnish_engine.contract.facts.export_forecast import ExportStage
+from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
@@ -42,10 +42,12 @@ class ExportCost:
     Attributes:
         sizes: exact size of each requested file, bytes.
         stages: stages in order.
+        types: what files of all types would be; empty: not asked for.
     """
 
     sizes: dict[GgufType, int]
     stages: list[ExportStage]
+    types: list[TypeForecast] = field(default_factory=list)
 
     @property
     def disk_bytes(self) -> int:
@@ -77,14 +79,25 @@ def predicted_sizes(
     Raises:
         UsageError: The model's row lengths do not fit a type.
     """
-    shapes = [TensorShape(one.name, one.shape, one.type) for one in plan.tensors]
     start = header_bytes(plan, scratch)
-    return {
-        quant: file_bytes(
-            choose_types(shapes, quant, gqa=plan.queries_per_key, experts=plan.experts, importance=importance), start
-        )
-        for quant in quants
-    }
+    return {quant: type_bytes(plan, quant, start, importance=importance) for quant in quants}
+
+
+def type_bytes(plan: GgufPlan, quant: GgufType, start: int, *, importance: bool) -> int:
+    """Compute the exact size of one type's file, bytes.
+
+    Args:
+        plan: plan of the file.
+        quant: GGUF type.
+        start: bytes before the first tensor, as of `header_bytes`.
+        importance: whether there will be an importance matrix.
+
+    Raises:
+        UsageError: The model's row lengths do not fit the type.
+    """
+    shapes = [TensorShape(one.name, one.shape, one.type) for one in plan.tensors]
+    types = choose_types(shapes, quant, gqa=plan.queries_per_key, experts=plan.experts, importance=importance)
+    return file_bytes(types, start)
 
 
 def make_forecast(

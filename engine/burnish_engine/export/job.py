@@ -25,6 +25,7 @@ from burnish_engine.export.verify.report import CheckedFiles, build_report, conc
 from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.gguf.gguf_speed import generation_speed
 
 if TYPE_CHECKING:
     import torch
@@ -212,6 +213,9 @@ class _ExportRun:
             name=name,
             cancelled=self.cancelled,
         )
+        if found.passed and scored:
+            speed = generation_speed(made.path, threads=self.threads)
+            found = found.model_copy(update={"tokens_per_s": speed})
         rows = truth.reference.task_rows if scored else None
         return add_score(
             found, made.path, rows, progress=progress, threads=self.threads, cancelled=self.cancelled

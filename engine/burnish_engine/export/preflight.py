@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +17,7 @@ from burnish_engine.export.forecast import ExportCost, make_forecast, predicted_
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
 from burnish_engine.export.quantize.hessian import hessian_bytes, hessian_sizes
 from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
+from burnish_engine.export.type_forecast import forecast_types
 from burnish_engine.export.verify.fidelity import probe_texts
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.hardware.host.cpu import usable_cores
@@ -80,6 +82,7 @@ def forecast_gguf(
     *,
     importance_tokens: int = 0,
     scored_tokens: int = 0,
+    gain: float | None = None,
 ) -> ExportCost:
     """Predict an export by `export_gguf`. Writes only small temporary files.
 
@@ -90,6 +93,7 @@ def forecast_gguf(
         quants: GGUF types.
         importance_tokens: number of training tokens for the importance matrix; 0 for none.
         scored_tokens: most tokens of the replies with which the task of each file is scored.
+        gain: held-out loss that training took away, nats, to predict all other types too; None: they are not.
 
     Raises:
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
@@ -104,7 +108,10 @@ def forecast_gguf(
         plan = plan_gguf(source, weights, tokenizer, name, expected=probe_texts(tokenizer), scratch=scratch)
         base = base_type(wanted)
         tokens = importance_tokens if set(wanted) & set(USE_IMPORTANCE) else 0
-        return make_forecast(
+        types = []
+        if gain is not None:
+            types = forecast_types(plan, source.spec, scratch, importance=importance_tokens > 0, gain=gain)
+        cost = make_forecast(
             plan,
             wanted,
             base,
@@ -113,6 +120,7 @@ def forecast_gguf(
             cores=usable_cores(),
             scored_tokens=scored_tokens,
         )
+        return replace(cost, types=types)
 
 
 def base_type(wanted: Sequence[GgufType]) -> GgufType:

@@ -24,7 +24,7 @@ from burnish_engine.contract.serve.data_requests import (
     RowsRequest,
 )
 from burnish_engine.contract.serve.duel_requests import PlanDuelRequest, StartDuelRequest
-from burnish_engine.contract.serve.export_requests import ForecastRequest
+from burnish_engine.contract.serve.export_requests import ForecastRequest, HandOverRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import ModelRequest
 from burnish_engine.service.model_facts import model_facts
@@ -125,6 +125,14 @@ class _DataRequests:
 
         return Result(id=request.id, forecast=export_forecast(request))
 
+    def hand_over(self, request: HandOverRequest, job: Job) -> Result:
+        """Give a finished file to a program."""
+        from burnish_engine.export.destinations.hand_over import hand_over
+
+        job.progress(f"Giving {request.file} to {request.program}", 0, 0)
+        called = hand_over(request.run, request.file, request.program, lambda: job.canceled)
+        return Result(id=request.id, detail=called)
+
     def plan_duel(self, request: PlanDuelRequest, job: Job) -> Result:
         """Forecast a duel."""
         from burnish_engine.duel.report.overview import planned_facts
@@ -182,6 +190,7 @@ if __name__ == "__main__":
             "rows": data.rows,
             "preview": data.preview,
             "forecast": data.forecast,
+            "hand_over": data.hand_over,
             "plan_duel": data.plan_duel,
             "start_duel": data.start_duel,
         }

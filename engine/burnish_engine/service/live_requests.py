@@ -7,6 +7,7 @@ from pathlib import Path
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import AdapterFacts
 from burnish_engine.contract.paths import RunPaths
@@ -46,10 +47,10 @@ class LiveRequests:
         machine: source of the machine's facts.
         plans: store of facts on inspected datasets.
         data: process that reads datasets and model folders.
-        chat: process that holds the chat model.
+        chat: processes that hold the chat models.
     """
 
-    def __init__(self, machine: MachineCache, plans: PlanService, data: Child, chat: Child) -> None:
+    def __init__(self, machine: MachineCache, plans: PlanService, data: Child, chat: ChatPool) -> None:
         self._machine = machine
         self._plans = plans
         self._data = data
@@ -127,10 +128,10 @@ class LiveRequests:
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
         """Stream a reply."""
-        return self._chat.ask(request, job, about=request.target)
+        return self._chat.ask(request, job)
 
     def free(self, request: FreeRequest, _job: Job) -> Result:
-        """End the chat process."""
+        """End the chat processes."""
         self._chat.close()
         return Result(id=request.id)
 

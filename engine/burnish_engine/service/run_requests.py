@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
+from burnish_engine.chat.chat_pool import ChatPool
+from burnish_engine.contract.facts.votes import add_vote
 from burnish_engine.contract.run.notes import write_notes
-from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.export_requests import (
+    CancelExportRequest,
+    ExportRequest,
+    ForecastRequest,
+    HandOverRequest,
+    ProgramsRequest,
+)
 from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.run_requests import (
     AnnotateRequest,
     CommandRequest,
     CompareRequest,
     DeleteRequest,
+    HeldOutRequest,
     PurgeRequest,
     RestoreRequest,
     ResumeRequest,
     RunsRequest,
     StartRequest,
+    VoteRequest,
 )
+from burnish_engine.export.destinations.installed import installed_programs
 from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.compare.side_by_side import side_by_side
+from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.jobs import actions, lease, trash
 from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
@@ -32,11 +45,11 @@ class RunRequests:
 
     Args:
         plans: judge of whether a run fits.
-        chat: chat process, which frees memory for a run.
+        chat: chat processes, which free memory for a run.
         data: data process, which frees memory as well.
     """
 
-    def __init__(self, plans: PlanService, chat: Child, data: Child) -> None:
+    def __init__(self, plans: PlanService, chat: ChatPool, data: Child) -> None:
         self._plans = plans
         self._chat, self._data = chat, data
 
@@ -90,6 +103,17 @@ class RunRequests:
         write_notes(paths, request.tags, request.text)
         return Result(id=request.id, run=str(paths.root))
 
+    def held_out(self, request: HeldOutRequest, _job: Job) -> Result:
+        """Read held-out rows."""
+        rows = load_conversations(open_run(request.run))[: request.most]
+        found = [[ChatMessage.model_validate(turn) for turn in row] for row in rows]
+        return Result(id=request.id, conversations=found)
+
+    def vote(self, request: VoteRequest, _job: Job) -> Result:
+        """Keep a blind vote."""
+        paths = open_run(request.run)
+        return Result(id=request.id, votes=add_vote(paths, request.prompt, request.shown, request.best))
+
     def compare(self, request: CompareRequest, _job: Job) -> Result:
         """Compare runs."""
         return Result(id=request.id, comparison=side_by_side([open_run(run) for run in request.runs]))
@@ -116,3 +140,11 @@ class RunRequests:
         """Ask an export to stop."""
         cancel_export(open_run(request.run))
         return Result(id=request.id)
+
+    def programs(self, request: ProgramsRequest, _job: Job) -> Result:
+        """Find programs that take a file."""
+        return Result(id=request.id, programs=installed_programs())
+
+    def hand_over(self, request: HandOverRequest, job: Job) -> Result:
+        """Give a finished file to a program."""
+        return self._data.ask(request, job, about=request.file)

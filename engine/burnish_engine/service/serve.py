@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.log import log
@@ -21,6 +22,10 @@ from burnish_engine.contract.paths import downloads_dir
 from burnish_engine.contract.serve.messages import Hello
 from burnish_engine.contract.version import burnish_version
 
+if TYPE_CHECKING:
+    from burnish_engine.chat.chat_pool import ChatPool
+    from burnish_engine.service.machine import MachineCache
+
 
 def serve() -> None:
     """Answer requests from standard input until it closes, then end the process."""
@@ -28,12 +33,16 @@ def serve() -> None:
     server = LineServer(target)
     server.send(Hello(burnish=burnish_version(), pid=os.getpid()))
     data = Child("burnish_engine.service.data_worker", "data process")
-    chat = Child("burnish_engine.chat.worker", "chat process")
+    from burnish_engine.chat.chat_pool import ChatPool  # after the greeting: nobody waits for these
+    from burnish_engine.service.machine import MachineCache
+
+    machine = MachineCache()
+    chat = ChatPool(machine.facts)
     code, text = ExitCode.DONE, ""
     try:
         from burnish_engine.runs.jobs.trash import purge_old
 
-        handlers = _handlers(data, chat)
+        handlers = _handlers(machine, data, chat)
         for slow in (purge_old, _resume_downloads):  # may take long: nobody waits for it
             threading.Thread(target=slow, name=slow.__name__.strip("_"), daemon=True).start()
         server.serve(source, handlers)
@@ -60,16 +69,14 @@ def _resume_downloads() -> None:
         start_waiting()
 
 
-def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
+def _handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str, Handler]:
     from burnish_engine.service.advice_requests import AdviceRequests
     from burnish_engine.service.hardware import stream_hardware
     from burnish_engine.service.live_requests import LiveRequests
-    from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.plans import PlanService
     from burnish_engine.service.run_requests import RunRequests
     from burnish_engine.service.several_requests import SeveralRequests
 
-    machine = MachineCache()
     plans = PlanService(machine, data)
     live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
     several = SeveralRequests(machine, plans, data)
@@ -104,6 +111,8 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "restore": runs.restore,
         "purge": runs.purge,
         "annotate": runs.annotate,
+        "held_out": runs.held_out,
+        "vote": runs.vote,
         "compare": runs.compare,
         "plan_sweep": several.plan_sweep,
         "start_sweep": several.start_sweep,
@@ -116,4 +125,6 @@ def _handlers(data: Child, chat: Child) -> Mapping[str, Handler]:
         "forecast": runs.forecast,
         "export": runs.export,
         "cancel_export": runs.cancel_export,
+        "programs": runs.programs,
+        "hand_over": runs.hand_over,
     }

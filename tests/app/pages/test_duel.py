@@ -255,11 +255,12 @@ def test_a_running_duel_goes_on_in_the_sidebar_and_a_press_shows_it(qtbot, windo
     window.go_to("runs")
     window.page("duel")
     window._runs_updated([])
-    button = window.sidebar._activities[0]
+    button = window.sidebar.activity
     qtbot.waitUntil(button.isVisible)
-    assert button.activity.page == "duel"
-    assert button.activity.title in window.windowTitle()
-    button.click()
+    (going,) = button.activities
+    assert going.page == "duel"
+    assert going.title in window.windowTitle()
+    window.activity.opened.emit(going)
     qtbot.waitUntil(lambda: window.shown_key == "duel")
     assert window.page("duel").duel.folder == "/duels/1"
 

@@ -6,6 +6,7 @@ from app.scenes import summary
 from PySide6.QtGui import QGuiApplication
 
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
+from burnish_engine.contract.serve.messages import Result
 
 from support.cards import make_card
 
@@ -228,3 +229,107 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
     copied = QGuiApplication.clipboard().text()
     assert copied.startswith("ollama create ")
     assert str(run / "export" / "ollama-Q8_0" / "Modelfile") in copied
+
+
+def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):  # noqa: F811
+    answers.result("forecast", forecast=facts.forecast())
+    page = show(None)
+    qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 0)
+    chart = page.sizes.chart
+    chosen = page.choices.types.chosen()
+    assert chart.chosen == set(chosen)
+    chart.toggled.emit("Q2_K")
+    assert page.choices.types.chosen() == [*chosen, "Q2_K"]
+    assert page.choices.types.boxes["Q2_K"].isVisible(), "a rare type is shown once it is chosen"
+    assert "Q2_K" in chart.chosen
+    page.choices.kinds.button(4).setChecked(True)
+    assert not page.sizes.isVisible(), "an adapter has no types"
+
+
+def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):  # noqa: F811
+    answers.set("forecast", {"hold": True})
+    page = show(None)
+    qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
+    place = page.choices.y()
+    assert page.sizes.isVisible()
+    assert page.sizes.chart.accessibleDescription()
+    page._forecast_found(page._forecast_request, Result(id="x", forecast=facts.forecast()))
+    qtbot.wait(50)
+    assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
+
+
+def test_what_was_measured_is_filled_in(qtbot, answers, show, run):  # noqa: F811
+    answers.result("forecast", forecast=facts.forecast())
+    page = show(facts.job("finished", report=facts.report()))
+    qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 2)
+    measured = {point.quant for point in page.sizes.chart.points if point.measured}
+    assert measured == {"Q8_0", "Q4_K_M"}
+
+
+GIVERS = {"ollama": "Add to Ollama", "lm_studio": "Open in LM Studio"}
+
+
+def giver(page, program):
+    """The first button that gives a file to a program; None where there is none."""
+    buttons = page.files.findChildren(type(page.primary))
+    return next((button for button in buttons if button.text() == GIVERS[program]), None)
+
+
+def give(page, program):
+    """Press the first button of a program."""
+    giver(page, program).click()
+
+
+@pytest.fixture
+def exported(qtbot, answers, show, run):  # noqa: F811
+    """The page with a finished file, on a machine with Ollama and LM Studio."""
+    (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
+    answers.result("programs", programs=["ollama", "lm_studio"])
+    page = show(facts.job("finished", report=facts.report()))
+    qtbot.waitUntil(lambda: giver(page, "ollama") is not None)
+    return page
+
+
+def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, run):  # noqa: F811
+    (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
+    answers.result("programs", programs=[])
+    page = show(facts.job("finished", report=facts.report()))
+    qtbot.waitUntil(lambda: len(answers.asked("programs")) == 1)
+    qtbot.waitUntil(page.files.isVisible)
+    assert [giver(page, program) for program in GIVERS] == [None, None]
+
+
+def test_a_file_goes_to_ollama_with_one_press(qtbot, answers, exported, run):  # noqa: F811
+    answers.result("hand_over", detail="support-desk:q8_0")
+    give(exported, "ollama")
+    qtbot.waitUntil(lambda: "ollama run support-desk:q8_0" in words(exported.files))
+    (request,) = answers.asked("hand_over")
+    assert (request["run"], request["file"]) == (str(run), "support-desk-Q8_0.gguf")
+    assert request["program"] == "ollama"
+
+
+def test_why_a_program_did_not_take_it_is_said_at_the_file(qtbot, answers, exported):
+    answers.failure("hand_over", "Ollama did not take it: is it running?", "Start it.", 1)
+    give(exported, "ollama")
+    qtbot.waitUntil(lambda: "is it running? Start it." in words(exported.files))
+
+
+def test_while_a_program_takes_it_that_is_an_activity_which_can_be_stopped(qtbot, answers, window, exported):
+    answers.set("hand_over", {"hold": True})
+    give(exported, "ollama")
+    (going,) = window.activity.board.activities
+    assert (going.page, going.share) == ("export", None)
+    assert not going.outlives
+    qtbot.waitUntil(lambda: len(answers.asked("hand_over")) == 1)
+    going.stop()
+    qtbot.waitUntil(lambda: not window.activity.board.activities)
+    assert "is taking it" not in words(exported.files)
+
+
+def test_lm_studio_is_opened_once_it_has_the_file(qtbot, answers, exported, monkeypatch):
+    opened = []
+    monkeypatch.setattr("burnish_app.pages.export.QDesktopServices.openUrl", opened.append)
+    answers.result("hand_over", detail="burnish/support-desk")
+    give(exported, "lm_studio")
+    qtbot.waitUntil(lambda: "burnish/support-desk" in words(exported.files))
+    assert [url.scheme() for url in opened] == ["lmstudio"]

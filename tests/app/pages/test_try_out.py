@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from app.pages.test_hardware import words
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QScrollArea
 
 pytestmark = pytest.mark.gui
 
@@ -53,7 +54,7 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
     bar = page.left.text.verticalScrollBar()
     for turn in range(3):
         ask(page)
-        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page._open)
+        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
         assert bar.maximum() == bar.value() > 0
         bar.setValue(0)  # the person reads the beginning again
 
@@ -72,9 +73,9 @@ def test_the_keyboard_sends(qtbot, answers, window, run):
 def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
     answers.set("chat", reply("ok"))
     page = page_of(window)
-    page.system.setPlainText("Be brief.")
-    page.temperature.setValue(0.7)
-    page.longest.setValue(64)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.temperature.setValue(0.7)
+    page.sampling.longest.setValue(64)
     ask(page)
     qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
     request = answers.asked("chat")[0]
@@ -139,14 +140,14 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     panes = (page.left, page.right)
 
     def offered(pane):
-        return [pane.who.itemData(number) for number in range(pane.who.count())]
+        return [pane.who.itemData(number).key for number in range(pane.who.count())]
 
     assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
     (run / "start").mkdir()
     (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
     page.shown()
     assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
-    assert [pane.variant for pane in panes] == ["base", "tuned"]
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
     ask(page)
     qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
     assert [request["variant"] for request in answers.asked("chat")] == ["base", "start", "tuned"]
@@ -155,10 +156,10 @@ def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtb
     bench.set_run("")
     assert page.middle.isHidden()
     assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
-    assert [pane.variant for pane in panes] == ["base", "tuned"]
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
     bench.set_run(str(run))
     assert not page.middle.isHidden()
-    assert [pane.variant for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
+    assert [pane.answerer.key for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
 
 
 def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, window, run):
@@ -213,3 +214,161 @@ def test_memory_is_freed_on_request(qtbot, answers, window, run):
     page._free()
     qtbot.waitUntil(lambda: len(answers.asked("free")) == 1)
     qtbot.waitUntil(lambda: "free" in page._foot_note.text())
+
+
+ROWS = [[{"role": "user", "content": f"Row {n}?"}, {"role": "assistant", "content": f"Wanted {n}."}] for n in range(3)]
+
+
+def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.count.button("3").click()
+    page.sampling.seed.setValue(7)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
+    assert [request["lane"] for request in answers.asked("chat")] == [0, 1, 2]
+    assert {request["options"]["seed"] for request in answers.asked("chat")} == {7}
+    qtbot.waitUntil(lambda: not page.answering.open)
+    page.sampling.in_turn.setChecked(True)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 6)
+    assert [request["lane"] for request in answers.asked("chat")[3:]] == [0, 0, 0]
+
+
+def test_a_third_model_is_one_that_does_not_answer_yet(window, run):
+    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
+    page = page_of(window)
+    page.count.button("3").click()
+    assert page.middle.answerer.key == "exported"
+
+
+def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window, run):
+    answer = reply("Hello")
+    answer["reply"] |= {"first_token_s": 0.25, "waited": "a run is training"}
+    answers.set("chat", answer)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert all(part in page.right.state.text() for part in ("0.25 s", "a run is training"))
+
+
+def test_held_out_rows_are_asked_with_the_wanted_reply_beside(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    page.questions.source.button("rows").click()
+    assert page.prompt.toPlainText() == "Row 0?"
+    assert page.grid.wanted.text == "Wanted 0."
+    for number in (1, 2):
+        page.questions.next.click()
+        page.primary.click()
+        qtbot.waitUntil(lambda number=number: len(answers.asked("chat")) == 2 * number and not page.answering.open)
+        assert answers.asked("chat")[-1]["messages"] == [{"role": "user", "content": f"Row {number}?"}]
+        assert page.grid.wanted.text == f"Wanted {number}."
+    page.prompt.setPlainText("Something else")
+    page.primary.click()
+    assert page.grid.wanted.isHidden(), "it is not the reply to that"
+    assert page.questions.question is None
+
+
+def test_a_prompt_is_saved_and_asked_again(qtbot, answers, window, run):
+    page = page_of(window)
+    page.prompt.setPlainText("Keep me")
+    page.questions.save.click()
+    page.prompt.clear()
+    page.questions.source.button("own").click()
+    page.questions.source.button("saved").click()
+    assert page.prompt.toPlainText() == "Keep me"
+    page.questions.remove.click()
+    assert page.questions.question is None
+
+
+@pytest.fixture
+def voting(qtbot, answers, window, run):
+    """The page in a blind vote, both replies there."""
+    answers.set("chat", reply("Hello"))
+    answers.result("vote", votes={"v": 1, "votes": 3, "wins": {"tuned": 2, "base": 1}, "equal": 0})
+    page = page_of(window)
+    page.blind.setChecked(True)
+    ask(page)
+    qtbot.waitUntil(page.vote.isVisible)
+    return page
+
+
+def test_in_a_blind_vote_nothing_says_who_answers(voting):
+    seen = words(voting.grid) + voting.left.text.toPlainText() + voting.right.text.toPlainText()
+    assert not any(name in seen for name in ("Base", "Tuned", "SmolLM2", "tokens/s"))
+    assert voting.left.who.isHidden()
+    assert voting.right.who.isHidden()
+
+
+def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):
+    asked = [request["variant"] for request in answers.asked("chat")]
+    voting.vote.buttons[1].click()
+    assert [pane.answerer.variant for pane in voting.grid.shown] == asked, "each pane shows who wrote its reply"
+    assert "SmolLM2" in voting.left.state.text()
+    qtbot.waitUntil(lambda: "tuned 2" in voting.vote.text)
+    (vote,) = answers.asked("vote")
+    assert (vote["run"], vote["prompt"], vote["best"]) == (str(run), "Hi", asked[1])
+    assert sorted(vote["shown"]) == ["base", "tuned"]
+
+
+def test_equally_good_is_a_vote_too(qtbot, answers, voting):
+    voting.vote.buttons[-1].click()
+    qtbot.waitUntil(lambda: len(answers.asked("vote")) == 1)
+    assert answers.asked("vote")[0]["best"] == ""
+
+
+def test_who_answers_where_is_shuffled(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.blind.setChecked(True)
+    orders = set()
+    for number in range(1, 40):
+        ask(page)
+        qtbot.waitUntil(lambda number=number: len(answers.asked("chat")) == 2 * number and not page.answering.open)
+        orders.add(tuple(request["variant"] for request in answers.asked("chat")[-2:]))
+        if len(orders) == 2:
+            return
+    raise AssertionError("the same order 39 times")
+
+
+def test_a_vote_that_is_not_kept_is_said(qtbot, answers, voting):
+    answers.failure("vote", "The votes are damaged.", "Look into the file.", 2)
+    voting.vote.buttons[0].click()
+    qtbot.waitUntil(lambda: "damaged" in voting.vote.text)
+
+
+def test_one_model_twice_is_no_blind_vote(window, run):
+    page = page_of(window)
+    assert page.blind.isEnabled()
+    page.left.choose("tuned")
+    assert not page.blind.isEnabled()
+
+
+def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    assert not window.activity.board.activities, "it is seen on the page itself"
+    window.go_to("settings")
+    (going,) = window.activity.board.activities
+    assert going.page == "try_out"
+    going.stop()
+    qtbot.waitUntil(lambda: not window.activity.board.activities)
+
+
+@pytest.mark.parametrize("width", [744, 1000, 1280])
+def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(qtbot, window, run, width):
+    window.resize(width, 900)
+    page = page_of(window)
+    page.count.button("3").click()
+    for pane in page.grid.shown:
+        qtbot.waitUntil(lambda pane=pane: pane.geometry().right() <= page.grid.width())
+        assert pane.who.geometry().right() <= pane.width()
+        image = pane.who.grab().toImage()
+        pane.who.setItemText(pane.who.currentIndex(), "W" * 60)
+        assert pane.who.grab().toImage() != image
+    assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0

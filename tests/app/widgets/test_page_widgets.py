@@ -9,6 +9,7 @@ from PySide6.QtGui import QHelpEvent, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
 
 from burnish_app.item_models.listed_models import ListedModelsTableModel, merge
+from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
@@ -21,6 +22,7 @@ from burnish_engine.contract.facts.advice import TimePart
 from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
 pytestmark = pytest.mark.gui
@@ -271,10 +273,15 @@ def test_an_optimizer_shows_its_own_settings_and_what_to_know(qtbot, form):
 
 @pytest.fixture
 def pane(qtbot, theme):
-    made = ChatPane("Tuned", [("Tuned", "tuned"), ("Exported", "exported")])
+    made = ChatPane("Last", "tuned")
+    made.offer([Answerer("tuned", "Tuned", "/run", "tuned"), Answerer("exported", "File", "/run", "exported", False)])
     qtbot.addWidget(made)
     made.show()
     return made
+
+
+def user(text):
+    return [ChatMessage(role="user", content=text)]
 
 
 def reply(text="Hello there", **changes):
@@ -282,7 +289,7 @@ def reply(text="Hello there", **changes):
 
 
 def test_a_streamed_reply_becomes_part_of_the_conversation(qtbot, pane):
-    pane.say("Hi")
+    pane.say(user("Hi"))
     for piece in ("Hello", " there"):
         pane.stream(piece)
     pane.finish(reply())
@@ -295,11 +302,11 @@ def test_a_streamed_reply_becomes_part_of_the_conversation(qtbot, pane):
 
 
 def test_a_stopped_reply_keeps_what_came_and_a_failed_one_leaves_no_half_turn(pane):
-    pane.say("Hi")
+    pane.say(user("Hi"))
     pane.stream("Hel")
     pane.stop("stopped")
     assert pane.messages[-1].content == "Hel"
-    pane.say("Again")
+    pane.say(user("Again"))
     pane.stop("It failed.")
     assert [message.role for message in pane.messages] == ["user", "assistant"]
     assert pane.state.text() == "It failed."
@@ -308,7 +315,6 @@ def test_a_stopped_reply_keeps_what_came_and_a_failed_one_leaves_no_half_turn(pa
 
 
 def test_only_those_who_can_answer_may_be_chosen(pane):
-    pane.offer(lambda variant: variant == "tuned")
     assert pane.who.model().item(0).isEnabled()
     assert not pane.who.model().item(1).isEnabled()
 

@@ -78,3 +78,15 @@ def test_values_read_as_people_write_them():
     assert difference_text("training rows", 12345) == "12,345"
     assert difference_text("data.files", ["/a", "/b"]) == "/a, /b"
     assert difference_text("x", None) == "–"
+
+
+def test_blind_votes_are_a_row_where_there_are_any():
+    found = RunsComparison(folders=["/a", "/b"], outcomes=[outcome(1.0), outcome(1.1)], rows=[])
+    assert not [row for row in comparison_rows(found) if "votes" in row.label]
+    voted = outcome(1.0).model_copy(update={"votes": "tuned 5, base 1"})
+    (row,) = [
+        row
+        for row in comparison_rows(found.model_copy(update={"outcomes": [voted, outcome(1.1)]}))
+        if "votes" in row.label
+    ]
+    assert row.cells == ("tuned 5, base 1", "–")

@@ -57,6 +57,7 @@ def test_files_have_their_names_and_their_proof(exported, wide):
     for file in report.files:
         assert (out / file.file).stat().st_size == file.bytes
         assert sha256_file(out / file.file) == file.sha256
+        assert file.tokens_per_s > 0
     assert report.token_mismatches == 0
     assert report.conversion_kl == report.files[1].mean_kl < 1e-6 < report.files[0].mean_kl
     assert FidelityReport.model_validate_json((out / "fidelity.json").read_text()) == report

@@ -37,10 +37,13 @@ def test_it_says_hello_before_it_is_asked(target):
 
 def test_every_method_has_a_handler():
     from burnish_engine.channel.child import Child
+    from burnish_engine.chat.chat_pool import ChatPool
+    from burnish_engine.service.machine import MachineCache
     from burnish_engine.service.serve import _handlers
 
+    machine = MachineCache()
     known = {request.model_fields["method"].default for request in request_classes()} - {"cancel"}
-    assert set(_handlers(Child("x", "x"), Child("x", "x"))) == known
+    assert set(_handlers(machine, Child("x", "x"), ChatPool(machine.facts))) == known
 
 
 @pytest.fixture(scope="module")

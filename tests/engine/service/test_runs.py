@@ -249,3 +249,9 @@ def test_other_kinds_of_export(warm_server, run, to):
     job = exported(warm_server, run)
     assert job.status == "finished", job.message
     assert (job.report is not None) == (to == "ollama")
+
+
+def test_a_file_that_is_not_there_is_not_handed_over(warm_server, run):
+    assert set(warm_server.result("programs").programs) <= {"ollama", "lm_studio"}
+    for name in ("no-such.gguf", "../card.json", str(run.card)):
+        assert "no file" in warm_server.failure("hand_over", run="tuned", file=name, program="ollama").what

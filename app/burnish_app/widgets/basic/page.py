@@ -54,6 +54,7 @@ class Page(QWidget):
         go_to: signal with the key of another page that the window shall show.
         help_asked: signal without arguments that asks the window to open the guide at this page.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
+        activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
         primary: button of the primary action; None: the page has none.
     """
 
@@ -69,6 +70,7 @@ class Page(QWidget):
     go_to = Signal(str)
     refresh_runs = Signal()
     help_asked = Signal()
+    activities_changed = Signal(list)
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()

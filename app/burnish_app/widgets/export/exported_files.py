@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QPushButton, QVBoxLayout
 
@@ -14,8 +16,28 @@ from burnish_app.state.run_folder import RunFolder
 from burnish_app.widgets.basic.buttons import Slot, quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import ElidedLabel, caption
+from burnish_app.widgets.basic.text import ElidedLabel, Look, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_engine.contract.serve.export_requests import ProgramName
+
+PROGRAMS: dict[ProgramName, str] = {"ollama": "Ollama", "lm_studio": "LM Studio"}
+"""Names of the programs that take a file."""
+_ASKS: dict[ProgramName, str] = {"ollama": tr("Add to Ollama"), "lm_studio": tr("Open in LM Studio")}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of giving a file to a program.
+
+    Attributes:
+        text: sentence.
+        tone: look of the sentence.
+        busy: whether it still goes on.
+    """
+
+    text: str
+    tone: Look = "muted"
+    busy: bool = False
 
 
 class ExportedFiles(Card):
@@ -23,11 +45,18 @@ class ExportedFiles(Card):
 
     Args:
         talk: function that the button "Talk to it" calls.
+
+    Attributes:
+        hand_over: signal with (name of the file, `ProgramName`) when the person gives a file to a program.
     """
+
+    hand_over = Signal(str, str)
 
     def __init__(self, talk: Slot) -> None:
         super().__init__(tr("Files"), icon_name="file")
-        self._folder = Path()
+        self._folder, self._found = Path(), RunFolder()
+        self._programs: list[ProgramName] = []
+        self._outcomes: dict[str, Outcome] = {}
         self._talk = talk
         self._lines = QVBoxLayout()
         self.body.addLayout(self._lines)
@@ -40,12 +69,32 @@ class ExportedFiles(Card):
             folder: folder of the exported files.
             found: contents of the run's folder.
         """
-        self._folder = folder
+        if folder != self._folder:
+            self._outcomes.clear()
+        self._folder, self._found = folder, found
+        self._fill()
+
+    def offer(self, programs: Sequence[ProgramName]) -> None:
+        """Offer to give files to the programs that are installed."""
+        if list(programs) != self._programs:
+            self._programs = list(programs)
+            self._fill()
+
+    def show_outcome(self, name: str, outcome: Outcome | None) -> None:
+        """Show below a file what became of giving it to a program; None: nothing."""
+        self._outcomes.pop(name, None)
+        if outcome is not None:
+            self._outcomes[name] = outcome
+        self._fill()
+
+    def _fill(self) -> None:
+        folder, found = self._folder, self._found
         clear(self._lines)
         for name in found.exported:
             path = folder / name
             self._add(
                 path,
+                *[self._giver(name, program) for program in self._programs],
                 _copier(
                     tr("Copy for burnish"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")
                 ),
@@ -53,6 +102,8 @@ class ExportedFiles(Card):
                     tr("Copy for llama.cpp"), tr('llama-cli -m "{path}"').format(path=path), tr("talks to this file")
                 ),
             )
+            if (outcome := self._outcomes.get(name)) is not None:
+                self._lines.addWidget(body(outcome.text, outcome.tone))
         for name in found.adapters:
             path = folder / name
             command = tr('llama-cli -m BASE.gguf --lora "{path}"').format(path=path)
@@ -65,18 +116,28 @@ class ExportedFiles(Card):
                 path,
                 _copier(tr("Copy for Ollama"), command, tr("makes Ollama know it as {called}").format(called=called)),
             )
-        if found.lm_studio:
+        if found.lm_studio and "lm_studio" not in self._programs:
             path = folder / "lmstudio"
             self._add(path, quiet(tr("Open"), lambda: _open(path)))
             self._lines.addWidget(caption(tr("Copy what is in this folder into LM Studio's models folder.")))
         self._lines.addWidget(row(secondary(tr("Talk to it"), self._talk, "chat"), None))
+
+    def _giver(self, name: str, program: ProgramName) -> QPushButton:
+        button = secondary(_ASKS[program], lambda: self.hand_over.emit(name, program), "export")
+        button.setAccessibleName(f"{_ASKS[program]}: {name}")
+        busy = any(outcome.busy for outcome in self._outcomes.values())
+        button.setEnabled(not busy)  # one at a time
+        return button
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
         label = ElidedLabel(path.name)
         label.setToolTip(str(path))
         line = FlowLayout()
         line.addWidget(label)
-        line.addWidget(row(*buttons))
+        actions = FlowLayout()
+        for button in buttons:
+            actions.addWidget(button)
+        line.add_layout(actions)
         self._lines.addLayout(line)
 
 

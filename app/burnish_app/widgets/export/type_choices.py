@@ -73,6 +73,11 @@ class TypeChoices(QWidget):
         for quant, box in self.boxes.items():
             box.setChecked(quant in quants)
 
+    def toggle(self, quant: GgufType) -> None:
+        """Check a type, or uncheck it."""
+        chosen = set(self.chosen()) ^ {quant}
+        self.choose([one for one in _ORDER if one in chosen])
+
     def show_exact_sizes(self, file_bytes: Mapping[GgufType, int]) -> None:
         """Show file sizes that are known to the byte."""
         self._exact |= file_bytes

@@ -6,22 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QPoint, QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QFrame,
     QGridLayout,
     QHBoxLayout,
     QPushButton,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
+from typing_extensions import override
 
 from burnish_app.look.language import tr
-from burnish_app.look.theme import UNIT, colors_of
+from burnish_app.look.theme import UNIT
 from burnish_app.state.hardware_alarms import Alarm
+from burnish_app.widgets.activity.floating_panel import EDGE_PX, FloatingPanel
 from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.buttons import quiet, secondary
 from burnish_app.widgets.basic.layouts import clear
@@ -43,33 +42,28 @@ from burnish_engine.contract.facts.hardware import MemoryHolder
 from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
 from burnish_engine.contract.units import memory_size
 
-_WIDTH_PX, _LEAST_PX, _EDGE_PX = 640, 280, 12
+_WIDTH_PX = 640
 _COLUMNS_PX = 200  # least width of a trace; a narrower panel has fewer in a line
 _MOST_HOLDERS = 6
 _LEAST_C, _MOST_C = 20.0, 90.0
 _NOTABLE = 0.01  # share of the time
-_RADIUS_PX = 12
 
 
-class HardwarePanel(QFrame):
+class HardwarePanel(FloatingPanel):
     """Shows the live history of the hardware over the page, above the strip that opened it.
 
     Attributes:
-        closed: signal without arguments, emitted when the person closes the panel.
         remedy: signal with the `Alarm` whose remedy the person asked for.
     """
 
-    closed = Signal()
     remedy = Signal(object)
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._over, self._corner = parent, QPoint()
+        super().__init__(parent, _WIDTH_PX)
         self._history = HardwareHistory()
         self._gpu = -1
         self._can_help: Callable[[Alarm], bool] = lambda _: False
         self.setAccessibleName(tr("Hardware, the last ten minutes"))
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._title = heading("")
         self._title.setWordWrap(False)
         self._choices, self._group = FlowLayout(4, 4), QButtonGroup(self)
@@ -84,14 +78,7 @@ class HardwarePanel(QFrame):
         self._grid = QGridLayout()
         self._grid.setSpacing(2 * UNIT)
         self._across = 0
-        self._scroll = QScrollArea()
-        self._scroll.setWidgetResizable(True)
-        self._inner = self._make_inner()
-        self._scroll.setWidget(self._inner)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(_EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2, _EDGE_PX // 2)
-        outer.addWidget(self._scroll)
-        self.hide()
+        self._fill(self.content)
 
     def show_history(
         self, history: HardwareHistory, alarms: Sequence[Alarm], can_help: Callable[[Alarm], bool]
@@ -111,51 +98,12 @@ class HardwarePanel(QFrame):
         if self.isVisible():
             self._draw()
             if changed:
-                QTimer.singleShot(0, self, self._fit)  # once new banners know their size
+                self.fit_soon()
 
     def open_above(self, corner: QPoint) -> None:
-        """Show the panel with its lower left corner at a point of the parent, as large as there is room."""
-        self._corner = corner
+        """Draw the newest samples and show the panel."""
         self._draw()
-        self._fit()
-        self.raise_()
-        self.show()
-        self.setFocus(Qt.FocusReason.PopupFocusReason)
-        QTimer.singleShot(0, self, self._fit)  # once banners know their size
-
-    def _fit(self) -> None:
-        """Take as much height as the content needs, within the parent."""
-        room, corner = self._over.size(), self._corner
-        width = max(min(_WIDTH_PX, room.width() - corner.x() - _EDGE_PX), _LEAST_PX)
-        self._arrange(width)
-        layout = self._inner.layout()
-        content = layout.heightForWidth(width - _EDGE_PX) if layout is not None else 0
-        wanted = max(content, self._inner.sizeHint().height()) + _EDGE_PX + 2 * self._scroll.frameWidth()
-        height = min(wanted, room.height() - 2 * _EDGE_PX)
-        top = max(_EDGE_PX, min(corner.y(), room.height() - _EDGE_PX) - height)
-        self.setGeometry(corner.x(), top, width, height)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Close on Escape."""
-        if event.key() == Qt.Key.Key_Escape:
-            self.closed.emit()
-        else:
-            super().keyPressEvent(event)
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Repaint when the palette changes."""
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange:
-            self.update()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw the surface and its edge."""
-        colors = colors_of(self)
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(colors.edge), 1))
-        painter.setBrush(QColor(colors.surface))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), _RADIUS_PX, _RADIUS_PX)
+        super().open_above(corner)
 
     def sizeHint(self) -> QSize:
         """Return the preferred size."""
@@ -173,10 +121,9 @@ class HardwarePanel(QFrame):
         items = [self._alarms.itemAt(at) for at in range(self._alarms.count())]
         return [item.widget() for item in items if item is not None and isinstance(item.widget(), Banner)]  # type: ignore[misc]
 
-    def _make_inner(self) -> QWidget:
-        inner = QWidget()
+    def _fill(self, inner: QWidget) -> None:
         column = QVBoxLayout(inner)
-        column.setContentsMargins(_EDGE_PX, _EDGE_PX // 2, _EDGE_PX, _EDGE_PX // 2)
+        column.setContentsMargins(EDGE_PX, EDGE_PX // 2, EDGE_PX, EDGE_PX // 2)
         column.setSpacing(UNIT + 4)
         close = quiet(tr("Close"), self.closed.emit)
         head = QHBoxLayout()
@@ -195,7 +142,6 @@ class HardwarePanel(QFrame):
         self._holders.setColumnStretch(0, 1)
         column.addLayout(self._holders)
         column.addStretch()
-        return inner
 
     def _make_traces(self) -> dict[str, Trace]:
         def first(text: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
@@ -272,9 +218,9 @@ class HardwarePanel(QFrame):
     def _asker(self, alarm: Alarm) -> Callable[[], object]:
         return lambda: self.remedy.emit(alarm)
 
-    def _arrange(self, width: int) -> None:
-        """Put the traces into as many columns as fit."""
-        across = max(1, min(3, (width - 2 * _EDGE_PX) // _COLUMNS_PX))
+    @override
+    def arrange(self, width_px: int) -> None:
+        across = max(1, min(3, (width_px - 2 * EDGE_PX) // _COLUMNS_PX))
         if across == self._across:
             return
         self._across = across

@@ -51,6 +51,11 @@ class RunDetails(Card):
         self.margin = Value(
             tr("Margin"), hint=tr("Mean reward of the chosen held-out replies less the rejected ones'.")
         )
+        self.votes = Value(
+            tr("Blind votes"),
+            hint=tr("Replies found best on the page Try it, without knowing whose they are."),
+            large=False,
+        )
         self.took, self.started = Value(tr("Took")), Value(tr("Started"))
         self.message = body("")
         self._model, self._folder = caption(""), ElidedLabel(tone="muted")
@@ -75,7 +80,7 @@ class RunDetails(Card):
     def values(self) -> tuple[Value, ...]:
         """The figures of the run."""
         preferences = (self.accuracy, self.margin)
-        return (self.step, self.loss, self.held_out, *preferences, self.delta, self.took, self.started)
+        return (self.step, self.loss, self.held_out, *preferences, self.delta, self.votes, self.took, self.started)
 
     def show_run(self, run: RunSummary, losses: Sequence[float], delta: float | None = None) -> None:
         """Show a run. What the person is typing about it stays.
@@ -103,6 +108,7 @@ class RunDetails(Card):
             (self.accuracy, "" if run.state.accuracy is None else percent(run.state.accuracy)),
             (self.margin, "" if run.state.margin is None else f"{run.state.margin:.3g}"),
             (self.delta, delta_text(delta)),
+            (self.votes, run.votes.text),
             (self.took, took_text(run)),
             (self.started, moment_text(run.state.created, time.time())),
         ):

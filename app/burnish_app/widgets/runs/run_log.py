@@ -1,8 +1,11 @@
-"""The log of a run: its replies to the fixed prompts, and its warnings."""
+"""The log of a run: its replies to the fixed prompts, browsed by step, and its warnings."""
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
@@ -17,13 +20,36 @@ _MAX_WARNINGS = 20
 
 
 class RunLog(QWidget):
-    """Shows a card of sample replies and a card of warnings, each only if there are any."""
+    """Shows a card of sample replies and a card of warnings, each only if there are any.
+
+    Attributes:
+        slider: step at which the replies are read; at its end it follows the newest.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.samples = Card(tr("Replies to the fixed prompts"), tr("The first and the newest reply to each."))
+        hint = tr("The first reply to each, and the one at the step that you choose.")
+        self.samples = Card(tr("Replies to the fixed prompts"), hint, icon_name="chat")
         self.warnings = Card(tr("Worth knowing"))
         self._drawn = (-1, -1)
+        self._samples: list[SampleDone] = []
+        self._steps: list[int] = []
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setAccessibleName(tr("Step of the replies"))
+        self.slider.setPageStep(1)
+        self.slider.setMinimumHeight(3 * UNIT)  # the style sheet's handle is higher than its groove
+        self.slider.valueChanged.connect(self._show_replies)
+        self._at = caption("")
+        self._at.setWordWrap(False)
+        self._chooser = QWidget()
+        line = QHBoxLayout(self._chooser)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(2 * UNIT)
+        line.addWidget(self.slider, 1)
+        line.addWidget(self._at)
+        self._replies = QVBoxLayout()
+        self.samples.body.addWidget(self._chooser)
+        self.samples.body.addLayout(self._replies)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2 * UNIT)
@@ -37,18 +63,53 @@ class RunLog(QWidget):
         if now == self._drawn:
             return
         self._drawn = now
-        _refill(self.samples, [_sample_widget(*pair) for pair in first_and_newest(state.samples.items())])
-        _refill(self.warnings, [body(text) for text in distinct(state.warnings.items())])
+        self._show_samples(state.samples.items())
+        clear(self.warnings.body)
+        texts = distinct(state.warnings.items())
+        for text in texts:
+            self.warnings.body.addWidget(body(text))
+        self.warnings.setVisible(bool(texts))
+
+    def _show_samples(self, samples: list[SampleDone]) -> None:
+        """Show samples; a step that the person chose stays, and the newest one is followed."""
+        steps = sorted({sample.step for sample in samples})
+        at = self.slider.value()
+        chosen = self._steps[at] if at < len(self._steps) - 1 and self._steps[at] in steps else None
+        self._samples, self._steps = samples, steps
+        blocked = self.slider.blockSignals(True)
+        self.slider.setRange(0, max(len(steps) - 1, 0))
+        self.slider.setValue(steps.index(chosen) if chosen is not None else len(steps) - 1)
+        self.slider.blockSignals(blocked)
+        self._chooser.setVisible(len(steps) > 1)
+        self.samples.setVisible(bool(samples))
+        self._show_replies()
+
+    def _show_replies(self) -> None:
+        clear(self._replies)
+        if not self._steps:
+            return
+        step = self._steps[self.slider.value()]
+        newest = step == self._steps[-1]
+        text = tr("step {step}, the newest") if newest else tr("step {step}")
+        self._at.setText(text.format(step=f"{step:,}"))
+        for first, then in first_and_at(self._samples, step):
+            self._replies.addWidget(_sample_widget(first, then))
 
 
-def first_and_newest(samples: list[SampleDone]) -> list[tuple[SampleDone, SampleDone]]:
-    """Pair the first and the newest reply to each prompt, in the order of the prompts' first replies."""
+def first_and_at(samples: Sequence[SampleDone], step: int) -> list[tuple[SampleDone, SampleDone]]:
+    """Pair the first reply to each prompt with the last one up to a step, in the order of the prompts' first replies.
+
+    Args:
+        samples: replies in order.
+        step: number of the step; prompts that were asked only later are left out.
+    """
     first: dict[str, SampleDone] = {}
-    newest: dict[str, SampleDone] = {}
+    latest: dict[str, SampleDone] = {}
     for sample in samples:
-        first.setdefault(sample.prompt, sample)
-        newest[sample.prompt] = sample
-    return [(first[prompt], newest[prompt]) for prompt in first]
+        if sample.step <= step:
+            first.setdefault(sample.prompt, sample)
+            latest[sample.prompt] = sample
+    return [(first[prompt], latest[prompt]) for prompt in first]
 
 
 def distinct(warnings: list[Warned]) -> list[str]:
@@ -60,23 +121,16 @@ def distinct(warnings: list[Warned]) -> list[str]:
     return texts[:_MAX_WARNINGS]
 
 
-def _sample_widget(first: SampleDone, newest: SampleDone) -> QWidget:
+def _sample_widget(first: SampleDone, then: SampleDone) -> QWidget:
     holder = QWidget()
     column = QVBoxLayout(holder)
     column.setContentsMargins(0, UNIT // 2, 0, UNIT // 2)
     column.setSpacing(4)
-    column.addWidget(caption(newest.prompt))
-    if first.step != newest.step:
+    column.addWidget(caption(then.prompt))
+    if first.step != then.step:
         column.addWidget(body(tr("Step {step:,}: {strip}").format(step=first.step, strip=first.reply.strip()), "muted"))
-    ending = "" if newest.stopped else " …"
+    ending = "" if then.stopped else " …"
     column.addWidget(
-        body(tr("Step {step:,}: {strip}{ending}").format(step=newest.step, strip=newest.reply.strip(), ending=ending))
+        body(tr("Step {step:,}: {strip}{ending}").format(step=then.step, strip=then.reply.strip(), ending=ending))
     )
     return holder
-
-
-def _refill(card: Card, widgets: list[QWidget]) -> None:
-    clear(card.body)
-    for widget in widgets:
-        card.body.addWidget(widget)
-    card.setVisible(bool(widgets))

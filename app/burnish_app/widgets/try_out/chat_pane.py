@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QColor, QStandardItemModel, QTextBlockFormat, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QComboBox, QPlainTextEdit, QTextEdit
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QColor,
+    QGuiApplication,
+    QPaintEvent,
+    QStandardItemModel,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+)
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QStyle,
+    QStyleOptionComboBox,
+    QStylePainter,
+    QTextEdit,
+)
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
-from burnish_app.widgets.basic.buttons import row
+from burnish_app.state.answerers import Answerer
+from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, caption, set_tone
+from burnish_app.widgets.basic.text import Look, caption, heading, set_tone
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
-_MIN_PX = 120  # least width of the box that chooses who answers
 _MIN_HEIGHT_PX = 160  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
+
+
+class WhoBox(QComboBox):
+    """A box of models that shortens a long name to its width, whatever that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(4)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the box with as much of the name as fits."""
+        painter, option = QStylePainter(self), QStyleOptionComboBox()
+        self.initStyleOption(option)
+        style = self.style()
+        room = style.subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        ).width()
+        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room - UNIT)
+        painter.drawComplexControl(QStyle.ComplexControl.CC_ComboBox, option)
+        painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
 
 class ChatPane(Card):
@@ -27,83 +64,120 @@ class ChatPane(Card):
 
     Args:
         name: name for screen readers.
-        choices: (label, value) of each model that may answer.
-        usual: value of the model that answers until another is chosen; empty: the first.
+        usual: key of the model that answers until another is chosen.
+
+    Attributes:
+        choice_changed: signal without arguments, emitted when another model is chosen.
+        who: choice of the model that answers.
     """
 
-    def __init__(self, name: str, choices: Sequence[tuple[str, str]], usual: str = "") -> None:
+    choice_changed = Signal()
+
+    def __init__(self, name: str, usual: str) -> None:
         super().__init__()
-        self._choices, self._usual = list(choices), usual
+        self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
         self._streamed: list[str] = []
+        self._facts = ""
         self._waiting: list[str] = []
-        self._can_answer: Callable[[str], bool] = lambda _variant: True
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
         self._timer.timeout.connect(self._flush)
-        self.who = QComboBox()
+        self.who = WhoBox()
         self.who.setAccessibleName(tr("{name}: who answers").format(name=name))
-        for label, value in choices:
-            self.who.addItem(label, value)
-        self.choose(usual)
-        self.who.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.who.setMinimumWidth(_MIN_PX)
+        self._letter = heading("")
+        self._letter.hide()
+        self.copy = quiet("", self._copy, "copy")
+        self.copy.setAccessibleName(tr("{name}: copy the reply").format(name=name))
+        self.copy.setToolTip(tr("Copy the reply"))
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)
         set_tone(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
-        self.who.currentIndexChanged.connect(self._show_hint)
+        self.who.currentIndexChanged.connect(self._choice_changed)
         self.state = caption("")
-        self.body.addWidget(row(self.who, None))
+        head = QHBoxLayout()
+        head.setSpacing(UNIT)
+        head.addWidget(self._letter)
+        head.addWidget(self.who, 1)
+        foot = QHBoxLayout()
+        foot.setSpacing(0)
+        foot.addWidget(self.state, 1)
+        foot.addWidget(self.copy, alignment=Qt.AlignmentFlag.AlignBottom)
+        self.body.addLayout(head)
         self.body.addWidget(self.text, 1)
-        self.body.addWidget(self.state)
+        self.body.addLayout(foot)
 
     @property
-    def variant(self) -> str:
-        """The value of the chosen model."""
-        return str(self.who.currentData())
+    def answerer(self) -> Answerer:
+        """The chosen model."""
+        found: Answerer = self.who.currentData()
+        return found
 
     @property
     def messages(self) -> list[ChatMessage]:
         """The conversation so far, without the reply that is being streamed."""
         return list(self._messages)
 
-    def choose(self, variant: str) -> None:
-        """Choose the model that answers, by its value."""
-        self.who.setCurrentIndex(max(self.who.findData(variant), 0))
+    def choose(self, key: str) -> None:
+        """Choose the model that answers, by its key; the first one where there is none of that key."""
+        keys = [one.key for one in self._answerers]
+        self.who.setCurrentIndex(keys.index(key) if key in keys else 0)
 
-    def show_choice(self, variant: str, shown: bool) -> None:
-        """Show or leave out a model that only some runs have; the usual one takes its place where it was chosen."""
-        number = self.who.findData(variant)
-        if shown and number < 0:
-            place = [value for _, value in self._choices].index(variant)
-            self.who.insertItem(place, self._choices[place][0], variant)
-        elif not shown and number >= 0:
-            if self.variant == variant:
-                self.choose(self._usual)
-            self.who.removeItem(number)
+    def choose_other(self, taken: Sequence[Answerer]) -> None:
+        """Choose a model that can answer and does not yet; where there is none, the choice stays."""
+        free = [one for one in self._answerers if one.able and one not in taken]
+        if free and self.answerer not in free:
+            self.choose(free[0].key)
 
-    def offer(self, can_answer: Callable[[str], bool]) -> None:
-        """Enable only the models that can answer.
+    def offer(self, answerers: Sequence[Answerer]) -> None:
+        """Offer models; those that cannot answer are disabled. The choice stays where it is still offered.
 
         Args:
-            can_answer: function that tells whether the model of a value can answer.
+            answerers: models, at least one.
         """
+        if list(answerers) == self._answerers:
+            return
+        known = [one.key for one in answerers]
+        before = self.answerer.key if self._answerers else self._usual
+        self._answerers = list(answerers)
+        blocked = self.who.blockSignals(True)
+        self.who.clear()
+        for one in answerers:
+            self.who.addItem(one.label, one)
         items = self.who.model()
         assert isinstance(items, QStandardItemModel)  # a combo box makes this model for itself
-        for number in range(self.who.count()):
-            items.item(number).setEnabled(can_answer(str(self.who.itemData(number))))
-        self._can_answer = can_answer
-        self._show_hint()
+        for number, one in enumerate(answerers):
+            items.item(number).setEnabled(one.able)
+        self.choose(before if before in known else self._usual)
+        self.who.blockSignals(blocked)
+        self._choice_changed()
 
-    def say(self, text: str) -> None:
-        """Add the person's message and start the reply; the transcript shows its end, whatever was looked at before."""
-        self._messages.append(ChatMessage(role="user", content=text))
+    def hide_who(self, letter: str) -> None:
+        """Hide who answers behind a letter; empty: show it again, with the letter that it had."""
+        self.who.setVisible(not letter)
+        if letter:
+            self._letter.setText(letter)
+        self._letter.setVisible(bool(self._letter.text()))
+
+    def forget_letter(self) -> None:
+        """Show who answers, as outside of a blind vote."""
+        self._letter.setText("")
+        self.hide_who("")
+
+    def say(self, messages: Sequence[ChatMessage]) -> None:
+        """Add messages and start the reply; the transcript shows its end, whatever was looked at before.
+
+        Args:
+            messages: messages of the person, or a row's turns up to the one that is answered.
+        """
+        self._messages += messages
         self._streamed.clear()
-        self._add_speaker(tr("You"))
-        self._insert(text, self._format("muted"))
-        self._add_speaker(self.who.currentText())
+        for message in messages:
+            self._add_speaker({"user": tr("You"), "system": tr("System")}.get(message.role, tr("Reply in the data")))
+            self._insert(message.content, self._format("muted"))
+        self._add_speaker(self._letter.text() if self.who.isHidden() else self.who.currentText())
         bar = self.text.verticalScrollBar()
         bar.setValue(bar.maximum())
         self.state.setText(tr("Loading the model ..."))
@@ -116,16 +190,29 @@ class ChatPane(Card):
         if not self._timer.isActive():
             self._timer.start()
 
-    def finish(self, reply: Reply) -> None:
-        """Complete the reply."""
+    def finish(self, reply: Reply, *, secret: bool = False) -> None:
+        """Complete the reply.
+
+        Args:
+            reply: finished reply.
+            secret: whether name and speed, which could tell who wrote it, are left out for now.
+        """
         self._flush()
         written = "".join(self._streamed)
         if not written:
             self._insert(reply.text, self._format("text"))
         self._messages.append(ChatMessage(role="assistant", content=reply.text or written))
         speed = f"{reply.tokens / reply.seconds:.1f} tokens/s" if reply.seconds > 0 else ""
+        first = reply.first_token_s
+        began = "" if first is None else tr("first token {seconds} s").format(seconds=f"{first:.2g}")
         end = "" if reply.stopped else tr("cut at the longest reply")
-        self.state.setText("  ·  ".join(part for part in (reply.name, speed, end) if part))
+        waited = tr("after the others: {why}").format(why=tr(reply.waited)) if reply.waited else ""
+        self._facts = "  ·  ".join(part for part in (reply.name, speed, began, end, waited) if part)
+        self.state.setText("" if secret else self._facts)
+
+    def reveal(self) -> None:
+        """Show name and speed of the reply that was finished in secret."""
+        self.state.setText(self._facts)
 
     def stop(self, text: str, tone: Look = "muted") -> None:
         """End the reply early; the streamed part stays.
@@ -138,8 +225,9 @@ class ChatPane(Card):
         written = "".join(self._streamed)
         if written:
             self._messages.append(ChatMessage(role="assistant", content=written))
-        elif self._messages and self._messages[-1].role == "user":
-            self._messages.pop()
+        else:
+            while self._messages and self._messages[-1].role != "assistant":
+                self._messages.pop()
         self.state.setText(text)
         set_tone(self.state, tone)
 
@@ -151,10 +239,16 @@ class ChatPane(Card):
         self._waiting.clear()
         self.text.clear()
         self.state.setText("")
+        self._facts = ""
 
-    def _show_hint(self) -> None:
-        can_answer = self._can_answer(self.variant)
-        self.text.setPlaceholderText(tr("Answers appear here.") if can_answer else tr("It cannot answer yet."))
+    def _copy(self) -> None:
+        replies = [message.content for message in self._messages if message.role == "assistant"]
+        QGuiApplication.clipboard().setText(replies[-1] if replies else "".join(self._streamed))
+
+    def _choice_changed(self) -> None:
+        able = self.answerer.able
+        self.text.setPlaceholderText(tr("Answers appear here.") if able else tr("It cannot answer yet."))
+        self.choice_changed.emit()
 
     def _add_speaker(self, who: str) -> None:
         first = self.text.document().isEmpty()

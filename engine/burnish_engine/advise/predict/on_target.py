@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 
 GIB = 2**30
 
-_GENERATION_SHARE = 0.7
+GENERATION_SHARE = 0.7
 """Share of the memory's peak rate that token generation reaches: it reads every weight once a token."""
 
 _BANDWIDTH_GB_S: dict[str, float] = {"phone": 40.0, "laptop": 65.0, "desktop": 80.0, "server": 200.0}
@@ -113,11 +113,8 @@ def judge(spec: DecoderSpec, quant: GgufType, target: TargetSection) -> OnTarget
     whole = parameters(spec)
     file = _file_bytes(spec.model_dump_json(), quant) or int(whole * _ROUGH_BITS.get(quant, _OTHER_ROUGH_BITS) / 8)
     context = min(target.context, spec.max_context)
-    cache = kv_cache_bytes(spec, context)
-    run = file + cache + _BATCH_TOKENS * spec.vocab_size * 4 + _RUNTIME_BYTES
-    # A token reads only those experts of a mixture that it visits.
-    read = file * min(1.0, (projection_parameters(spec) + embedding_parameters(spec)) / whole) + cache / 2
-    speed = _BANDWIDTH_GB_S[target.kind] * 1e9 * _GENERATION_SHARE / read
+    run = file + _beside_bytes(spec, context)
+    speed = _bytes_per_s(target) / token_bytes(spec, file, context)
     usable = usable_bytes(target)
     verdict: TargetVerdict = "good"
     if run > usable or speed < SLOWEST_TOKENS_PER_S:
@@ -125,6 +122,40 @@ def judge(spec: DecoderSpec, quant: GgufType, target: TargetSection) -> OnTarget
     elif speed < READING_TOKENS_PER_S:
         verdict = "tight"
     return OnTarget(quant, file, run, usable, speed, verdict)
+
+
+def largest_file_bytes(spec: DecoderSpec, target: TargetSection) -> int:
+    """Return the size of the largest file of a model that a target's memory and speed allow; `judge` for any size."""
+    context = min(target.context, spec.max_context)
+    readable = _bytes_per_s(target) / SLOWEST_TOKENS_PER_S - kv_cache_bytes(spec, context) / 2
+    by_memory = usable_bytes(target) - _beside_bytes(spec, context)
+    return max(int(min(by_memory, readable / _read_share(spec))), 0)
+
+
+def token_bytes(spec: DecoderSpec, file_bytes: int, context: int) -> float:
+    """Return the bytes that are read from memory for each generated token, at the middle of a context.
+
+    Args:
+        spec: shape of the model.
+        file_bytes: size of the file.
+        context: length of the conversation, tokens.
+    """
+    return file_bytes * _read_share(spec) + kv_cache_bytes(spec, context) / 2
+
+
+def _read_share(spec: DecoderSpec) -> float:
+    """Return the share of the weights that a token reads: only those experts of a mixture that it visits."""
+    return min(1.0, (projection_parameters(spec) + embedding_parameters(spec)) / parameters(spec))
+
+
+def _beside_bytes(spec: DecoderSpec, context: int) -> int:
+    """Return the memory that a file needs beside itself, bytes."""
+    return kv_cache_bytes(spec, context) + _BATCH_TOKENS * spec.vocab_size * 4 + _RUNTIME_BYTES
+
+
+def _bytes_per_s(target: TargetSection) -> float:
+    """Return the rate at which token generation reads a target's memory."""
+    return _BANDWIDTH_GB_S[target.kind] * 1e9 * GENERATION_SHARE
 
 
 @functools.lru_cache(maxsize=1024)

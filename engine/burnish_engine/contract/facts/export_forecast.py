@@ -20,6 +20,18 @@ class ExportStage(_Facts):
     seconds: float = Field(description="Roughly.")
 
 
+class TypeForecast(_Facts):
+    """Forecast of the file of one GGUF type."""
+
+    quant: GgufType
+    bytes: int = Field(description="Exact.")
+    mean_kl: float = Field(description="Mean KL(trained model || file), nats, as published for another model.")
+    gain_kept: float | None = Field(
+        description="As `QuantFidelity.gain_kept`; None: training gained nothing that was measured."
+    )
+    tokens_per_s: float = Field(description="Generation speed on this machine's processor, roughly.")
+
+
 class ExportForecast(_Facts):
     """Disk, memory and time of an export to GGUF, and the exact size of each file."""
 
@@ -30,3 +42,5 @@ class ExportForecast(_Facts):
     memory_bytes: int = Field(description="Free memory it needs.")
     memory_free_bytes: int
     seconds: float = Field(description="Roughly.")
+    types: list[TypeForecast] = Field(default=[], description="Every type that the model's rows fit.")
+    target_bytes: int = Field(default=0, description="Largest file that the recipe's target runs; 0: not known.")

@@ -255,6 +255,9 @@ class QuantFidelity(_Facts):
     task: TaskScore | None = Field(
         default=None, description="Score of its replies to held-out rows, in llama.cpp; None: not scored."
     )
+    tokens_per_s: float | None = Field(
+        default=None, description="Generation speed on the exporting machine's processor; None: not measured."
+    )
     importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
     reply: str = Field(default="", description="A templated reply of this file.")
     reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")

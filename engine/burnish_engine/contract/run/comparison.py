@@ -35,6 +35,7 @@ class ComparedRun(_Compared):
         margin: mean difference of the rewards of held-out pairs; None likewise.
         forgetting: loss on general text before training and of the result.
         task: score of the task before training and of the result.
+        votes: count of the blind votes, as text; empty: there are none.
         tokens_per_s: median over the steps.
         memory_bytes: peak of what the process held of the device, over the steps.
         training_s: time spent in steps, without loading, evaluation and saving.
@@ -53,6 +54,7 @@ class ComparedRun(_Compared):
     margin: Number | None = None
     forgetting: Forgetting | None = None
     task: TaskChange | None = None
+    votes: str = ""
     tokens_per_s: Number | None = None
     memory_bytes: int | None = None
     training_s: Number | None = None

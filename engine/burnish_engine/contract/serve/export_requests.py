@@ -9,6 +9,9 @@ from pydantic import Field
 from burnish_engine.contract.recipe.recipe_export import GgufType, MergeOnto
 from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
+ProgramName = Literal["ollama", "lm_studio"]
+"""Programs that run a finished file."""
+
 
 class ForecastRequest(ProtocolRequest):
     """Forecast an export to GGUF: exact sizes, disk, memory and time by stage. Result: `forecast`."""
@@ -38,3 +41,18 @@ class CancelExportRequest(ProtocolRequest):
 
     method: Literal["cancel_export"] = "cancel_export"
     run: str
+
+
+class ProgramsRequest(ProtocolRequest):
+    """Find the programs on this machine that a finished file can be given to. Result: `programs`."""
+
+    method: Literal["programs"] = "programs"
+
+
+class HandOverRequest(ProtocolRequest):
+    """Give a finished file to a program on this machine. Result: `done`, `detail` is what it is called there."""
+
+    method: Literal["hand_over"] = "hand_over"
+    run: str
+    file: str = Field(description="Name of a GGUF file in the run's export folder.")
+    program: ProgramName

@@ -24,8 +24,11 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.duels import DuelFacts
+from burnish_engine.contract.serve.export_requests import ProgramName
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION, ProtocolLine
 from burnish_engine.contract.serve.replies import Preview, Reply, RunSummary
 
@@ -86,9 +89,12 @@ class Result(ProtocolLine):
     plan: RunPlan | None = None
     what_fits: DeviceCapacity | None = None
     forecast: ExportForecast | None = None
+    programs: list[ProgramName] | None = None
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None
+    conversations: list[list[ChatMessage]] | None = None
+    votes: VoteCount | None = None
     comparison: RunsComparison | None = None
     sweep_plan: SweepPlan | None = None
     sweeps: list[SweepFile] | None = None

@@ -143,6 +143,10 @@ class ChatMessage(ProtocolLine):
     content: str
 
 
+MOST_LANES = 3
+"""Most models that may answer at once."""
+
+
 class ChatRequest(ProtocolRequest):
     """Ask for a reply, streamed as `piece` messages. The first use loads the model, which is kept. Result: `reply`."""
 
@@ -152,10 +156,16 @@ class ChatRequest(ProtocolRequest):
         default="tuned", description="Of a run: which of its models; start: with the adapter that it went on from."
     )
     messages: list[ChatMessage] = Field(min_length=1)
+    lane: int = Field(
+        default=0,
+        ge=0,
+        lt=MOST_LANES,
+        description="Requests of different lanes are answered at once where memory allows.",
+    )
     options: ChatOptions = ChatOptions()
 
 
 class FreeRequest(ProtocolRequest):
-    """End the chat process and free its memory. Result: `done`."""
+    """End the chat processes and free their memory. Result: `done`."""
 
     method: Literal["free"] = "free"

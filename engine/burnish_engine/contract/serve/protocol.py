@@ -25,7 +25,13 @@ from burnish_engine.contract.serve.duel_requests import (
     StartDuelRequest,
     StopDuelRequest,
 )
-from burnish_engine.contract.serve.export_requests import CancelExportRequest, ExportRequest, ForecastRequest
+from burnish_engine.contract.serve.export_requests import (
+    CancelExportRequest,
+    ExportRequest,
+    ForecastRequest,
+    HandOverRequest,
+    ProgramsRequest,
+)
 from burnish_engine.contract.serve.messages import Message
 from burnish_engine.contract.serve.model_requests import (
     AdapterRequest,
@@ -51,6 +57,7 @@ from burnish_engine.contract.serve.run_requests import (
     CommandRequest,
     CompareRequest,
     DeleteRequest,
+    HeldOutRequest,
     PlanSweepRequest,
     PurgeRequest,
     RestoreRequest,
@@ -59,6 +66,7 @@ from burnish_engine.contract.serve.run_requests import (
     StartRequest,
     StartSweepRequest,
     SweepsRequest,
+    VoteRequest,
 )
 
 
@@ -99,6 +107,8 @@ Request = Annotated[
     | RestoreRequest
     | PurgeRequest
     | AnnotateRequest
+    | HeldOutRequest
+    | VoteRequest
     | CompareRequest
     | PlanSweepRequest
     | StartSweepRequest
@@ -111,6 +121,8 @@ Request = Annotated[
     | ForecastRequest
     | ExportRequest
     | CancelExportRequest
+    | ProgramsRequest
+    | HandOverRequest
     | CancelRequest,
     Field(discriminator="method"),
 ]

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
@@ -49,6 +50,7 @@ class RunSummary(ProtocolLine):
     objective: str = Field(default="", description="Losses compare only where it is the same; empty: unknown.")
     notes: RunNotes = RunNotes()
     waits_for: str = Field(default="", description="Queued runs: the run that holds the device.")
+    votes: VoteCount = VoteCount()
     export: ExportJob | None = None
     process_end: ProcessEnd | None = Field(default=None, description="Interrupted runs: how the process ended.")
 
@@ -76,3 +78,5 @@ class Reply(ProtocolLine):
     tokens: int
     seconds: float
     name: str = Field(description="What answered.")
+    first_token_s: float | None = Field(default=None, description="From the request to the first piece, model loaded.")
+    waited: str = Field(default="", description="Why it answered after other lanes and not beside them; empty: it did.")

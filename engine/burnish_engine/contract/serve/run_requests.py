@@ -76,6 +76,24 @@ class AnnotateRequest(ProtocolRequest):
     text: str = ""
 
 
+class HeldOutRequest(ProtocolRequest):
+    """Read conversations of a run's held-out rows, with their replies. Result: `conversations`."""
+
+    method: Literal["held_out"] = "held_out"
+    run: str
+    most: int = Field(default=20, ge=1, le=200)
+
+
+class VoteRequest(ProtocolRequest):
+    """Keep a blind vote on replies to a prompt with the run. Result: `votes`."""
+
+    method: Literal["vote"] = "vote"
+    run: str
+    prompt: str
+    shown: list[str] = Field(description="Names of the models that answered, such as tuned and base.")
+    best: str = Field(default="", description="Name of the best one; empty: they are equally good.")
+
+
 class CompareRequest(ProtocolRequest):
     """Compare runs: their outcomes, and what recipes, models, data, machines and versions differ in.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,7 @@ def export_ollama(
         out: folder to write; created if missing, its Modelfile is replaced.
         context: length of a conversation, tokens; 0 means 4096, or the model's own context if that is shorter.
         license_text: license to state; by default the one that the file names.
-        sampling: Ollama parameters such as `temperature`; see `usual_sampling`.
+        sampling: Ollama parameters such as `temperature`; see `model_sampling`.
 
     Raises:
         UsageError: The file is no GGUF, or Ollama cannot represent its template or a stop word.
@@ -86,6 +87,14 @@ def export_ollama(
     _check_read(text, wanted)
     write_atomic(out / "Modelfile", text)
     return OllamaFolder(out / "Modelfile", target, pieces is not None, notes)
+
+
+def model_sampling(model: Path) -> dict[str, float]:
+    """Return Ollama's parameters for how a model's folder recommends to sample in generation_config.json."""
+    try:
+        return usual_sampling(json.loads((model / "generation_config.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
 
 
 def usual_sampling(generation_config: Mapping[str, object]) -> dict[str, float]:

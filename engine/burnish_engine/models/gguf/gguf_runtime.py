@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ class GgufModel:
             self._lib.llama_model_free(self._model)
         self._model = self._context = self._batch = None
 
-    def __enter__(self) -> GgufModel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.votes import count_votes, read_votes
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.comparison import ComparedRun
@@ -83,10 +86,17 @@ def compared_run(paths: RunPaths) -> ComparedRun:
         margin=run.of_result(evaluations.margin),
         forgetting=run.forgetting,
         task=run.task,
+        votes=_votes_text(paths),
         tokens_per_s=statistics.median(steps.tokens_per_s.values()) if len(steps) else None,
         memory_bytes=run.highest_bytes or None,
         training_s=sum(steps.step_s.values()) if len(steps) else None,
     )
+
+
+def _votes_text(paths: RunPaths) -> str:
+    with suppress(UsageError):
+        return count_votes(read_votes(paths)).text
+    return ""
 
 
 def _differences(first: Recipe, second: Recipe) -> Iterator[RecipeDifference]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.votes import VoteCount, count_votes, read_votes
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.notes import RunNotes, read_notes
@@ -38,6 +39,7 @@ def _summary(run: StoredRun, waiting: Mapping[Path, str]) -> RunSummary:
         held_out=labels.held_out,
         objective=labels.objective,
         notes=_notes(run.paths),
+        votes=_votes(run.paths),
         waits_for=waiting.get(run.paths.root, "") if run.status == "queued" else "",
         export=read_export_job(run.paths),
         process_end=run.process_end,
@@ -49,6 +51,13 @@ def _notes(paths: RunPaths) -> RunNotes:
     with suppress(UsageError):
         return read_notes(paths)
     return RunNotes()
+
+
+def _votes(paths: RunPaths) -> VoteCount:
+    """Count a run's votes; damaged ones are no reason not to list it."""
+    with suppress(UsageError):
+        return count_votes(read_votes(paths))
+    return VoteCount()
 
 
 def _with_further(known: list[StoredRun], further: Sequence[str]) -> list[StoredRun]:

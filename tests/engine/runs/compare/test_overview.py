@@ -2,8 +2,10 @@
 
 import time
 
+from burnish_engine.contract.facts.votes import add_vote
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.notes import write_notes
+from burnish_engine.runs.compare.compare import compared_run
 from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, read_state, write_state
@@ -65,6 +67,16 @@ def test_runs_carry_their_notes_and_the_names_of_their_data(burnish_home):
     assert (run.data, run.notes.tags, run.notes.text) == ("support.jsonl, more.jsonl", ("keep",), "the good one")
     paths.notes.write_text('{"v": 1, "text": "half', encoding="utf-8")
     assert [(run.folder, run.notes.text) for run in overview()] == [(str(paths.root), "")]
+
+
+def test_runs_carry_the_count_of_their_votes(burnish_home):
+    paths = with_train("voted")
+    add_vote(paths, "x", ["base", "tuned"], "tuned")
+    assert [run.votes.text for run in overview()] == ["tuned 1, base 0"]
+    assert compared_run(paths).votes == "tuned 1, base 0"
+    paths.votes.write_text("{", encoding="utf-8")
+    assert [run.votes.text for run in overview()] == [""], "damaged votes are no reason not to list a run"
+    assert compared_run(paths).votes == ""
 
 
 def test_a_waiting_run_says_which_run_has_its_device(burnish_home):

@@ -1,0 +1,136 @@
+"""Keeps what goes on in view: the button of the sidebar, the list over the page, and the requests that stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint, Signal
+from PySide6.QtWidgets import QWidget
+
+from burnish_app.activity_board import ActivityBoard
+from burnish_app.look.language import tr
+from burnish_app.sidebar import Sidebar
+from burnish_app.wording.activity import Activity
+
+if TYPE_CHECKING:
+    from burnish_app.engine.engine_client import EngineClient
+    from burnish_app.widgets.activity.panel import ActivityPanel
+    from burnish_engine.contract.serve.messages import Failure
+
+_GAP_PX = 8
+_GOES_ON = tr("It continues when this window closes.")
+
+
+class ActivityWatch(QObject):
+    """Connects the board of what goes on with the sidebar and the list.
+
+    Args:
+        client: connection to the engine.
+        sidebar: sidebar of the window.
+        over: widget that the list lies over.
+
+    Attributes:
+        board: board that sources report to.
+        opened: signal with the `Activity` whose page the person wants.
+        failed: signal with the `Failure` of a request to stop something.
+    """
+
+    opened = Signal(object)
+    failed = Signal(object)
+
+    def __init__(self, client: EngineClient, sidebar: Sidebar, over: QWidget) -> None:
+        super().__init__(over)
+        self._client, self._sidebar, self._over = client, sidebar, over
+        self._panel: ActivityPanel | None = None
+        self.board = ActivityBoard(self)
+        self.board.changed.connect(self._show)
+        sidebar.activity.clicked.connect(self._toggle)
+
+    @property
+    def panel(self) -> ActivityPanel:
+        """The list. It is made on the first call."""
+        if self._panel is None:
+            from burnish_app.widgets.activity.panel import ActivityPanel
+
+            self._panel = ActivityPanel(self._over)
+            self._panel.closed.connect(self.close_panel)
+            self._panel.opened.connect(self._open_page)
+            self._panel.stopped.connect(self._stop)
+            self._panel.show_activities(self.board.activities)
+        return self._panel
+
+    @property
+    def lasting(self) -> list[Activity]:
+        """The activities that go on when the window closes."""
+        return [one for one in self.board.activities if one.outlives]
+
+    def close_panel(self) -> None:
+        """Close the list."""
+        if self._panel is not None:
+            self._panel.hide()
+        self._sidebar.activity.setChecked(False)
+
+    def place_panel(self) -> None:
+        """Move the list to where it belongs, after the window changed its size."""
+        if self._panel is not None and self._panel.isVisible():
+            self._open()
+
+    def _show(self) -> None:
+        self._sidebar.activity.show_activities(self.board.activities)
+        self._sidebar.set_run_note(_GOES_ON if self.lasting else "")
+        if self._panel is not None:
+            self._panel.show_activities(self.board.activities)
+        if not self.board.activities:
+            self.close_panel()
+
+    def _toggle(self) -> None:
+        if self._panel is not None and self._panel.isVisible():
+            self.close_panel()
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        button = self._sidebar.activity
+        button.setChecked(True)
+        bottom = button.mapTo(self._over, QPoint(0, button.height())).y()
+        self.panel.open_above(QPoint(self._sidebar.width() + _GAP_PX, bottom))
+
+    def _open_page(self, activity: Activity) -> None:
+        self.close_panel()
+        self.opened.emit(activity)
+
+    def _stop(self, activity: Activity) -> None:
+        stop_activity(self._client, activity, done=lambda _result: None, failed=self.failed.emit, owner=self)
+
+
+def stop_activity(
+    client: EngineClient,
+    activity: Activity,
+    *,
+    done: Callable[[object], object],
+    failed: Callable[[Failure], object],
+    owner: QObject,
+) -> None:
+    """Ask one activity to stop.
+
+    Args:
+        client: connection to the engine.
+        activity: activity to stop.
+        done: function called with the answer once it was asked.
+        failed: function called where it could not be asked.
+        owner: object whose end ends the waiting.
+    """
+    from burnish_engine.contract.serve.duel_requests import StopDuelRequest
+    from burnish_engine.contract.serve.export_requests import CancelExportRequest
+    from burnish_engine.contract.serve.run_requests import CommandRequest
+
+    run = activity.folder
+    if activity.stop is not None:
+        done(activity.stop())
+    elif activity.page == "export":
+        client.send(CancelExportRequest, run=run, on_result=done, on_failure=failed, owner=owner)
+    elif activity.page == "duel":
+        client.send(StopDuelRequest, folder=run, on_result=done, on_failure=failed, owner=owner)
+    else:
+        client.send(CommandRequest, run=run, command="stop", on_result=done, on_failure=failed, owner=owner)

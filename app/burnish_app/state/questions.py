@@ -1,0 +1,77 @@
+"""Questions for the page Try it: prompts that the person saved, and held-out rows with the wanted reply. No Qt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish_app.state.preferences import studio_dir
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.serve.model_requests import ChatMessage
+
+_MOST_SAVED, _LONGEST = 200, 20_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to ask.
+
+    Attributes:
+        messages: conversation up to the turn that is answered.
+        wanted: reply that the data holds; empty: none is known.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    wanted: str = ""
+
+    @property
+    def text(self) -> str:
+        """The last turn, which is asked."""
+        return self.messages[-1].content
+
+
+def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[Question]:
+    """Make questions of held-out conversations; those without a reply to a person's turn are left out."""
+    found = []
+    for turns in conversations:
+        if len(turns) > 1 and turns[-1].role == "assistant" and turns[-2].role == "user":
+            found.append(Question(tuple(turns[:-1]), turns[-1].content))
+    return found
+
+
+class SavedPrompts:
+    """The prompts that the person saved, newest first, in a file of the studio.
+
+    Args:
+        file: file to keep them in; None: the usual one.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file or studio_dir() / "prompts.json"
+
+    def read(self) -> list[str]:
+        """Read the prompts; a damaged file holds none."""
+        try:
+            found = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        texts = [one for one in found if isinstance(one, str) and one.strip()] if isinstance(found, list) else []
+        return texts[:_MOST_SAVED]
+
+    def add(self, text: str) -> None:
+        """Put a prompt in front of the others."""
+        text = text.strip()[:_LONGEST]
+        self._write([text, *(one for one in self.read() if one != text)])
+
+    def remove(self, text: str) -> None:
+        """Take a prompt away."""
+        self._write([one for one in self.read() if one != text])
+
+    def _write(self, texts: list[str]) -> None:
+        with suppress(OSError, BurnishError):  # a full disk costs the person no more than this prompt
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._file, json.dumps(texts[:_MOST_SAVED], ensure_ascii=False, indent=1) + "\n")

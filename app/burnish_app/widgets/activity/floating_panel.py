@@ -1,0 +1,91 @@
+"""The base of panels that lie over the page, above the button that opened them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+
+from burnish_app.look.theme import colors_of
+
+EDGE_PX = 12
+"""Distance of the content from the panel's edge, and of the panel from the window's."""
+_RADIUS_PX, _LEAST_PX = 12, 280
+
+
+class FloatingPanel(QFrame):
+    """Shows its content over the page, as large as it needs and there is room; Escape closes it.
+
+    Args:
+        parent: widget that the panel lies over.
+        width_px: widest that it gets.
+
+    Attributes:
+        closed: signal without arguments, emitted when the person closes the panel.
+        content: widget for the content, inside a scroll area.
+    """
+
+    closed = Signal()
+
+    def __init__(self, parent: QWidget, width_px: int) -> None:
+        super().__init__(parent)
+        self._over, self._corner, self._widest_px = parent, QPoint(), width_px
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.content = QWidget()
+        self._scroll = QScrollArea()
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setWidget(self.content)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(EDGE_PX // 2, EDGE_PX // 2, EDGE_PX // 2, EDGE_PX // 2)
+        outer.addWidget(self._scroll)
+        self.hide()
+
+    def open_above(self, corner: QPoint) -> None:
+        """Show the panel with its lower left corner at a point of the parent, as large as there is room."""
+        self._corner = corner
+        self.fit()
+        self.raise_()
+        self.show()
+        self.setFocus(Qt.FocusReason.PopupFocusReason)
+        self.fit_soon()
+
+    def fit_soon(self) -> None:
+        """Fit once what was added knows its size."""
+        QTimer.singleShot(0, self, self.fit)
+
+    def fit(self) -> None:
+        """Take as much height as the content needs, within the parent."""
+        room, corner = self._over.size(), self._corner
+        width = max(min(self._widest_px, room.width() - corner.x() - EDGE_PX), _LEAST_PX)
+        self.arrange(width)
+        layout = self.content.layout()
+        needed = layout.heightForWidth(width - EDGE_PX) if layout is not None else 0
+        wanted = max(needed, self.content.sizeHint().height()) + EDGE_PX + 2 * self._scroll.frameWidth()
+        height = min(wanted, room.height() - 2 * EDGE_PX)
+        top = max(EDGE_PX, min(corner.y(), room.height() - EDGE_PX) - height)
+        self.setGeometry(corner.x(), top, width, height)
+
+    def arrange(self, width_px: int) -> None:
+        """Arrange the content for a width of the panel; where it has nothing to arrange, nothing is done."""
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Close on Escape."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Repaint when the palette changes."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the surface and its edge."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(colors.edge), 1))
+        painter.setBrush(QColor(colors.surface))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), _RADIUS_PX, _RADIUS_PX)

@@ -1,0 +1,118 @@
+"""The replies that are being streamed into the panes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject, Signal
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
+from burnish_app.state.answerers import Answerer
+from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_engine.contract.serve.messages import Failure, Progress, Result
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest
+
+
+class Answering(QObject):
+    """Asks models and streams their replies.
+
+    A reply whose request is not open any more belongs to a conversation that was given up.
+
+    Args:
+        client: connection to the engine.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        changed: signal without arguments, emitted when a reply ended.
+        open: pane of each reply that is being streamed, by the request's id.
+        secret: whether who answers is hidden.
+        answered: panes whose replies are complete, since the last question.
+    """
+
+    changed = Signal()
+
+    def __init__(self, client: EngineClient, parent: QObject) -> None:
+        super().__init__(parent)
+        self._client = client
+        self.open: dict[str, ChatPane] = {}
+        self.secret = False
+        self.answered: list[ChatPane] = []
+
+    def ask(
+        self,
+        pane: ChatPane,
+        answerer: Answerer,
+        messages: Sequence[ChatMessage],
+        *,
+        system: str,
+        options: ChatOptions,
+        lane: int,
+    ) -> None:
+        """Ask a model to go on with a pane's conversation.
+
+        Args:
+            pane: pane that gets the reply.
+            answerer: model that answers.
+            messages: new messages.
+            system: system prompt; empty: none.
+            options: how tokens are chosen.
+            lane: lane of the request; those of different lanes are answered at once where memory allows.
+        """
+        pane.say(messages)
+        before = [ChatMessage(role="system", content=system)] if system else []
+        name = self._client.send(
+            ChatRequest,
+            target=answerer.target,
+            variant=answerer.variant,
+            messages=[*before, *pane.messages],
+            options=options,
+            lane=lane,
+            owner=self,
+            on_piece=lambda piece: self._came(name, piece),
+            on_result=lambda result: self._answered(name, result),
+            on_failure=lambda failure: self.fail(name, failure),
+            on_progress=lambda progress: self._progressed(name, progress),
+            on_canceled=lambda: self._stopped(name),
+        )
+        self.open[name] = pane
+
+    def cancel(self) -> None:
+        """Cancel all replies; what came of them stays."""
+        for request in list(self.open):
+            self._client.cancel(request)
+
+    def give_up(self) -> None:
+        """Cancel all replies and take nothing more of them."""
+        self.cancel()
+        self.open.clear()
+        self.answered.clear()
+
+    def _came(self, name: str, piece: str) -> None:
+        if name in self.open:
+            self.open[name].stream(piece)
+
+    def _progressed(self, name: str, progress: Progress) -> None:
+        if name in self.open:
+            self.open[name].state.setText(progress.what)
+
+    def _answered(self, name: str, result: Result) -> None:
+        pane = self.open.pop(name, None)
+        if pane is not None:
+            if result.reply is not None:
+                pane.finish(result.reply, secret=self.secret)
+                self.answered.append(pane)
+            self.changed.emit()
+
+    def fail(self, name: str, failure: Failure) -> None:
+        """Show why a reply did not come."""
+        pane = self.open.pop(name, None)
+        if pane is not None:
+            pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
+            self.changed.emit()
+
+    def _stopped(self, name: str) -> None:
+        pane = self.open.pop(name, None)
+        if pane is not None:
+            pane.stop(tr("stopped"))
+            self.changed.emit()

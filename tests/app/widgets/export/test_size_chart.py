@@ -1,0 +1,79 @@
+"""The chart of sizes: points are chosen with mouse and keyboard, and read to those who do not see them."""
+
+import pytest
+from app import page_facts as facts
+from PySide6.QtCore import Qt
+
+from burnish_app.curves.export_points import export_points
+from burnish_app.widgets.export.size_chart import SizeChart
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def chart(qtbot, theme):
+    made = SizeChart()
+    qtbot.addWidget(made)
+    made.resize(700, 260)
+    made.show_points(export_points(facts.forecast(), None), 600_000_000)
+    with qtbot.waitExposed(made):
+        made.show()
+    made.chosen_by_hand = []
+    made.toggled.connect(made.chosen_by_hand.append)
+    return made
+
+
+def test_a_press_on_a_point_chooses_its_type(qtbot, chart):
+    for quant in ("Q8_0", "F16", "Q2_K"):
+        qtbot.mouseClick(chart, Qt.MouseButton.LeftButton, pos=chart.place_of(quant).toPoint())
+    assert chart.chosen_by_hand == ["Q8_0", "F16", "Q2_K"]
+
+
+def test_a_press_beside_all_points_chooses_nothing(qtbot, chart):
+    far = (chart.place_of("Q8_0") + chart.place_of("Q2_K")).toPoint() / 2
+    qtbot.mouseClick(chart, Qt.MouseButton.LeftButton, pos=far)
+    assert chart.chosen_by_hand == []
+
+
+def test_arrows_go_by_size_and_space_chooses(qtbot, chart):
+    chart.show_chosen({"Q8_0"})
+    chart.clearFocus()
+    chart.setFocus()
+    assert chart.points[chart.current].quant == "Q8_0", "it begins at what is chosen"
+    qtbot.keyClick(chart, Qt.Key.Key_Left)
+    assert chart.points[chart.current].quant == "Q6_K"
+    qtbot.keyClick(chart, Qt.Key.Key_Space)
+    assert chart.chosen_by_hand == ["Q6_K"]
+    qtbot.keyClick(chart, Qt.Key.Key_End)
+    qtbot.keyClick(chart, Qt.Key.Key_Right)
+    assert chart.points[chart.current].quant == "F16"
+
+
+def test_the_point_it_is_at_is_read(qtbot, chart):
+    chart.setFocus()
+    qtbot.keyClick(chart, Qt.Key.Key_End)
+    text = chart.accessibleDescription()
+    assert "F16" in text
+    assert "not chosen" in text
+    chart.show_chosen({"F16"})
+    assert "not chosen" not in chart.accessibleDescription()
+
+
+def test_all_points_lie_inside_at_any_width(chart):
+    for width in (260, 460, 1300):
+        chart.resize(width, 260)
+        assert all(chart._plot().contains(chart._place(point)) for point in chart.points)
+
+
+def test_what_is_measured_later_keeps_the_place_of_the_keyboard(qtbot, chart):
+    chart.setFocus()
+    qtbot.keyClick(chart, Qt.Key.Key_End)
+    chart.show_points(export_points(facts.forecast(), facts.report()), 0)
+    assert chart.points[chart.current].quant == "F16"
+
+
+def test_hollow_and_filled_look_different(chart):
+    place = chart.place_of("Q8_0").toPoint()
+    hollow = chart.grab().toImage().pixelColor(place)
+    chart.show_points(export_points(facts.forecast(), facts.report()), 600_000_000)
+    assert chart.grab().toImage().pixelColor(chart.place_of("Q8_0").toPoint()) != hollow

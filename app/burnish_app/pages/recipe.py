@@ -5,34 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QPlainTextEdit
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QFileDialog
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
+from burnish_app.engine.plan_follower import PlanFollower
 from burnish_app.look.language import tr
-from burnish_app.look.theme import SMALL_PX, font
-from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
+from burnish_app.recipe.history import PlannedChange, RecipeHistory
+from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, chosen_preset, with_preset
+from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction, BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.recipe.fit_card import FITS, FitCard, fit_verdict, plan_line
+from burnish_app.widgets.recipe.change_bar import ChangeBar
+from burnish_app.widgets.recipe.fit_card import FitCard
+from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.recipe.run_preview import RunPreview
+from burnish_app.widgets.recipe.toml_editor import TomlEditor
+from burnish_app.wording.plan_text import FITS, fit_verdict, plan_line
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan
-from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.serve.data_requests import EstimateRequest
 from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.model_requests import SuggestRequest
+from burnish_engine.contract.serve.model_requests import MachineRequest, SuggestRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
-_ESTIMATE_AFTER_MS = 150
 _INSPECT_AFTER_MS = 900
 
 
@@ -45,49 +50,60 @@ class RecipePage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._suggested: Recipe | None = None
+        self._machine: MachineFacts | None = None
         self._inputs: tuple[object, ...] = ()
-        self._suggest_request = self._estimate_request = self._start_request = ""
-        self._writing = False
-        self._told_facts = (0, 0)
+        self._suggest_request = self._start_request = ""
+        self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
+        self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
-        self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
-        self._estimate_timer.timeout.connect(self._estimate)
+        self.plans = PlanFollower(client, bench, self)
+        self.plans.planned.connect(self._planned)
+        self.plans.failed.connect(self._plan_failed)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
-        self.fit = FitCard()
+        self.fit, self.preview = FitCard(), RunPreview()
         self._busy = BusyLine(tr("Choosing a recipe for this machine and data ..."), can_cancel=True)
         self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
         self._busy.hide()
+        self.presets = PresetBar()
+        self.presets.chosen.connect(self._take_preset)
+        self.plans.other_planned.connect(self.presets.show_plan)
         self.form = RecipeForm()
         self.form.edited.connect(self._edited)
+        self.toml = TomlEditor()
+        self.toml.edited.connect(lambda: self._edited(""))
+        self.toml.hide()
+        self.changes = ChangeBar(self._history)
+        self.changes.wanted.connect(self._go_to_change)
         self._card = Card(
-            tr("Settings"),
-            tr("Suggested for this machine, your data and the target. Hover over a name to read more."),
-            icon_name="recipe",
+            tr("Settings"), tr("Suggested for this machine, your data and the target."), icon_name="recipe"
         )
-        self._card.corner.addWidget(quiet(tr("Take all suggestions"), self._take_all, "undo"))
+        self._card.corner.addWidget(self.changes)
+        self._card.corner.addWidget(quiet(tr("Take all suggestions"), self._take_all, "refresh"))
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
-        self._toml_button = self.add_secondary(tr("View as TOML"), self._toggle_toml, "code")
-        self._toml = QPlainTextEdit()
-        self._toml.setReadOnly(True)
-        self._toml.setFont(font(SMALL_PX, mono=True))
-        self._toml.setAccessibleName(tr("The recipe as TOML"))
-        self._toml.hide()
-        for widget in (self._busy, self._toml, self.form):
+        self._toml_button = self.add_secondary(tr("Edit as TOML"), self._toggle_toml, "code")
+        for widget in (self._busy, self.presets, self.toml, self.form):
             self._card.body.addWidget(widget)
-        self.preview = RunPreview()
         self.aside.addWidget(self.fit)
         self.aside.addWidget(self.preview)
         self.column.addWidget(self._card)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
+        for keys, slot in (
+            ("Ctrl+Z", self.changes.undo),
+            ("Ctrl+Y", self.changes.redo),
+            ("Ctrl+Shift+Z", self.changes.redo),
+            ("Ctrl+F", self._search),
+        ):
+            QShortcut(QKeySequence(keys), self, slot, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
         if bench.suggestion is not None:
             self._suggested = suggested_recipe(bench.suggestion)
             self._inputs = self._wanted_inputs()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
-        self._show_state()
+        self.aside_moved.connect(self._place_panel)
+        self._place_panel(self.aside_is_beside)
 
     def shown(self) -> None:
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
@@ -104,7 +120,22 @@ class RecipePage(Page):
         elif self._inputs != self._wanted_inputs():
             self._suggest()
         self._inspect_timer.start()
-        QTimer.singleShot(0, self, self._estimate)
+        QTimer.singleShot(0, self, self.plans.ask)
+        if self._machine is None:
+            self.client.send(MachineRequest, owner=self, on_result=self._machine_known)
+
+    def _place_panel(self, is_beside: bool) -> None:
+        """Leave the summary of the run out where the panel stands above the settings: they say the same."""
+        self.preview.setVisible(is_beside)
+        self._show_state()
+
+    def _machine_known(self, result: Result) -> None:
+        self._machine = result.machine
+        self._show_case()
+
+    def _show_case(self) -> None:
+        """Offer what model, data, machine and plan have a use for."""
+        self.form.show_case(self.bench.model, self.bench.dataset, self._machine, self.bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
@@ -138,7 +169,7 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
-        if self.client.is_open(self._start_request) or self.form.recipe() is None:
+        if self.client.is_open(self._start_request) or self.recipe() is None:
             return
         self.clear_banner()
         self._start_request = self.client.send(
@@ -189,6 +220,8 @@ class RecipePage(Page):
         if suggested is not None:
             self._write(with_suggestion(self.bench.recipe, before, suggested))
         self.bench.set_suggestion(result.suggestion)
+        self._history.restart(self.bench.recipe)
+        self._change.forget()
         self._inputs = self._wanted_inputs()
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
@@ -213,45 +246,98 @@ class RecipePage(Page):
             self._busy.hide()
             self._show_state()
 
-    def _edited(self) -> None:
-        recipe = self.form.recipe()
+    def recipe(self) -> Recipe | None:
+        """Return the recipe as edited, in the form or as TOML; None while it is invalid."""
+        return self.form.recipe() if self.toml.isHidden() else self.toml.recipe()
+
+    def _edited(self, key: str) -> None:
+        recipe = self.recipe()
         if recipe is not None:
-            self._write(recipe)
-            self._estimate_timer.start()  # the value may be the one from before the invalid one
+            self._write(recipe, key)
+            self.plans.ask_soon()  # the value may be the one from before the invalid one
+            self._show_presets()
         else:
-            self._estimate_timer.stop()
-            self.client.cancel(self._estimate_request)
-            self._estimate_request = ""
+            self.plans.drop()
             self.bench.set_plan(None)
             self.fit.show_invalid()
         self._show_state()
 
-    def _write(self, recipe: Recipe) -> None:
-        """Change the workbench's recipe without refilling the form; the suggestion stays."""
+    def _write(self, recipe: Recipe, key: str = "") -> None:
+        """Change the workbench's recipe without refilling what is edited; the suggestion stays.
+
+        Args:
+            recipe: new recipe.
+            key: field that the person edited; empty: several.
+        """
         suggestion = self.bench.suggestion
-        self._writing = True
+        self._edited_key = key
         self.bench.set_recipe(recipe)
-        self._writing = False
+        self._edited_key = None
         if suggestion is not None and self.bench.suggestion is None:
             self.bench.set_suggestion(suggestion)
 
+    def _rewrite(self, recipe: Recipe) -> None:
+        """Change several settings at once, and show them."""
+        self._write(recipe)
+        self._refresh_form()
+        self.plans.ask_soon()
+        self._show_state()
+
     def _take_all(self) -> None:
         if self._suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
-            self._refresh_form()
+            self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
+
+    def _take_preset(self, preset: Preset) -> None:
+        basis = self._preset_basis()
+        if basis is not None:
+            self._rewrite(with_preset(self.bench.recipe, preset, basis))
+
+    def _go_to_change(self, done: int) -> None:
+        """Undo or redo; an invalid value goes first."""
+        if self.recipe() is None and done < self._history.done:
+            done = self._history.done
+        recipe = self._history.go_to(done)
+        self.toml.show_recipe(recipe)
+        self._rewrite(recipe)
+
+    def _preset_basis(self) -> PresetBasis | None:
+        suggestion = self.bench.suggestion
+        if self._suggested is None or suggestion is None:
+            return None
+        data = self.bench.recipe.data
+        held_out = bool(data.validation_files or data.validation_share)
+        return PresetBasis(self._suggested, suggestion.plan.steps, held_out)
+
+    def _show_presets(self) -> None:
+        basis = self._preset_basis()
+        self.presets.show_basis(basis)
+        if basis is not None:
+            self.presets.show_chosen(chosen_preset(self.bench.recipe, basis))
+
+    def _search(self) -> None:
+        if self.toml.isHidden():
+            self.form.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            self.form.search.selectAll()
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
             self.fit.show_stale()
-            self.client.cancel(self._estimate_request)  # its answer would be about another recipe
-            self._estimate_request = ""
+            self.plans.drop()
+            if same_elsewhere(self._history.recipe, self.bench.recipe):
+                self._history.record(self.bench.recipe, self._edited_key or "")
+            else:
+                self._history.restart(self.bench.recipe)
+                self._change.forget()
+            self.changes.refresh()
         if name == "recipe" and self.isVisible():  # `shown` does it otherwise
-            if not self._writing:
+            if self._edited_key is None:
                 self._refresh_form()
-            self._estimate_timer.start()
+            self.plans.ask_soon()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
-            self._estimate_timer.start()
+            self._change.forget()
+            self._show_case()
+            self.plans.ask_soon()
 
     def _refresh_form(self) -> None:
         self.form.show_recipe(self.bench.recipe)
@@ -261,42 +347,39 @@ class RecipePage(Page):
         if suggested is not None:  # the page Data chose what is learned, with the rows
             suggested = suggested.model_copy(update={"preference": self.bench.recipe.preference})
         self.form.show_suggestion(suggested, reasons)
-        if not self._toml.isHidden():
-            self._toml.setPlainText(self.bench.recipe_toml)
+        self._show_case()
+        self._show_presets()
+        if not self.toml.isHidden():
+            self.toml.show_recipe(self.bench.recipe)
 
-    def _estimate(self) -> None:
-        if self.form.recipe() is None:
+    def _planned(self, plan: RunPlan) -> None:
+        self.bench.set_plan(plan)
+        self.fit.show_plan(plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
+        changed = self._change.take(self.bench.recipe, plan, self._history.step)
+        if changed is not None:
+            self.fit.change.show_change(*changed)
+        else:
+            self.fit.change.forget()
+        self._show_case()
+        self._show_state()
+        self._plan_presets(plan)
+
+    def _plan_presets(self, plan: RunPlan) -> None:
+        """Ask how long the presets take that the recipe has not."""
+        basis = self._preset_basis()
+        if basis is None:
             return
-        self.client.cancel(self._estimate_request)
-        self._estimate_request = name = self.client.send(
-            EstimateRequest,
-            recipe=self.bench.recipe_toml,
-            dataset=self._untold_facts(),
-            owner=self,
-            on_result=lambda result: self._planned(name, result),
-            on_failure=lambda failure: self._plan_failed(name, failure),
-        )
+        wanted: dict[str, Recipe] = {preset: with_preset(self.bench.recipe, preset, basis) for preset in PRESETS}
+        for preset in PRESETS:
+            if wanted[preset] == self.bench.recipe:
+                self.presets.show_plan(preset, plan)
+                del wanted[preset]
+        self.plans.ask_others(wanted)
 
-    def _untold_facts(self) -> DatasetFacts | None:
-        """Return the facts on the data if this server did not get or find them yet, as after a restart."""
-        facts = self.bench.dataset
-        now = (self.client.generation, id(facts))
-        if facts is None or now == self._told_facts or self.bench.data_was_replaced:
-            return None
-        self._told_facts = now
-        return facts
-
-    def _planned(self, name: str, result: Result) -> None:
-        if name == self._estimate_request and result.plan is not None:
-            self.bench.set_plan(result.plan)
-            self.fit.show_plan(result.plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
-            self._show_state()
-
-    def _plan_failed(self, name: str, failure: Failure) -> None:
-        if name == self._estimate_request:
-            self.bench.set_plan(None)
-            self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
-            self._show_state()
+    def _plan_failed(self, failure: Failure) -> None:
+        self.bench.set_plan(None)
+        self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
+        self._show_state()
 
     def _started(self, result: Result) -> None:
         if result.run:
@@ -312,7 +395,7 @@ class RecipePage(Page):
         self._show_state()
 
     def _show_state(self) -> None:
-        recipe, plan = self.form.recipe(), self.bench.plan
+        recipe, plan = self.recipe(), self.bench.plan
         starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
         has_data = bool(self.bench.data_files)
         if self.primary is not None:
@@ -332,8 +415,8 @@ class RecipePage(Page):
         if recipe is None:
             self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
-            self.set_foot_note(plan_line(plan))
-        elif not (self._estimate_timer.isActive() or self.client.is_open(self._estimate_request)):
+            self.set_foot_note(f"{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip())
+        elif not self.plans.is_waiting:
             self.set_foot_note("")
         if suggesting or starting:
             self.set_status("busy")
@@ -353,13 +436,18 @@ class RecipePage(Page):
         return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
 
     def _toggle_toml(self) -> None:
-        show = self._toml.isHidden()
+        show = self.toml.isHidden()
         if show:
-            self._toml.setPlainText(self.bench.recipe_toml)
-        self._toml.setVisible(show)
+            self.toml.show_recipe(self.bench.recipe)
+        elif self.toml.recipe() is None:  # what is no recipe is not kept
+            self.toml.show_recipe(self.bench.recipe)
+            self.plans.ask_soon()
+        self.toml.setVisible(show)
         self.set_filling(fills=show)
         self.form.setVisible(not show)
-        self._toml_button.setText(tr("View as form") if show else tr("View as TOML"))
+        self._toml_button.setText(tr("Back to the form") if show else tr("Edit as TOML"))
+        self._refresh_form()
+        self._show_state()
 
     def _import(self) -> None:
         dialog = self._file_dialog(tr("Import a recipe"), QFileDialog.AcceptMode.AcceptOpen)

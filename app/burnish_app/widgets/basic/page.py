@@ -53,6 +53,7 @@ class Page(QWidget):
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
         help_asked: signal without arguments that asks the window to open the guide at this page.
+        aside_moved: signal with whether the aside stands beside the column now, not at its top.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         primary: button of the primary action; None: the page has none.
     """
@@ -69,6 +70,7 @@ class Page(QWidget):
     go_to = Signal(str)
     refresh_runs = Signal()
     help_asked = Signal()
+    aside_moved = Signal(bool)
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
@@ -293,6 +295,12 @@ class Page(QWidget):
         self._aside_ground.setContentsMargins(UNIT if beside else 0, margin, margin, margin)
         self._aside_scroll.setVisible(beside)
         self._aside.show()
+        self.aside_moved.emit(beside)
+
+    @property
+    def aside_is_beside(self) -> bool:
+        """Whether what stands beside the column on wide pages does so now; else it is at the column's top."""
+        return bool(self._aside_is_beside)
 
     def _make_aside_scroll(self) -> QScrollArea:
         scroll = QScrollArea()

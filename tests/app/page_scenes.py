@@ -233,11 +233,12 @@ def _recipe(window, plan, *, edit=True):
     page = window.page("recipe")
     page.clear_banner()
     page.shown()
-    page._suggested_now(page._suggest_request, result(suggestion=facts.suggestion()))
+    page.suggestions.cancel()
+    page._suggested_now(facts.suggestion())
     settle(2)
     page._planned(facts.plan())
     for preset, seconds in (("quick", 9.0), ("balanced", 31.0), ("best", 68.0)):
-        page.presets.show_plan(preset, facts.plan(seconds=seconds))
+        page.settings.presets.show_plan(preset, facts.plan(seconds=seconds))
     if edit:
         page.form.row("train.epochs")._editor.setText("5")
         page.form.row("train.epochs")._on_edited()
@@ -249,6 +250,7 @@ def _recipe(window, plan, *, edit=True):
     page.plans.drop()
     page._planned(plan)
     page.plans.drop()
+    settle(20)
     return page
 
 

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtCore import QTimer
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.engine.plan_follower import PlanFollower
+from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.recipe.history import PlannedChange, RecipeHistory
-from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, chosen_preset, with_preset
+from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
-from burnish_app.widgets.basic.banner import BannerAction, BusyLine
-from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.fit_card import FitCard
-from burnish_app.widgets.recipe.preset_bar import PresetBar
-from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
-from burnish_app.widgets.recipe.toml_editor import TomlEditor
+from burnish_app.widgets.recipe.settings_card import SettingsCard
 from burnish_app.wording.plan_text import FITS, fit_verdict, plan_line
 from burnish_engine.contract.errors import BurnishError, ExitCode
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import RunPlan, Suggestion
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.model_requests import MachineRequest, SuggestRequest
+from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
@@ -51,55 +47,42 @@ class RecipePage(Page):
         super().__init__(client, bench)
         self._suggested: Recipe | None = None
         self._machine: MachineFacts | None = None
-        self._inputs: tuple[object, ...] = ()
-        self._suggest_request = self._start_request = ""
+        self._dataset: tuple[list[str], DatasetFacts | None] = [], None
+        self._start_request = ""
         self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
+        self.suggestions = SuggestionFollower(client, bench, self)
+        self.suggestions.suggested.connect(self._suggested_now)
+        self.suggestions.outdated.connect(self._suggest_again)
+        self.suggestions.failed.connect(self._suggest_failed)
+        self.suggestions.ended.connect(self._suggest_over)
         self.plans = PlanFollower(client, bench, self)
         self.plans.planned.connect(self._planned)
         self.plans.failed.connect(self._plan_failed)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit, self.preview = FitCard(), RunPreview()
-        self._busy = BusyLine(tr("Choosing a recipe for this machine and data ..."), can_cancel=True)
-        self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
-        self._busy.hide()
-        self.presets = PresetBar()
-        self.presets.chosen.connect(self._take_preset)
-        self.plans.other_planned.connect(self.presets.show_plan)
-        self.form = RecipeForm()
-        self.form.edited.connect(self._edited)
-        self.toml = TomlEditor()
-        self.toml.edited.connect(lambda: self._edited(""))
-        self.toml.hide()
-        self.changes = ChangeBar(self._history)
-        self.changes.wanted.connect(self._go_to_change)
-        self._card = Card(
-            tr("Settings"), tr("Suggested for this machine, your data and the target."), icon_name="recipe"
-        )
-        self._card.corner.addWidget(self.changes)
-        self._card.corner.addWidget(quiet(tr("Take all suggestions"), self._take_all, "refresh"))
+        self.settings = SettingsCard(self._history, self)
+        self.form, self.toml = self.settings.form, self.settings.toml
+        self.settings.edited.connect(self._edited)
+        self.settings.wanted_all.connect(self._take_all)
+        self.settings.changes.wanted.connect(self._go_to_change)
+        self.settings.presets.chosen.connect(self._take_preset)
+        self.settings.busy.cancel.connect(self.suggestions.cancel)
+        self.suggestions.progressed.connect(self.settings.busy.set_progress)
+        self.plans.other_planned.connect(self.settings.presets.show_plan)
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
         self._toml_button = self.add_secondary(tr("Edit as TOML"), self._toggle_toml, "code")
-        for widget in (self._busy, self.presets, self.toml, self.form):
-            self._card.body.addWidget(widget)
         self.aside.addWidget(self.fit)
         self.aside.addWidget(self.preview)
-        self.column.addWidget(self._card)
+        self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
-        for keys, slot in (
-            ("Ctrl+Z", self.changes.undo),
-            ("Ctrl+Y", self.changes.redo),
-            ("Ctrl+Shift+Z", self.changes.redo),
-            ("Ctrl+F", self._search),
-        ):
-            QShortcut(QKeySequence(keys), self, slot, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
         if bench.suggestion is not None:
             self._suggested = suggested_recipe(bench.suggestion)
-            self._inputs = self._wanted_inputs()
+            self.suggestions.keep()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
         self.aside_moved.connect(self._place_panel)
@@ -117,7 +100,7 @@ class RecipePage(Page):
             )
         elif self.bench.replaced is not None and self.bench.replaced is not self._told_copy:
             self._show_copied(self.bench.replaced)
-        elif self._inputs != self._wanted_inputs():
+        elif not self.suggestions.is_current:
             self._suggest()
         self._inspect_timer.start()
         QTimer.singleShot(0, self, self.plans.ask)
@@ -135,12 +118,17 @@ class RecipePage(Page):
 
     def _show_case(self) -> None:
         """Offer what model, data, machine and plan have a use for."""
-        self.form.show_case(self.bench.model, self.bench.dataset, self._machine, self.bench.plan)
+        if self.bench.dataset is not None:
+            self._dataset = self.bench.data_files, self.bench.dataset
+        files, dataset = self._dataset
+        known = dataset if files == self.bench.data_files else None  # while it is looked at anew, the former facts
+        self.form.show_case(self.bench.model, known, self._machine, self.bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
         self._told_copy = replaced
-        self._suggested, self._inputs = None, self._wanted_inputs()
+        self._suggested = None
+        self.suggestions.keep()
         self._refresh_form()
         self.banner(
             "info",
@@ -153,7 +141,7 @@ class RecipePage(Page):
     def _take_back(self) -> None:
         self.bench.take_back_draft()
         self.clear_banner()
-        self._inputs = self._wanted_inputs()
+        self.suggestions.keep()
         self._refresh_form()
 
     def _press_primary(self) -> None:
@@ -169,7 +157,7 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
-        if self.client.is_open(self._start_request) or self.recipe() is None:
+        if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
         self.clear_banner()
         self._start_request = self.client.send(
@@ -182,47 +170,23 @@ class RecipePage(Page):
         )
         self._show_state()
 
-    def _wanted_inputs(self) -> tuple[object, ...]:
-        bench = self.bench
-        return bench.model_path, bench.data_files, bench.validation_files, bench.target.kind, bench.target.ram_gib
-
     def _suggest(self) -> None:
-        self.client.cancel(self._suggest_request)
-        self._inputs = self._wanted_inputs()
-        self._busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
-        self._busy.show()
-        bench = self.bench
-        self._suggest_request = name = self.client.send(
-            SuggestRequest,
-            model=bench.model_path,
-            data=bench.data_files,
-            validation=bench.validation_files,
-            target=bench.target,
-            recipe=bench.recipe_toml,
-            owner=self,
-            on_result=lambda result: self._suggested_now(name, result),
-            on_failure=lambda failure: self._suggest_failed(name, failure),
-            on_progress=lambda progress: self._busy.set_progress(progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._suggest_over(name),
-        )
+        self.settings.busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
+        self.settings.busy.show()
+        self.suggestions.ask()
         self._show_state()
 
-    def _suggested_now(self, name: str, result: Result) -> None:
-        if name != self._suggest_request or result.suggestion is None:
-            return
-        self._suggest_over(name)
-        if self._inputs != self._wanted_inputs():  # model, data or target changed meanwhile
-            if self.isVisible():  # `shown` does it otherwise
-                self._suggest()
-            return
-        suggested = suggested_recipe(result.suggestion)
-        before, self._suggested = self._suggested, suggested
-        if suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, before, suggested))
-        self.bench.set_suggestion(result.suggestion)
-        self._history.restart(self.bench.recipe)
-        self._change.forget()
-        self._inputs = self._wanted_inputs()
+    def _suggest_again(self) -> None:
+        if self.isVisible():  # `shown` does it otherwise
+            self._suggest()
+
+    def _suggested_now(self, suggestion: Suggestion) -> None:
+        before, self._suggested = self._suggested, suggested_recipe(suggestion)
+        if self._suggested is not None:
+            self._write(with_suggestion(self.bench.recipe, before, self._suggested))
+        self.bench.set_suggestion(suggestion)
+        self.suggestions.keep()
+        self._restart_history()
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
     def _show_suggested(self) -> None:
@@ -233,25 +197,21 @@ class RecipePage(Page):
         for warning in warnings[:1]:
             self.banner("warning", warning, " ".join(warnings[1:]))
 
-    def _suggest_failed(self, name: str, failure: Failure) -> None:
-        if name != self._suggest_request:
-            return
-        self._suggest_over(name)
-        self._inputs = ()
+    def _restart_history(self) -> None:
+        """Forget all changes: they were about other data, another model, or another suggestion."""
+        self._history.restart(self.bench.recipe)
+        self._change.forget()
+        self.settings.changes.refresh()
+
+    def _suggest_failed(self, failure: Failure) -> None:
         self.banner("error", failure.what, failure.remedy, [(tr("Try again"), self._suggest)])
 
-    def _suggest_over(self, name: str) -> None:
-        if name == self._suggest_request:
-            self._suggest_request = ""
-            self._busy.hide()
-            self._show_state()
-
-    def recipe(self) -> Recipe | None:
-        """Return the recipe as edited, in the form or as TOML; None while it is invalid."""
-        return self.form.recipe() if self.toml.isHidden() else self.toml.recipe()
+    def _suggest_over(self) -> None:
+        self.settings.busy.hide()
+        self._show_state()
 
     def _edited(self, key: str) -> None:
-        recipe = self.recipe()
+        recipe = self.settings.recipe()
         if recipe is not None:
             self._write(recipe, key)
             self.plans.ask_soon()  # the value may be the one from before the invalid one
@@ -294,30 +254,18 @@ class RecipePage(Page):
 
     def _go_to_change(self, done: int) -> None:
         """Undo or redo; an invalid value goes first."""
-        if self.recipe() is None and done < self._history.done:
+        if self.settings.recipe() is None and done < self._history.done:
             done = self._history.done
-        recipe = self._history.go_to(done)
-        self.toml.show_recipe(recipe)
-        self._rewrite(recipe)
+        self._rewrite(self._history.go_to(done))
 
     def _preset_basis(self) -> PresetBasis | None:
-        suggestion = self.bench.suggestion
+        suggestion, data = self.bench.suggestion, self.bench.recipe.data
         if self._suggested is None or suggestion is None:
             return None
-        data = self.bench.recipe.data
-        held_out = bool(data.validation_files or data.validation_share)
-        return PresetBasis(self._suggested, suggestion.plan.steps, held_out)
+        return PresetBasis(self._suggested, suggestion.plan.steps, bool(data.validation_files or data.validation_share))
 
     def _show_presets(self) -> None:
-        basis = self._preset_basis()
-        self.presets.show_basis(basis)
-        if basis is not None:
-            self.presets.show_chosen(chosen_preset(self.bench.recipe, basis))
-
-    def _search(self) -> None:
-        if self.toml.isHidden():
-            self.form.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
-            self.form.search.selectAll()
+        self.settings.show_presets(self.bench.recipe, self._preset_basis())
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
@@ -326,31 +274,25 @@ class RecipePage(Page):
             if same_elsewhere(self._history.recipe, self.bench.recipe):
                 self._history.record(self.bench.recipe, self._edited_key or "")
             else:
-                self._history.restart(self.bench.recipe)
-                self._change.forget()
-            self.changes.refresh()
+                self._restart_history()
+            self.settings.changes.refresh()
         if name == "recipe" and self.isVisible():  # `shown` does it otherwise
             if self._edited_key is None:
                 self._refresh_form()
             self.plans.ask_soon()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
-            self._change.forget()
             self._show_case()
             self.plans.ask_soon()
 
     def _refresh_form(self) -> None:
-        self.form.show_recipe(self.bench.recipe)
-        suggestion = self.bench.suggestion
+        suggestion, suggested = self.bench.suggestion, self._suggested
         reasons = {choice.key: choice.reason for choice in suggestion.choices} if suggestion else {}
-        suggested = self._suggested
         if suggested is not None:  # the page Data chose what is learned, with the rows
             suggested = suggested.model_copy(update={"preference": self.bench.recipe.preference})
-        self.form.show_suggestion(suggested, reasons)
+        self.settings.show_recipe(self.bench.recipe, suggested, reasons)
         self._show_case()
         self._show_presets()
-        if not self.toml.isHidden():
-            self.toml.show_recipe(self.bench.recipe)
 
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
@@ -372,7 +314,7 @@ class RecipePage(Page):
         wanted: dict[str, Recipe] = {preset: with_preset(self.bench.recipe, preset, basis) for preset in PRESETS}
         for preset in PRESETS:
             if wanted[preset] == self.bench.recipe:
-                self.presets.show_plan(preset, plan)
+                self.settings.presets.show_plan(preset, plan)
                 del wanted[preset]
         self.plans.ask_others(wanted)
 
@@ -395,8 +337,8 @@ class RecipePage(Page):
         self._show_state()
 
     def _show_state(self) -> None:
-        recipe, plan = self.recipe(), self.bench.plan
-        starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
+        recipe, plan = self.settings.recipe(), self.bench.plan
+        starting, suggesting = self.client.is_open(self._start_request), self.suggestions.is_waiting
         has_data = bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled((recipe is not None or not has_data) and not starting)
@@ -436,35 +378,22 @@ class RecipePage(Page):
         return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
 
     def _toggle_toml(self) -> None:
-        show = self.toml.isHidden()
-        if show:
-            self.toml.show_recipe(self.bench.recipe)
-        elif self.toml.recipe() is None:  # what is no recipe is not kept
-            self.toml.show_recipe(self.bench.recipe)
-            self.plans.ask_soon()
-        self.toml.setVisible(show)
-        self.set_filling(fills=show)
-        self.form.setVisible(not show)
-        self._toml_button.setText(tr("Back to the form") if show else tr("Edit as TOML"))
+        to_toml, was_invalid = not self.settings.is_toml, self.settings.recipe() is None
+        self.settings.show_as(self.bench.recipe, toml=to_toml)
+        self.set_filling(fills=to_toml)
+        self._toml_button.setText(tr("Back to the form") if to_toml else tr("Edit as TOML"))
         self._refresh_form()
+        if was_invalid:
+            self.plans.ask_soon()
+        if not self.suggestions.is_current and self.bench.data_files:  # the text named another model or other data
+            self._suggest()
         self._show_state()
 
     def _import(self) -> None:
-        dialog = self._file_dialog(tr("Import a recipe"), QFileDialog.AcceptMode.AcceptOpen)
-        dialog.fileSelected.connect(lambda path: self.import_file(Path(path)))
-        dialog.open()
+        choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
 
     def _export(self) -> None:
-        dialog = self._file_dialog(tr("Export the recipe"), QFileDialog.AcceptMode.AcceptSave)
-        dialog.fileSelected.connect(lambda path: self.export_file(Path(path)))
-        dialog.open()
-
-    def _file_dialog(self, title: str, mode: QFileDialog.AcceptMode) -> QFileDialog:
-        dialog = QFileDialog(self, title, "", tr("Recipes (*.toml)"))
-        dialog.setAcceptMode(mode)
-        dialog.setDefaultSuffix("toml")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        return dialog
+        choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
 
     def import_file(self, path: Path) -> None:
         """Replace the whole recipe (model, data and settings) by that of a file."""

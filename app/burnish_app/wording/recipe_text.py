@@ -146,7 +146,7 @@ _AMBIGUOUS = {term for term, count in _TERMS.items() if count > 1}
 
 CHOICES: dict[str, dict[str, str]] = {
     "model.quantize": {"none": tr("as they are (LoRA)"), "nf4": tr("in 4 bits (QLoRA)")},
-    "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
+    "devices.strategy": {"single": tr("one trains alone"), "data_parallel": tr("share every step")},
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),

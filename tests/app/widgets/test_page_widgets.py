@@ -13,10 +13,11 @@ from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.widgets.model.target_selector import TargetSelector
-from burnish_app.widgets.recipe.fit_card import FitCard, fit_verdict, plan_line, time_text
+from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_app.wording.plan_text import fit_verdict, plan_line, time_text
 from burnish_engine.contract.facts.advice import TimePart
 from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 from burnish_engine.contract.recipe.recipe import Recipe

@@ -29,6 +29,7 @@ from burnish_engine.contract.serve.replies import RunSummary
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
 _PASSING_MS = 12_000
+_NOTE_PX = 260
 _SUBTITLE_PX = 360  # width from which a long line may stand behind the question
 _ALL = 1000  # stretch of the column against that of the margins beside it
 _ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
@@ -269,6 +270,8 @@ class Page(QWidget):
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""
         self._foot_note.setText(text)
+        width = self._foot_note.fontMetrics().horizontalAdvance(text)
+        self._foot_note.setMinimumWidth(min(width, _NOTE_PX))  # with less room it goes above the buttons
         self._foot_note.setVisible(bool(text))
         self._foot.show()
 

@@ -27,8 +27,8 @@ from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.number_box import NumberBox
 from burnish_app.wording.recipe_text import PLACEHOLDERS
 
-_WORDS_PX = 208  # room from which the label stands beside the editor, not above it
-_EDITOR_PX = 216
+_WORDS_PX = 180  # room from which the label stands beside the editor, not above it
+_EDITOR_PX = 208
 _AREA_PX = 280
 _UNDONE_BY = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
 

@@ -19,7 +19,7 @@ _BAR_PX = 20
 _BAR_TOP_PX = _TOTAL_PX + 12
 _LEGEND_PX = 22
 _SWATCH_PX = 10
-_COLUMN_PX, _BETWEEN_PX = 220, 32  # least width of a column of the legend, and the space between two
+_COLUMN_PX, _BETWEEN_PX = 184, 32  # least width of a column of the legend, and the space between two
 _LEAST_SHARE = 0.03  # of what is needed, below which a part is a sliver of the bar
 
 
@@ -119,7 +119,7 @@ class MemoryBar(QWidget):
         return [*(part for part in self._parts if part not in small), MemorySegment(text, sum(p.bytes for p in small))]
 
     def _legend_columns(self) -> int:
-        return max(min(self.width() // _COLUMN_PX, len(self._legend()), 3), 1)
+        return max(min((self.width() + _BETWEEN_PX) // (_COLUMN_PX + _BETWEEN_PX), len(self._legend()), 3), 1)
 
     def _legend_lines(self) -> int:
         return -(-len(self._legend()) // self._legend_columns())

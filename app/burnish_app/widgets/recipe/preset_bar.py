@@ -13,7 +13,7 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.facts.advice import RunPlan
 
-_CARD_PX = 168
+_CARD_PX = 128
 
 
 class PresetBar(QWidget):

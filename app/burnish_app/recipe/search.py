@@ -8,6 +8,8 @@ from burnish_app.recipe.recipe_fields import RecipeField
 
 LEAST_LETTERS = 2
 """Letters from which a search begins: fewer would find nearly everything."""
+_HELP_LETTERS = 4
+_SIGNS = "(),.:;+'\"`"
 
 
 def found_fields(fields: Iterable[RecipeField], text: str) -> set[str] | None:
@@ -20,7 +22,7 @@ def found_fields(fields: Iterable[RecipeField], text: str) -> set[str] | None:
         fields: fields to search.
         text: text as typed.
     """
-    words = text.casefold().split()
+    words = [word for part in text.casefold().split() if (word := part.strip(_SIGNS))]
     if len("".join(words)) < LEAST_LETTERS:
         return None
     return {field.key for field in fields if all(_holds(field, word) for word in words)}
@@ -29,8 +31,9 @@ def found_fields(fields: Iterable[RecipeField], text: str) -> set[str] | None:
 def _holds(field: RecipeField, word: str) -> bool:
     choices = " ".join(field.choice_text(choice) for choice in field.choices)
     name = f"{field.label} {field.key} {' '.join(field.choices)} {choices}".casefold()
-    for sign in "(),._-+'/":
-        name = name.replace(sign, " ")
-    if any(part.startswith(word) for part in name.split()) or word in field.key:
+    parts = {part.strip(_SIGNS) for part in name.split()}
+    if word in field.key or any(part.startswith(word) for part in parts | set(field.key.replace("_", ".").split("."))):
         return True
-    return len(word) >= 4 and any(part.strip("(),.:;").startswith(word) for part in field.help.casefold().split())
+    return len(word) >= _HELP_LETTERS and any(
+        part.strip(_SIGNS).startswith(word) for part in field.help.casefold().split()
+    )

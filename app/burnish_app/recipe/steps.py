@@ -30,9 +30,8 @@ def stepped(field: RecipeField, value: float, *, up: bool) -> float:
         value: value now; not necessarily allowed.
         up: whether a larger value is wanted.
     """
-    found = _next(field, value, up=up)
-    if field.kind == "whole":
-        found = int(found)
+    following = _next(field, value, up=up)
+    found = int(following) if field.kind == "whole" else float(following)
     return found if _is_allowed(field, found) else value
 
 

@@ -1,6 +1,7 @@
 import pytest
 from app import page_facts as facts
 from app.widgets.test_page_widgets import type_into
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
@@ -196,3 +197,124 @@ def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path
     file.write_text("[train]\nepochs = 'x'\n", encoding="utf-8")
     page.import_file(file)
     assert "train.epochs" in page.shown_banner.what
+
+
+def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    page.form.row("model.quantize")._editor.setCurrentIndex(1)
+    edit = page.form.row("name")._editor
+    edit.setFocus()
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "none")
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert bench.recipe.adapter.rank == 32
+    assert page.form.row("adapter.rank").value() == 32
+    assert not page.settings.changes.undo_button.isEnabled()
+    qtbot.keyClick(edit, Qt.Key.Key_Y, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
+    assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "nf4")
+    assert page.form.row("model.quantize").value() == "nf4"
+
+
+def test_an_invalid_value_is_undone_first(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    type_into(qtbot, page.form.row("train.epochs"), "no")
+    page.settings.changes.undo()
+    assert page.form.recipe() == bench.recipe
+    assert (page.form.row("train.epochs").value(), bench.recipe.adapter.rank) == (3.0, 48)
+    assert page.primary.isEnabled()
+
+
+def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    bench.set_data_files(["/data/other.jsonl"])
+    assert not page.settings.changes.undo_button.isEnabled()
+    page.settings.changes.undo()
+    assert bench.data_files == ["/data/other.jsonl"]
+
+
+def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench):
+    settle(qtbot, page, bench)
+    slower = facts.plan(memory_bytes=facts.plan().memory_bytes + 2**29, tokens_per_s=9_200.0)
+    answers.result("estimate", plan=slower)
+    type_into(qtbot, page.form.row("adapter.rank"), "64")
+    qtbot.waitUntil(page.fit.change.isVisible)
+    assert page.fit.change.what.text().startswith("Rank")
+    assert "50 % speed" in page.fit.change.text
+    assert "+0.50 GiB" in page.fit.change.text
+    type_into(qtbot, page.form.row("train.epochs"), "no")
+    assert page.fit.change.isHidden(), "nothing is said of a value that is invalid"
+
+
+def settle(qtbot, page, bench):
+    qtbot.waitUntil(lambda: bench.dataset is not None and bench.plan is not None and not page.plans.is_waiting)
+
+
+def test_a_preset_changes_how_long_it_trains_and_each_has_its_own_prediction(qtbot, answers, page, bench):
+    cards = page.settings.presets.cards
+    assert cards["balanced"].button.isChecked()
+    settle(qtbot, page, bench)
+    asked = [parse_recipe(request["recipe"]) for request in answers.asked("estimate")]
+    lengths = {(one.train.epochs, one.train.max_steps) for one in asked}
+    assert lengths >= {(3.0, 0), (3.0, 30), (6.0, 0)}
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    qtbot.mouseClick(cards["quick"].button, Qt.MouseButton.LeftButton)
+    assert bench.recipe.train.max_steps == page.form.row("train.max_steps").value() > 0
+    assert bench.recipe.adapter.rank == 48
+    type_into(qtbot, page.form.row("train.max_steps"), "7")
+    assert not any(card.button.isChecked() for card in cards.values())
+    qtbot.mouseClick(cards["balanced"].button, Qt.MouseButton.LeftButton)
+    assert (bench.recipe.train.max_steps, bench.recipe.train.epochs) == (0, 3.0)
+
+
+def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench):
+    page._toggle_toml()
+    assert parse_recipe(page.toml.text.toPlainText()) == bench.recipe
+    assert page.form.isHidden()
+    text = page.toml.text.toPlainText()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 24  # mine"))
+    qtbot.waitUntil(lambda: bench.recipe.adapter.rank == 24)
+    qtbot.waitUntil(lambda: 24 in planned_ranks(answers))
+    assert "# mine" in page.toml.text.toPlainText()
+    page._toggle_toml()
+    assert page.form.row("adapter.rank").value() == 24
+    type_into(qtbot, page.form.row("adapter.rank"), "40")
+    page._toggle_toml()
+    assert "rank = 40" in page.toml.text.toPlainText()
+
+
+def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, page, bench):
+    settle(qtbot, page, bench)
+    page._toggle_toml()
+    page.toml.text.setPlainText("[adapter]\nrank = 999\n")
+    qtbot.waitUntil(lambda: bench.plan is None and not page.primary.isEnabled())
+    assert page.fit.verdict.text() != "It fits."
+    assert bench.recipe.adapter.rank == 32
+    page._toggle_toml()
+    assert page.form.row("adapter.rank").value() == 32
+    qtbot.waitUntil(lambda: page.fit.verdict.text() == "It fits.")
+    assert page.primary.isEnabled()
+
+
+def test_ctrl_f_searches_the_settings(qtbot, page):
+    edit = page.form.row("name")._editor
+    edit.setFocus()
+    qtbot.keyClick(edit, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert page.form.search.hasFocus()
+
+
+def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, answers, page, bench, window):
+    settle(qtbot, page, bench)
+    answers.result("estimate", plan=facts.plan(tokens_per_s=9_200.0))
+    type_into(qtbot, page.form.row("adapter.rank"), "64")
+    qtbot.waitUntil(page.fit.change.isVisible)
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: page.aside_is_beside)
+    assert page.preview.isVisible()
+    assert "speed" not in page._foot_note.text()
+    window.resize(744, 900)
+    qtbot.waitUntil(lambda: not page.aside_is_beside)
+    assert not page.preview.isVisible()
+    assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
+    assert page._foot_note.text().startswith("It fits.")
+    assert "50 % speed" in page._foot_note.text()

@@ -345,7 +345,7 @@ def recipe_all(window):
 
 @scene("recipe-toml")
 def recipe_toml(window):
-    _recipe(window, facts.plan())._toggle_toml()
+    _recipe(window, facts.plan())._show_as("toml")
 
 
 @scene("recipe-failed")

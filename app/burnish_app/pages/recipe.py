@@ -68,6 +68,7 @@ class RecipePage(Page):
         self.form, self.toml = self.settings.form, self.settings.toml
         self.settings.edited.connect(self._edited)
         self.settings.wanted_all.connect(self._take_all)
+        self.settings.view.chosen.connect(self._show_as)
         self.settings.changes.wanted.connect(self._go_to_change)
         self.settings.presets.chosen.connect(self._take_preset)
         self.settings.busy.cancel.connect(self.suggestions.cancel)
@@ -75,7 +76,6 @@ class RecipePage(Page):
         self.plans.other_planned.connect(self.settings.presets.show_plan)
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
-        self._toml_button = self.add_secondary(tr("Edit as TOML"), self._toggle_toml, "code")
         self.aside.addWidget(self.fit)
         self.aside.addWidget(self.preview)
         self.column.addWidget(self.settings)
@@ -377,11 +377,10 @@ class RecipePage(Page):
         barely = fit_verdict(plan) != FITS
         return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
 
-    def _toggle_toml(self) -> None:
-        to_toml, was_invalid = not self.settings.is_toml, self.settings.recipe() is None
-        self.settings.show_as(self.bench.recipe, toml=to_toml)
-        self.set_filling(fills=to_toml)
-        self._toml_button.setText(tr("Back to the form") if to_toml else tr("Edit as TOML"))
+    def _show_as(self, view: str) -> None:
+        was_invalid = self.settings.recipe() is None
+        self.settings.show_as(self.bench.recipe, toml=view == "toml")
+        self.set_filling(fills=view == "toml")
         self._refresh_form()
         if was_invalid:
             self.plans.ask_soon()

@@ -10,6 +10,7 @@ import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -119,7 +120,8 @@ class RecipeField:
         return text
 
 
-def recipe_fields() -> list[RecipeField]:
+@cache
+def recipe_fields() -> tuple[RecipeField, ...]:
     """Return every field of the form, in the order of the recipe file."""
     found = []
     pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
@@ -128,7 +130,7 @@ def recipe_fields() -> list[RecipeField]:
             key = f"{section}.{name}" if section else name
             if key not in ELSEWHERE and key not in sections():
                 found.append(_field(key, info))
-    return found
+    return tuple(found)
 
 
 def cleaning_fields() -> list[RecipeField]:

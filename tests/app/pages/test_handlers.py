@@ -54,7 +54,7 @@ def test_pages_stay_within_the_budget(qtbot, qapp, large, make_client, theme, bu
         form.search.setText("weight")
         qtbot.wait(200)
         form.search.clear()
-        window.page("recipe")._toggle_toml()
+        window.page("recipe").settings.view.button("toml").click()
         window.page("recipe").toml.text.appendPlainText("# a comment")
         qtbot.wait(400)
         assert bench.dataset is not None

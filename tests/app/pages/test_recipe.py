@@ -268,7 +268,7 @@ def test_a_preset_changes_how_long_it_trains_and_each_has_its_own_prediction(qtb
 
 
 def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench):
-    page._toggle_toml()
+    page.settings.view.button("toml").click()
     assert parse_recipe(page.toml.text.toPlainText()) == bench.recipe
     assert page.form.isHidden()
     text = page.toml.text.toPlainText()
@@ -276,21 +276,21 @@ def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench)
     qtbot.waitUntil(lambda: bench.recipe.adapter.rank == 24)
     qtbot.waitUntil(lambda: 24 in planned_ranks(answers))
     assert "# mine" in page.toml.text.toPlainText()
-    page._toggle_toml()
+    page.settings.view.button("form").click()
     assert page.form.row("adapter.rank").value() == 24
     type_into(qtbot, page.form.row("adapter.rank"), "40")
-    page._toggle_toml()
+    page.settings.view.button("toml").click()
     assert "rank = 40" in page.toml.text.toPlainText()
 
 
 def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, page, bench):
     settle(qtbot, page, bench)
-    page._toggle_toml()
+    page.settings.view.button("toml").click()
     page.toml.text.setPlainText("[adapter]\nrank = 999\n")
     qtbot.waitUntil(lambda: bench.plan is None and not page.primary.isEnabled())
     assert page.fit.verdict.text() != "It fits."
     assert bench.recipe.adapter.rank == 32
-    page._toggle_toml()
+    page.settings.view.button("form").click()
     assert page.form.row("adapter.rank").value() == 32
     qtbot.waitUntil(lambda: page.fit.verdict.text() == "It fits.")
     assert page.primary.isEnabled()

@@ -80,11 +80,11 @@ def a_setting_is_found(studio, page, bench, qtbot):  # noqa: F811
 
 
 def it_is_edited_as_text(studio, page, bench):  # noqa: F811
-    studio.press(page._toml_button)
+    studio.press(page.settings.view.button("toml"))
     text = page.toml.text.toPlainText()
     page.toml.text.setPlainText(text.replace(f"max_steps = {bench.recipe.train.max_steps}", "max_steps = 11"))
     studio.wait(lambda: bench.plan is not None and bench.plan.steps == 11)
-    studio.press(page._toml_button)
+    studio.press(page.settings.view.button("form"))
     assert page.form.row("train.max_steps").value() == 11
 
 

@@ -31,7 +31,7 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_problems
 
-_ROWS_AT_ONCE = 2
+_ROWS_AT_ONCE = 1
 
 
 class RecipeForm(QWidget):

@@ -6,12 +6,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.history import RecipeHistory
 from burnish_app.recipe.presets import PresetBasis, chosen_preset
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
@@ -29,6 +31,7 @@ class SettingsCard(Card):
     Attributes:
         edited: signal with the key of the field that was edited; empty: the whole text.
         wanted_all: signal without arguments, emitted to take all suggestions.
+        view: choice between form and TOML; the page shows what is chosen by `show_as`.
     """
 
     edited = Signal(str)
@@ -48,8 +51,12 @@ class SettingsCard(Card):
         self.changes = ChangeBar(history)
         self.corner.addWidget(self.changes)
         self.corner.addWidget(quiet(tr("Take all suggestions"), self.wanted_all.emit, "refresh"))
+        self.view = Segmented(tr("Settings as"), [("form", tr("Form")), ("toml", tr("TOML"))])
+        self.view.choose("form")
+        self.corner.addWidget(self.view)
         for widget in (self.busy, self.presets, self.toml, self.form):
             self.body.addWidget(widget)
+        self.body.setSpacing(2 * UNIT)
         for keys, slot in (
             ("Ctrl+Z", self.changes.undo),
             ("Ctrl+Y", self.changes.redo),
@@ -94,6 +101,7 @@ class SettingsCard(Card):
     def show_as(self, recipe: Recipe, *, toml: bool) -> None:
         """Show a recipe as TOML or as a form. A text that is no recipe is not kept."""
         self.toml.show_recipe(recipe)
+        self.view.choose("toml" if toml else "form")
         self.toml.setVisible(toml)
         self.form.setVisible(not toml)
 

@@ -17,12 +17,11 @@ from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.settings_card import SettingsCard
-from burnish_app.wording.plan_text import FITS, fit_verdict, plan_line
+from burnish_app.wording.plan_text import fit_state, plan_line
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -353,7 +352,7 @@ class RecipePage(Page):
             )
             self.primary.set_icon("rocket" if has_data else "next")
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
-        self.set_state(*self._state_of(plan if recipe is not None else None))
+        self.set_state(*fit_state(plan if recipe is not None else None))
         if recipe is None:
             self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
@@ -368,14 +367,6 @@ class RecipePage(Page):
             self.set_status("done" if self.bench.run else "ready")
         else:
             self.set_status("ready" if self.bench.data_files else "empty")
-
-    def _state_of(self, plan: RunPlan | None) -> tuple[str, PillTone]:
-        if plan is None:
-            return "", "plain"
-        if not plan.fits:
-            return tr("Does not fit"), "error"
-        barely = fit_verdict(plan) != FITS
-        return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
 
     def _show_as(self, view: str) -> None:
         was_invalid = self.settings.recipe() is None

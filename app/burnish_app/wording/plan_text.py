@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
@@ -48,6 +48,15 @@ def fit_verdict(plan: RunPlan) -> str:
         return tr("It does not fit.")
     room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
     return tr("It fits, barely.") if plan.memory_bytes > room else FITS
+
+
+def fit_state(plan: RunPlan | None) -> tuple[str, Literal["plain", "success", "warning", "error"]]:
+    """Return whether a plan fits in a word or two, and how good that is; empty for no plan."""
+    if plan is None:
+        return "", "plain"
+    if not plan.fits:
+        return tr("Does not fit"), "error"
+    return (tr("Fits"), "success") if fit_verdict(plan) == FITS else (tr("Fits, barely"), "warning")
 
 
 def time_text(plan: RunPlan) -> str:

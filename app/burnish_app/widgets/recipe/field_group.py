@@ -13,7 +13,10 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import heading
+from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.recipe.field_row import FieldRow
+
+_COLUMN_PX, _BETWEEN_PX = 480, 40  # least width of each of several columns of rows, and the space between them
 
 
 class FieldGroup(QWidget):
@@ -47,9 +50,9 @@ class FieldGroup(QWidget):
         elif title:
             column.addWidget(heading(title))
         self._body = QWidget()
-        self._lines = QVBoxLayout(self._body)
+        self._lines = ColumnsLayout(_BETWEEN_PX, UNIT + 4, even=True, least_px=_COLUMN_PX)
         self._lines.setContentsMargins(0, 0, 0, UNIT if folds else 0)
-        self._lines.setSpacing(UNIT + 4)
+        self._body.setLayout(self._lines)
         column.addWidget(self._body)
         self._body.setVisible(self.is_open)
         self._name_button()
@@ -60,6 +63,10 @@ class FieldGroup(QWidget):
         place = sum(1 for key in self._rows if order.index(key) < order.index(row.field.key))
         self._rows.insert(place, row.field.key)
         self._lines.insertWidget(place, row)
+
+    def inner_widgets(self) -> list[QWidget]:
+        """Return the widgets around the rows, from the innermost to the group itself."""
+        return [self._body, self]
 
     def forget_row(self, key: str) -> None:
         """Forget a row that another group took."""

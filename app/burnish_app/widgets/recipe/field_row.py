@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
-    QHBoxLayout,
+    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QSizePolicy,
@@ -71,8 +71,9 @@ class FieldRow(QWidget):
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self._editor)
         inner.addStretch(1)
-        line = FlowLayout(2 * UNIT, 4)
-        line.addWidget(_Words(label, self._reset, self._beside))
+        line = _RowLayout(2 * UNIT, 4)
+        self._words = _Words(label, self._reset, self._beside)
+        line.addWidget(self._words)
         line.addWidget(middle)
         self.setLayout(line)
         self.setProperty(PLACE_PROPERTY, f"recipe-reference.md#{field.section or 'top-level'}")
@@ -145,6 +146,10 @@ class FieldRow(QWidget):
             self._note = note
             self._show_state()
 
+    def inner_widgets(self) -> list[QWidget]:
+        """Return the widgets whose layouts follow the row's texts, from the innermost to the row itself."""
+        return [self._words.top, self._words, self]
+
     def take_suggestion(self) -> None:
         """Take the suggested value."""
         self.show_value(self._suggested)
@@ -214,24 +219,30 @@ class FieldRow(QWidget):
         set_tone(self._editor, "error" if self._problem else "")
 
 
+class _RowLayout(FlowLayout):
+    """A flow layout whose lines stay at the top, beside those of a taller row."""
+
+    _centers = False
+
+
 class _Words(QWidget):
     """The label with the way back at its right, and the text below it. It takes the room that the editor leaves."""
 
-    def __init__(self, label: QWidget, reset: QWidget, text: QWidget) -> None:
+    def __init__(self, label: QLabel, reset: QWidget, text: QWidget) -> None:
         super().__init__()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setMinimumWidth(_WORDS_PX)
-        top = QWidget()
-        top.setMinimumHeight(CONTROL_PX)  # the label beside the middle of the editor
-        line = QHBoxLayout(top)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(UNIT)
-        line.addWidget(label, 1)
+        self.top, line = QWidget(), FlowLayout(UNIT, 0)
+        self.top.setMinimumHeight(CONTROL_PX)  # the label beside the middle of the editor
+        self.top.setLayout(line)
+        label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        label.setMinimumWidth(min(label.fontMetrics().horizontalAdvance(label.text()) + 2, _WORDS_PX))
+        line.addWidget(label)
         line.addWidget(reset)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        column.addWidget(top)
+        column.addWidget(self.top)
         column.addWidget(text)
         column.addStretch(1)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
@@ -21,6 +21,7 @@ from burnish_app.recipe.recipe_fields import (
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import value_reason
+from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.field_group import FieldGroup
 from burnish_app.widgets.recipe.field_row import FieldRow
@@ -92,6 +93,8 @@ class RecipeForm(QWidget):
             fold.opened.connect(self._fill_soon)
             layout.addWidget(fold)
         layout.addStretch(1)
+        self._layout_timer = QTimer(self, singleShot=True, interval=0)
+        self._layout_timer.timeout.connect(self._lay_out)
         self._timer = QTimer(self, interval=0)
         self._timer.timeout.connect(self._fill)
         self._timer.start()
@@ -157,6 +160,17 @@ class RecipeForm(QWidget):
     def _group_of(self, key: str) -> FieldGroup:
         return self._offered if key in self._offers else self._home[key]
 
+    def _lay_out(self) -> None:
+        """Lay out everything from the rows to the page at once, so that no row is seen with too little room."""
+        outer: QWidget | None = self
+        around = []
+        while outer is not None and not isinstance(outer, QScrollArea):
+            around.append(outer)
+            outer = outer.parentWidget()
+        rows = [widget for row in self._rows.values() if row.isVisible() for widget in row.inner_widgets()]
+        groups = [widget for group in self._groups for widget in group.inner_widgets()]
+        lay_out_now([*rows, *groups, *around])
+
     def _fill_soon(self) -> None:
         self._timer.start()
 
@@ -180,6 +194,7 @@ class RecipeForm(QWidget):
         group.add_row(row)
         self._rows[field.key] = row
         self._judge(field.key, row)
+        self._layout_timer.start()
 
     def _on_edited(self, row: FieldRow) -> None:
         key = row.field.key
@@ -207,6 +222,7 @@ class RecipeForm(QWidget):
             fold.show_changed(sum(self._differs(field) for field in fold.fields))
             if any(field.key in self._problems for field in fold.fields):
                 fold.open()
+        self._layout_timer.start()
 
     def _differs(self, field: RecipeField) -> bool:
         return self._suggested is not None and field.read(self._values) != field.read(self._suggested)
@@ -254,7 +270,7 @@ class RecipeForm(QWidget):
         else:
             row.show_suggestion(row.field.read(self._suggested), offer or self._reason(key, self._suggested))
         shown = key in (self._found or ()) if searched else applies or bool(problem)
-        if row.isHidden() == shown:  # showing lays out the whole form anew, even what is seen already
+        if not shown or row.isHidden():  # showing lays out the whole form anew, even what is seen already
             row.setVisible(shown)
 
     def _reason(self, key: str, suggested: dict[str, Any]) -> str:
@@ -279,6 +295,7 @@ class RecipeForm(QWidget):
             if count
             else tr("No setting has these words in its name or help.")
         )
+        self._layout_timer.start()
         self.search.setAccessibleDescription(self._hits.text() if self._found is not None else "")
         self._fill_soon()
 

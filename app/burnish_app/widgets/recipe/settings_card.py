@@ -50,7 +50,7 @@ class SettingsCard(Card):
         self.toml.hide()
         self.changes = ChangeBar(history)
         self.corner.addWidget(self.changes)
-        self.corner.addWidget(quiet(tr("Take all suggestions"), self.wanted_all.emit, "refresh"))
+        self.corner.addWidget(quiet(tr("Take all suggestions"), self.wanted_all.emit))
         self.view = Segmented(tr("Settings as"), [("form", tr("Form")), ("toml", tr("TOML"))])
         self.view.choose("form")
         self.corner.addWidget(self.view)

@@ -12,16 +12,16 @@ from burnish_app.engine.plan_follower import PlanFollower
 from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.recipe.history import PlannedChange, RecipeHistory
+from burnish_app.recipe.plan_text import fit_state, plan_line
 from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
+from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
-from burnish_app.widgets.recipe.settings_card import SettingsCard
-from burnish_app.wording.plan_text import fit_state, plan_line
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -63,7 +63,7 @@ class RecipePage(Page):
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit, self.preview = FitCard(), RunPreview()
-        self.settings = SettingsCard(self._history, self)
+        self.settings = RecipeEditor(self._history, self)
         self.form, self.toml = self.settings.form, self.settings.toml
         self.settings.edited.connect(self._edited)
         self.settings.wanted_all.connect(self._take_all)

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any
 
 from burnish_app.look.language import tr
+from burnish_app.recipe.plan_text import Effect, effects
 from burnish_app.recipe.recipe_fields import RecipeField, recipe_fields
-from burnish_app.wording.plan_text import Effect, effects
 from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.recipe.recipe import Recipe

@@ -9,6 +9,7 @@ from PySide6.QtGui import QHelpEvent, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
 
 from burnish_app.item_models.ranked_models import RankedModelsTableModel
+from burnish_app.recipe.plan_text import fit_verdict, plan_line, time_text
 from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
@@ -17,7 +18,6 @@ from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.try_out.chat_pane import ChatPane
-from burnish_app.wording.plan_text import fit_verdict, plan_line, time_text
 from burnish_engine.contract.facts.advice import TimePart
 from burnish_engine.contract.facts.coverage import Coverage, KindCoverage
 from burnish_engine.contract.recipe.recipe import Recipe

@@ -158,10 +158,11 @@ class FieldRow(QWidget):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Leave undo and redo to the page, which undoes changes of all fields; and the wheel, which scrolls."""
-        is_shortcut = isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride
-        if is_shortcut and any(event.matches(key) for key in _UNDONE_BY):
-            event.ignore()
-            return True
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            is_undo = any(event.matches(key) for key in _UNDONE_BY)
+            if is_undo:
+                event.ignore()
+                return True
         if event.type() == QEvent.Type.Wheel and isinstance(watched, QComboBox):
             event.ignore()
             return True

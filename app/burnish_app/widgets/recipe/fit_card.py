@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.recipe.plan_text import fit_verdict, time_text
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
@@ -13,7 +14,6 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.numbers import count_text, duration_text
-from burnish_app.wording.plan_text import fit_verdict, time_text
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 

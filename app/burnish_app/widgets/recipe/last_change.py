@@ -6,11 +6,11 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
+from burnish_app.recipe.plan_text import Effect, effects_text
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.wording.plan_text import Effect, effects_text
 
 _TONES: dict[bool | None, PillTone] = {True: "success", False: "warning", None: "plain"}
 

@@ -20,7 +20,7 @@ _BAR_TOP_PX = _TOTAL_PX + 12
 _LEGEND_PX = 22
 _SWATCH_PX = 10
 _COLUMN_PX, _BETWEEN_PX = 184, 32  # least width of a column of the legend, and the space between two
-_LEAST_SHARE = 0.03  # of what is needed, below which a part is a sliver of the bar
+_LEAST_SHARE = 0.03  # share of what is needed, below which a part is a sliver of the bar
 
 
 @dataclass(frozen=True)

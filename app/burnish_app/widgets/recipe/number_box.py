@@ -77,7 +77,7 @@ class NumberBox(QAbstractSpinBox):
                     found |= flag
         return found
 
-    def validate(self, text: str, position: int) -> object:
+    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         """Accept any text: the schema's message stands beside the field."""
         return QValidator.State.Acceptable, text, position
 

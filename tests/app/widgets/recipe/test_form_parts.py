@@ -8,13 +8,13 @@ from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionSpinBox
 
 from burnish_app.recipe.history import RecipeHistory
+from burnish_app.recipe.plan_text import Effect
 from burnish_app.recipe.presets import PresetBasis, with_preset
 from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.recipe.toml_editor import TomlEditor
-from burnish_app.wording.plan_text import Effect
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe

@@ -21,7 +21,7 @@ from burnish_app.widgets.recipe.toml_editor import TomlEditor
 from burnish_engine.contract.recipe.recipe import Recipe
 
 
-class SettingsCard(Card):
+class RecipeEditor(Card):
     """Edits a recipe as a form or as TOML.
 
     Args:

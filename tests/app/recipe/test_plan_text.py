@@ -3,7 +3,7 @@
 import pytest
 from app import page_facts as facts
 
-from burnish_app.wording.plan_text import effects, effects_text
+from burnish_app.recipe.plan_text import effects, effects_text
 
 GIB = 2**30
 

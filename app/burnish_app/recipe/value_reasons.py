@@ -31,6 +31,17 @@ def value_reason(key: str, values: Values, suggested: Values, dataset: DatasetFa
     return _SENTENCES[key](value, usual, values, dataset)
 
 
+def usual_reason(key: str, values: Values) -> str:
+    """Return a sentence on a suggested value that the engine gives no reason for; empty: there is none.
+
+    Args:
+        key: dotted key of the field.
+        values: edited recipe as nested tables.
+    """
+    section, _, name = key.rpartition(".")
+    return _USUAL.get((key, str(values[section][name])), "") if section else ""
+
+
 def share_above(lengths: LengthStats, tokens: int) -> float:
     """Return the share of rows that are longer, 0 to 1; within a bar of the histogram rows are taken as spread evenly.
 
@@ -112,6 +123,11 @@ def _micro_batch(value: int, usual: int, values: Values, _dataset: DatasetFacts 
     )
     return f"{size} {step}"
 
+
+_USUAL = {
+    ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
+    ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
+}
 
 _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = {
     "train.epochs": _epochs,

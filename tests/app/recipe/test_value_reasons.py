@@ -4,7 +4,7 @@ import pytest
 from app import page_facts as facts
 
 from burnish_app.recipe.recipe_fields import MAIN
-from burnish_app.recipe.value_reasons import share_above, value_reason
+from burnish_app.recipe.value_reasons import share_above, usual_reason, value_reason
 from burnish_engine.contract.recipe.recipe import Recipe
 
 
@@ -46,6 +46,13 @@ def test_what_a_rate_and_a_length_mean_follows_the_value():
     assert "left out" in cut
     assert "200" in value_reason("data.max_length", values(data={"max_length": 512}), SUGGESTED, data)
     assert value_reason("data.max_length", values(data={"max_length": 512}), SUGGESTED, None) == ""
+
+
+def test_a_suggested_value_without_a_reason_of_the_engine_s_has_one():
+    for key in ("train.max_steps", "model.quantize"):
+        assert usual_reason(key, values())
+    assert not usual_reason("train.max_steps", values(train={"max_steps": 5}))
+    assert not usual_reason("name", values())
 
 
 def test_what_is_no_number_is_not_explained():

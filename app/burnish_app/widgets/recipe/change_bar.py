@@ -30,7 +30,7 @@ class ChangeBar(QWidget):
         self._history = history
         self.undo_button = quiet("", self.undo, "undo")
         self.redo_button = quiet("", self.redo, "redo")
-        self.list_button = quiet("", self._show_list)
+        self.list_button = quiet("", self._show_list, "clock")
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(0)
@@ -53,9 +53,10 @@ class ChangeBar(QWidget):
         _describe(self.redo_button, tr("Redo"), changes[done] if done < len(changes) else "", "Ctrl+Y")
         self.undo_button.setEnabled(done > 0)
         self.redo_button.setEnabled(done < len(changes))
-        self.list_button.setVisible(bool(changes))
-        self.list_button.setText(plural(len(changes), "change"))
-        self.list_button.setToolTip(tr("All changes since the suggestion, to go back to any of them"))
+        self.list_button.setEnabled(bool(changes))
+        count = plural(len(changes), "change")
+        self.list_button.setToolTip(tr("{count} since the suggestion, to go back to any").format(count=count))
+        self.list_button.setAccessibleName(tr("List of {count}").format(count=count))
 
     def menu(self) -> QMenu:
         """Make the list of changes, newest first; choosing one undoes or redoes up to it."""

@@ -20,7 +20,7 @@ from burnish_app.recipe.recipe_fields import (
 )
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.recipe.search import found_fields
-from burnish_app.recipe.value_reasons import value_reason
+from burnish_app.recipe.value_reasons import usual_reason, value_reason
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.field_group import FieldGroup
@@ -277,7 +277,7 @@ class RecipeForm(QWidget):
         """Return the reason of the suggested value while it is the value, else a sentence on the value that is."""
         reason = reason_text(key, self._values, suggested, self._reasons.get(key, ""))
         if self._fields[key].read(self._values) == self._fields[key].read(suggested):
-            return reason
+            return reason or usual_reason(key, self._values)
         other = value_reason(key, self._values, suggested, self._dataset)
         return other if reason == self._reasons.get(key, "") else reason
 

@@ -204,6 +204,7 @@ def test_the_list_of_changes_leads_to_each_of_them(qtbot, theme):
     assert not bar.redo_button.isEnabled()
     actions = bar.menu().actions()
     assert len(actions) == 3
+    assert "2" in bar.list_button.accessibleName()
     assert [action.isChecked() for action in actions] == [True, False, False]
     with qtbot.waitSignal(bar.wanted) as wanted:
         actions[2].trigger()

@@ -107,8 +107,9 @@ class RecipePage(Page):
             self.client.send(MachineRequest, owner=self, on_result=self._machine_known)
 
     def _place_panel(self, is_beside: bool) -> None:
-        """Leave the summary of the run out where the panel stands above the settings: they say the same."""
+        """Keep the panel small where it stands above the settings, which say the same, and the foot the rest."""
         self.preview.setVisible(is_beside)
+        self.fit.change.set_elsewhere(is_elsewhere=not is_beside)
         self._show_state()
 
     def _machine_known(self, result: Result) -> None:

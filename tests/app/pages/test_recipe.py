@@ -315,6 +315,7 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     window.resize(744, 900)
     qtbot.waitUntil(lambda: not page.aside_is_beside)
     assert not page.preview.isVisible()
+    assert not page.fit.change.isVisible()
     assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
     assert page._foot_note.text().startswith("It fits.")
     assert "50 % speed" in page._foot_note.text()

@@ -20,6 +20,7 @@ class LastChange(QFrame):
 
     def __init__(self) -> None:
         super().__init__()
+        self._is_elsewhere = False
         self.setProperty("look", "inset")
         self.setAccessibleName(tr("Last change"))
         self.what = body("")
@@ -54,7 +55,12 @@ class LastChange(QFrame):
             pill.set(effect.text, _TONES[effect.better])
         self._none.setVisible(not effects)
         self.setAccessibleDescription(f"{what}: {effects_text(effects)}")
-        self.show()
+        self.setVisible(not self._is_elsewhere)
+
+    def set_elsewhere(self, *, is_elsewhere: bool) -> None:
+        """Hide the box while its text is shown elsewhere."""
+        self._is_elsewhere = is_elsewhere
+        self.setVisible(bool(self.text) and not is_elsewhere)
 
     def forget(self) -> None:
         """Show no change."""

@@ -233,7 +233,8 @@ def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
     assert bench.data_files == ["/data/other.jsonl"]
 
 
-def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench):
+def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, window):
+    window.resize(1280, 800)
     settle(qtbot, page, bench)
     slower = facts.plan(memory_bytes=facts.plan().memory_bytes + 2**29, tokens_per_s=9_200.0)
     answers.result("estimate", plan=slower)
@@ -307,10 +308,11 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     settle(qtbot, page, bench)
     answers.result("estimate", plan=facts.plan(tokens_per_s=9_200.0))
     type_into(qtbot, page.form.row("adapter.rank"), "64")
-    qtbot.waitUntil(page.fit.change.isVisible)
+    qtbot.waitUntil(lambda: page.fit.change.text != "")
     window.resize(1280, 800)
     qtbot.waitUntil(lambda: page.aside_is_beside)
     assert page.preview.isVisible()
+    assert page.fit.change.isVisible()
     assert "speed" not in page._foot_note.text()
     window.resize(744, 900)
     qtbot.waitUntil(lambda: not page.aside_is_beside)

@@ -105,6 +105,12 @@ def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot,
     assert "train.keep_checkpoints" in shown(form)
     assert "train.epochs" not in shown(form)
     assert str(len(form._found)) in form.search.accessibleDescription()
+    form.search.setText("max_grad")  # one among others that were found before
+    qtbot.waitUntil(lambda: shown(form) == {"train.max_grad_norm"})
+    form.search.setText("epochs")
+    qtbot.waitUntil(lambda: "train.epochs" in shown(form) and shown(form) == form._found)
+    assert "train.learning_rate" not in shown(form), "a neighbor in the same group"
+    form.search.setText("checkpoint")
     row = form.row("train.keep_checkpoints")
     qtbot.keyClick(row._editor, Qt.Key.Key_Up)
     assert form.recipe().train.keep_checkpoints == 3

@@ -15,6 +15,8 @@ from burnish_engine.contract.recipe.recipe import MOST_GPUS
 
 Values = dict[str, Any]
 
+_EIGHT_BITS = (8, 9)  # least compute capability with 8-bit floating point products
+
 
 def offered_settings(
     values: Values,
@@ -36,6 +38,7 @@ def offered_settings(
         **_preference_offers(values, dataset),
         **_expert_offers(values, model),
         **_gpu_offers(values, machine),
+        **_product_offers(values, machine),
         **_streaming_offers(values, plan),
     }
     return {key: reason for key, reason in found.items() if is_relevant(key, values)}
@@ -75,6 +78,16 @@ def _gpu_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
     elif count > 1:
         found["devices.gpus"] = tr("The one that trains.")
     return found
+
+
+def _product_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
+    gpus = machine.gpus if machine is not None and values["devices"]["kind"] != "cpu" else []
+    able = [gpu for gpu in gpus if (gpu.compute_capability or (0, 0)) >= _EIGHT_BITS]
+    if not able or "products" not in values["train"]:  # not every version of the recipe has them
+        return {}
+    name = able[0].name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    reason = tr("The {name} can multiply in 8 bits too, which may be faster; frozen weights are rounded for it.")
+    return {"train.products": reason.format(name=name)}
 
 
 def _streaming_offers(values: Values, plan: RunPlan | None) -> dict[str, str]:

@@ -148,7 +148,8 @@ class PlannedChange:
             plan: its plan.
             step: `RecipeHistory.step` of the recipe.
         """
-        if step != self._step:
+        recipe = recipe.model_copy(update={"name": ""})  # a name does nothing to the plan
+        if step != self._step and (self._now is None or recipe != self._now[0]):
             self._before = self._now
         self._now, self._step = (recipe, plan), step
         if self._before is None:

@@ -99,6 +99,18 @@ def test_the_plan_before_a_change_is_compared_with_the_one_after_it(history, clo
     assert [effect.better for effect in found] == [True]
 
 
+def test_a_name_leaves_the_last_change_as_it_was(history):
+    change = PlannedChange()
+    change.take(history.recipe, facts.plan(), history.step)
+    history.record(ranked(32), "adapter.rank")
+    first = change.take(history.recipe, facts.plan(tokens_per_s=9_200.0), history.step)
+    history.record(ranked(32).model_copy(update={"name": "mine"}), "name")
+    assert change.take(history.recipe, facts.plan(tokens_per_s=9_200.0), history.step) == first
+    history.record(ranked(8).model_copy(update={"name": "mine"}), "adapter.rank")
+    what, _ = change.take(history.recipe, facts.plan(), history.step)
+    assert "32" in what
+
+
 def test_plans_about_other_data_are_not_compared(history):
     change = PlannedChange()
     change.take(history.recipe, facts.plan(), history.step)

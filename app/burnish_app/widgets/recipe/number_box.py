@@ -32,6 +32,7 @@ class NumberBox(QAbstractSpinBox):
         self._edit: QLineEdit = self.lineEdit()
         self._edit.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._edit.textEdited.connect(lambda _text: self.edited.emit())
+        self._edit.textChanged.connect(lambda _text: self._place_unit())
         self._unit = caption(field.unit)
         self._unit.setParent(self._edit)
         self._unit.setWordWrap(False)
@@ -53,7 +54,6 @@ class NumberBox(QAbstractSpinBox):
     def setText(self, text: str) -> None:
         """Replace the text without emitting `edited`."""
         self._edit.setText(text)
-        self._place_unit()
 
     def stepBy(self, steps: int) -> None:
         """Step up, or down for a negative number; a page is one step too, as steps are large."""

@@ -265,7 +265,7 @@ class RecipeForm(QWidget):
         row.show_idle(idle)
         row.show_note(note_text(key, self._values))
         offer = self._offers.get(key, "")
-        if self._suggested is None:
+        if self._suggested is None or key == "name":  # nobody suggests how to call a run
             row.forget_suggestion(offer)
         else:
             row.show_suggestion(row.field.read(self._suggested), offer or self._reason(key, self._suggested))

@@ -57,6 +57,7 @@ def test_a_word_stands_for_zero_and_is_typed_as_well_as_the_number(qtbot, form):
     box.selectAll()
     qtbot.keyClicks(box, "40")
     assert form.recipe().train.max_steps == 40
+    assert box._unit.isVisible()
     box.selectAll()
     qtbot.keyClicks(box, "OFF")
     assert form.recipe().train.max_steps == 0
@@ -166,6 +167,12 @@ def test_a_section_that_hides_a_problem_opens(qtbot, form):
     every._on_edited()
     assert form.recipe() is None
     assert form.row("evaluation.patience").isVisible()
+
+
+def test_a_name_is_not_suggested(form):
+    form.show_suggestion(Recipe(), {})
+    form.show_recipe(Recipe(name="mine"))
+    assert form.row("name")._reset.isHidden()
 
 
 def test_a_section_counts_what_was_changed_in_it(form):

@@ -15,7 +15,9 @@ from burnish_app.state.questions import Question
 from burnish_app.widgets.export.exported_files import Outcome
 from burnish_app.wording.export_stages import handed_over_text
 from burnish_engine.contract.facts.data_report import FileStatus
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.votes import VoteCount
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
 from burnish_engine.contract.serve.model_requests import ChatMessage
@@ -341,13 +343,24 @@ def _recipe(window, plan, *, edit=True):
     page = window.page("recipe")
     page.clear_banner()
     page.shown()
-    page._suggested_now(page._suggest_request, result(suggestion=facts.suggestion()))
+    page.suggestions.cancel()
+    page._suggested_now(facts.suggestion())
+    settle(2)
+    page._planned(facts.plan())
+    for preset, seconds in (("quick", 9.0), ("balanced", 31.0), ("best", 68.0)):
+        page.settings.presets.show_plan(preset, facts.plan(seconds=seconds))
     if edit:
         page.form.row("train.epochs")._editor.setText("5")
         page.form.row("train.epochs")._on_edited()
-    page._estimate()
-    page._planned(page._estimate_request, result(plan=plan))
-    page._estimate_timer.stop()
+        row = page.form.row("train.micro_batch_tokens")
+        row._editor.stepBy(1)
+        plan = plan.model_copy(
+            update={"memory_bytes": plan.memory_bytes + 430 * 2**20, "tokens_per_s": plan.tokens_per_s * 1.08}
+        )
+    page.plans.drop()
+    page._planned(plan)
+    page.plans.drop()
+    settle(20)
     return page
 
 
@@ -407,9 +420,42 @@ def recipe_optimizer(window):
     page.findChild(QScrollArea).ensureWidgetVisible(optimizer)
 
 
+@scene("recipe-search")
+def recipe_search(window):
+    page = _recipe(window, facts.plan())
+    page.form.search.setText("checkpoint")
+    page.form.search.setFocus()
+    settle(12)
+    page.findChild(QScrollArea).ensureWidgetVisible(page.form.folds["Training"])
+
+
+@scene("recipe-offers")
+def recipe_offers(window):
+    """A mixture of experts on two cards, with layers streamed from system memory."""
+    page = _recipe(window, facts.plan(), edit=False)
+    spec = DecoderSpec(**{**facts.model_facts().spec.model_dump(), "num_experts": 128, "experts_per_token": 8})
+    window.bench.set_model(facts.model_facts(spec=spec))
+    page._machine = machines.pair()
+    memory = MemoryPlan(layers=("products",) * 4, head_rows=2048, weights=("card", "host", "host", "host"))
+    page._planned(facts.plan(memory_plan=memory))
+    page.form.row("devices.strategy")._editor.setCurrentIndex(1)
+    page._planned(facts.plan(memory_plan=memory, tokens_per_s=34_000.0, seconds=17.0))
+    settle(12)
+    page.findChild(QScrollArea).ensureWidgetVisible(page.form._offered)
+
+
+@scene("recipe-all")
+def recipe_all(window):
+    """The lower end of the form."""
+    page = _recipe(window, facts.plan(), edit=False)
+    settle(20)
+    bar = page.findChild(QScrollArea).verticalScrollBar()
+    bar.setValue(bar.maximum())
+
+
 @scene("recipe-toml")
 def recipe_toml(window):
-    _recipe(window, facts.plan())._toggle_toml()
+    _recipe(window, facts.plan())._show_as("toml")
 
 
 @scene("recipe-failed")

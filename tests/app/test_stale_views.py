@@ -205,7 +205,7 @@ def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
     adapter = bench.recipe.adapter.model_copy(update={"rank": 48})
     bench.set_recipe(bench.recipe.model_copy(update={"adapter": adapter}))
     assert page.form.row("adapter.rank").value() == 48
-    assert page._estimate_timer.isActive()
+    assert page.plans.timer.isActive()
 
 
 def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answers, window, bench):
@@ -218,10 +218,11 @@ def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answe
 
 def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers, window, bench):
     page = open_page(window, "recipe")
-    page._estimate_request = name = "17"
+    page.plans.ask()
+    name = page.plans._request
     window.go_to("runs")
     bench.change_data(max_length=64)
-    page._planned(name, Result(id=name, plan=facts.plan()))
+    page.plans._answered(name, Result(id=name, plan=facts.plan()))
     assert bench.plan is None
 
 
@@ -239,10 +240,10 @@ def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, w
     bench.set_data_files(["/data/first.jsonl"])
     page = open_page(window, "recipe")
     qtbot.waitUntil(lambda: len(answers.asked("suggest")) == 1)
-    name = page._suggest_request
+    name = page.suggestions._request
     window.go_to("runs")
     bench.set_data_files(["/data/second.jsonl"])
-    page._suggested_now(name, Result(id=name, suggestion=facts.suggestion()))
+    page.suggestions._answered(name, Result(id=name, suggestion=facts.suggestion()))
     assert bench.suggestion is None
     answers.result("suggest", suggestion=facts.suggestion())
     window.go_to("recipe")

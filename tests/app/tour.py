@@ -133,7 +133,7 @@ class Tour:
         self.studio.type_into(page.form.row("name")._editor, "bench-notes")
         self.studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
         wait(lambda: window.bench.plan is not None and window.bench.plan.steps == steps)
-        wait(lambda: window.bench.dataset is not None)
+        wait(lambda: window.bench.dataset is not None and not page.plans.is_waiting)
         self.picture("recipe")
         self.press_primary(page, "train")
 

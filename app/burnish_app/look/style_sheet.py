@@ -146,6 +146,17 @@ QComboBox::down-arrow {{ image: url({ICONS}:chevron-down.svg); width: 12px; heig
 QComboBox QAbstractItemView {{ background: {c.surface}; border: 1px solid {c.edge}; padding: 4px;
   selection-background-color: {c.raised}; selection-color: {c.text}; }}
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ width: 0; border: none; }}
+NumberBox::up-button, NumberBox::down-button {{ width: 24px; subcontrol-origin: border; margin: 2px;
+  border-radius: {SMALL_RADIUS_PX}px; }}
+NumberBox::up-button {{ subcontrol-position: top right; margin-bottom: 0; }}
+NumberBox::down-button {{ subcontrol-position: bottom right; margin-top: 0; }}
+NumberBox::up-button:hover, NumberBox::down-button:hover {{ background: {c.raised}; }}
+NumberBox::up-arrow, NumberBox::down-arrow {{ width: 10px; height: 10px; }}
+NumberBox::up-arrow {{ image: url({ICONS}:chevron-up.svg); }}
+NumberBox::down-arrow {{ image: url({ICONS}:chevron-down.svg); }}
+NumberBox::up-arrow:off, NumberBox::down-arrow:off {{ image: none; }}
+NumberBox {{ padding: 6px 28px 6px 0; }}
+NumberBox:focus {{ padding: 5px 27px 5px 0; }}
 QMenu {{ background: {c.surface}; border: 1px solid {c.line}; padding: 4px; }}
 QMenu::item {{ padding: 6px 24px 6px 12px; border-radius: {SMALL_RADIUS_PX}px; }}
 QMenu::item:selected {{ background: {c.raised}; color: {c.text}; }}

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QPlainTextEdit
+from PySide6.QtCore import QTimer
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
+from burnish_app.engine.plan_follower import PlanFollower
+from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
-from burnish_app.look.theme import SMALL_PX, font
-from burnish_app.recipe.suggested import suggested_recipe, with_suggestion
+from burnish_app.recipe.history import PlannedChange, RecipeHistory
+from burnish_app.recipe.plan_text import fit_state, plan_line
+from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
+from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
-from burnish_app.widgets.basic.banner import BannerAction, BusyLine
-from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.recipe.fit_card import FITS, FitCard, fit_verdict, plan_line
-from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.recipe.fit_card import FitCard
+from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
+from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_engine.contract.errors import BurnishError, ExitCode
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.serve.data_requests import EstimateRequest
 from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.model_requests import SuggestRequest
+from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
-_ESTIMATE_AFTER_MS = 150
 _INSPECT_AFTER_MS = 900
 
 
@@ -45,49 +45,47 @@ class RecipePage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._suggested: Recipe | None = None
-        self._inputs: tuple[object, ...] = ()
-        self._suggest_request = self._estimate_request = self._start_request = ""
-        self._writing = False
-        self._told_facts = (0, 0)
+        self._machine: MachineFacts | None = None
+        self._dataset: tuple[list[str], DatasetFacts | None] = [], None
+        self._start_request = ""
+        self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
+        self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
-        self._estimate_timer = QTimer(self, singleShot=True, interval=_ESTIMATE_AFTER_MS)
-        self._estimate_timer.timeout.connect(self._estimate)
+        self.suggestions = SuggestionFollower(client, bench, self)
+        self.suggestions.suggested.connect(self._suggested_now)
+        self.suggestions.outdated.connect(self._suggest_again)
+        self.suggestions.failed.connect(self._suggest_failed)
+        self.suggestions.ended.connect(self._suggest_over)
+        self.plans = PlanFollower(client, bench, self)
+        self.plans.planned.connect(self._planned)
+        self.plans.failed.connect(self._plan_failed)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
-        self.fit = FitCard()
-        self._busy = BusyLine(tr("Choosing a recipe for this machine and data ..."), can_cancel=True)
-        self._busy.cancel.connect(lambda: self.client.cancel(self._suggest_request))
-        self._busy.hide()
-        self.form = RecipeForm()
-        self.form.edited.connect(self._edited)
-        self._card = Card(
-            tr("Settings"),
-            tr("Suggested for this machine, your data and the target. Hover over a name to read more."),
-            icon_name="recipe",
-        )
-        self._card.corner.addWidget(quiet(tr("Take all suggestions"), self._take_all, "undo"))
+        self.fit, self.preview = FitCard(), RunPreview()
+        self.settings = RecipeEditor(self._history, self)
+        self.form, self.toml = self.settings.form, self.settings.toml
+        self.settings.edited.connect(self._edited)
+        self.settings.wanted_all.connect(self._take_all)
+        self.settings.view.chosen.connect(self._show_as)
+        self.settings.changes.wanted.connect(self._go_to_change)
+        self.settings.presets.chosen.connect(self._take_preset)
+        self.settings.busy.cancel.connect(self.suggestions.cancel)
+        self.suggestions.progressed.connect(self.settings.busy.set_progress)
+        self.plans.other_planned.connect(self.settings.presets.show_plan)
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
-        self._toml_button = self.add_secondary(tr("View as TOML"), self._toggle_toml, "code")
-        self._toml = QPlainTextEdit()
-        self._toml.setReadOnly(True)
-        self._toml.setFont(font(SMALL_PX, mono=True))
-        self._toml.setAccessibleName(tr("The recipe as TOML"))
-        self._toml.hide()
-        for widget in (self._busy, self._toml, self.form):
-            self._card.body.addWidget(widget)
-        self.preview = RunPreview()
         self.aside.addWidget(self.fit)
         self.aside.addWidget(self.preview)
-        self.column.addWidget(self._card)
+        self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
         if bench.suggestion is not None:
             self._suggested = suggested_recipe(bench.suggestion)
-            self._inputs = self._wanted_inputs()
+            self.suggestions.keep()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
-        self._show_state()
+        self.aside_moved.connect(self._place_panel)
+        self._place_panel(self.aside_is_beside)
 
     def shown(self) -> None:
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
@@ -101,15 +99,36 @@ class RecipePage(Page):
             )
         elif self.bench.replaced is not None and self.bench.replaced is not self._told_copy:
             self._show_copied(self.bench.replaced)
-        elif self._inputs != self._wanted_inputs():
+        elif not self.suggestions.is_current:
             self._suggest()
         self._inspect_timer.start()
-        QTimer.singleShot(0, self, self._estimate)
+        QTimer.singleShot(0, self, self.plans.ask)
+        if self._machine is None:
+            self.client.send(MachineRequest, owner=self, on_result=self._machine_known)
+
+    def _place_panel(self, is_beside: bool) -> None:
+        """Keep the panel small where it stands above the settings, which say the same, and the foot the rest."""
+        self.preview.setVisible(is_beside)
+        self.fit.change.set_elsewhere(is_elsewhere=not is_beside)
+        self._show_state()
+
+    def _machine_known(self, result: Result) -> None:
+        self._machine = result.machine
+        self._show_case()
+
+    def _show_case(self) -> None:
+        """Offer what model, data, machine and plan have a use for."""
+        if self.bench.dataset is not None:
+            self._dataset = self.bench.data_files, self.bench.dataset
+        files, dataset = self._dataset
+        known = dataset if files == self.bench.data_files else None  # while it is looked at anew, the former facts
+        self.form.show_case(self.bench.model, known, self._machine, self.bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
         self._told_copy = replaced
-        self._suggested, self._inputs = None, self._wanted_inputs()
+        self._suggested = None
+        self.suggestions.keep()
         self._refresh_form()
         self.banner(
             "info",
@@ -122,7 +141,7 @@ class RecipePage(Page):
     def _take_back(self) -> None:
         self.bench.take_back_draft()
         self.clear_banner()
-        self._inputs = self._wanted_inputs()
+        self.suggestions.keep()
         self._refresh_form()
 
     def _press_primary(self) -> None:
@@ -138,7 +157,7 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
-        if self.client.is_open(self._start_request) or self.form.recipe() is None:
+        if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
         self.clear_banner()
         self._start_request = self.client.send(
@@ -151,45 +170,23 @@ class RecipePage(Page):
         )
         self._show_state()
 
-    def _wanted_inputs(self) -> tuple[object, ...]:
-        bench = self.bench
-        return bench.model_path, bench.data_files, bench.validation_files, bench.target.kind, bench.target.ram_gib
-
     def _suggest(self) -> None:
-        self.client.cancel(self._suggest_request)
-        self._inputs = self._wanted_inputs()
-        self._busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
-        self._busy.show()
-        bench = self.bench
-        self._suggest_request = name = self.client.send(
-            SuggestRequest,
-            model=bench.model_path,
-            data=bench.data_files,
-            validation=bench.validation_files,
-            target=bench.target,
-            recipe=bench.recipe_toml,
-            owner=self,
-            on_result=lambda result: self._suggested_now(name, result),
-            on_failure=lambda failure: self._suggest_failed(name, failure),
-            on_progress=lambda progress: self._busy.set_progress(progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._suggest_over(name),
-        )
+        self.settings.busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
+        self.settings.busy.show()
+        self.suggestions.ask()
         self._show_state()
 
-    def _suggested_now(self, name: str, result: Result) -> None:
-        if name != self._suggest_request or result.suggestion is None:
-            return
-        self._suggest_over(name)
-        if self._inputs != self._wanted_inputs():  # model, data or target changed meanwhile
-            if self.isVisible():  # `shown` does it otherwise
-                self._suggest()
-            return
-        suggested = suggested_recipe(result.suggestion)
-        before, self._suggested = self._suggested, suggested
-        if suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, before, suggested))
-        self.bench.set_suggestion(result.suggestion)
-        self._inputs = self._wanted_inputs()
+    def _suggest_again(self) -> None:
+        if self.isVisible():  # `shown` does it otherwise
+            self._suggest()
+
+    def _suggested_now(self, suggestion: Suggestion) -> None:
+        before, self._suggested = self._suggested, suggested_recipe(suggestion)
+        if self._suggested is not None:
+            self._write(with_suggestion(self.bench.recipe, before, self._suggested))
+        self.bench.set_suggestion(suggestion)
+        self.suggestions.keep()
+        self._restart_history()
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
     def _show_suggested(self) -> None:
@@ -200,103 +197,131 @@ class RecipePage(Page):
         for warning in warnings[:1]:
             self.banner("warning", warning, " ".join(warnings[1:]))
 
-    def _suggest_failed(self, name: str, failure: Failure) -> None:
-        if name != self._suggest_request:
-            return
-        self._suggest_over(name)
-        self._inputs = ()
+    def _restart_history(self) -> None:
+        """Forget all changes: they were about other data, another model, or another suggestion."""
+        self._history.restart(self.bench.recipe)
+        self._change.forget()
+        self.settings.changes.refresh()
+
+    def _suggest_failed(self, failure: Failure) -> None:
         self.banner("error", failure.what, failure.remedy, [(tr("Try again"), self._suggest)])
 
-    def _suggest_over(self, name: str) -> None:
-        if name == self._suggest_request:
-            self._suggest_request = ""
-            self._busy.hide()
-            self._show_state()
+    def _suggest_over(self) -> None:
+        self.settings.busy.hide()
+        self._show_state()
 
-    def _edited(self) -> None:
-        recipe = self.form.recipe()
+    def _edited(self, key: str) -> None:
+        recipe = self.settings.recipe()
         if recipe is not None:
-            self._write(recipe)
-            self._estimate_timer.start()  # the value may be the one from before the invalid one
+            self._write(recipe, key)
+            self.plans.ask_soon()  # the value may be the one from before the invalid one
+            self._show_presets()
         else:
-            self._estimate_timer.stop()
-            self.client.cancel(self._estimate_request)
-            self._estimate_request = ""
+            self.plans.drop()
             self.bench.set_plan(None)
             self.fit.show_invalid()
         self._show_state()
 
-    def _write(self, recipe: Recipe) -> None:
-        """Change the workbench's recipe without refilling the form; the suggestion stays."""
+    def _write(self, recipe: Recipe, key: str = "") -> None:
+        """Change the workbench's recipe without refilling what is edited; the suggestion stays.
+
+        Args:
+            recipe: new recipe.
+            key: field that the person edited; empty: several.
+        """
         suggestion = self.bench.suggestion
-        self._writing = True
+        self._edited_key = key
         self.bench.set_recipe(recipe)
-        self._writing = False
+        self._edited_key = None
         if suggestion is not None and self.bench.suggestion is None:
             self.bench.set_suggestion(suggestion)
 
+    def _rewrite(self, recipe: Recipe) -> None:
+        """Change several settings at once, and show them."""
+        self._write(recipe)
+        self._refresh_form()
+        self.plans.ask_soon()
+        self._show_state()
+
     def _take_all(self) -> None:
         if self._suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
-            self._refresh_form()
+            self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
+
+    def _take_preset(self, preset: Preset) -> None:
+        basis = self._preset_basis()
+        if basis is not None:
+            self._rewrite(with_preset(self.bench.recipe, preset, basis))
+
+    def _go_to_change(self, done: int) -> None:
+        """Undo or redo; an invalid value goes first."""
+        if self.settings.recipe() is None and done < self._history.done:
+            done = self._history.done
+        self._rewrite(self._history.go_to(done))
+
+    def _preset_basis(self) -> PresetBasis | None:
+        suggestion, data = self.bench.suggestion, self.bench.recipe.data
+        if self._suggested is None or suggestion is None:
+            return None
+        return PresetBasis(self._suggested, suggestion.plan.steps, bool(data.validation_files or data.validation_share))
+
+    def _show_presets(self) -> None:
+        self.settings.show_presets(self.bench.recipe, self._preset_basis())
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
             self.fit.show_stale()
-            self.client.cancel(self._estimate_request)  # its answer would be about another recipe
-            self._estimate_request = ""
+            self.plans.drop()
+            if same_elsewhere(self._history.recipe, self.bench.recipe):
+                self._history.record(self.bench.recipe, self._edited_key or "")
+            else:
+                self._restart_history()
+            self.settings.changes.refresh()
         if name == "recipe" and self.isVisible():  # `shown` does it otherwise
-            if not self._writing:
+            if self._edited_key is None:
                 self._refresh_form()
-            self._estimate_timer.start()
+            self.plans.ask_soon()
             self._inspect_timer.start()
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
-            self._estimate_timer.start()
+            self._show_case()
+            self.plans.ask_soon()
 
     def _refresh_form(self) -> None:
-        self.form.show_recipe(self.bench.recipe)
-        suggestion = self.bench.suggestion
+        suggestion, suggested = self.bench.suggestion, self._suggested
         reasons = {choice.key: choice.reason for choice in suggestion.choices} if suggestion else {}
-        suggested = self._suggested
         if suggested is not None:  # the page Data chose what is learned, with the rows
             suggested = suggested.model_copy(update={"preference": self.bench.recipe.preference})
-        self.form.show_suggestion(suggested, reasons)
-        if not self._toml.isHidden():
-            self._toml.setPlainText(self.bench.recipe_toml)
+        self.settings.show_recipe(self.bench.recipe, suggested, reasons)
+        self._show_case()
+        self._show_presets()
 
-    def _estimate(self) -> None:
-        if self.form.recipe() is None:
+    def _planned(self, plan: RunPlan) -> None:
+        self.bench.set_plan(plan)
+        self.fit.show_plan(plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
+        changed = self._change.take(self.bench.recipe, plan, self._history.step)
+        if changed is not None:
+            self.fit.change.show_change(*changed)
+        else:
+            self.fit.change.forget()
+        self._show_case()
+        self._show_state()
+        self._plan_presets(plan)
+
+    def _plan_presets(self, plan: RunPlan) -> None:
+        """Ask how long the presets take that the recipe has not."""
+        basis = self._preset_basis()
+        if basis is None:
             return
-        self.client.cancel(self._estimate_request)
-        self._estimate_request = name = self.client.send(
-            EstimateRequest,
-            recipe=self.bench.recipe_toml,
-            dataset=self._untold_facts(),
-            owner=self,
-            on_result=lambda result: self._planned(name, result),
-            on_failure=lambda failure: self._plan_failed(name, failure),
-        )
+        wanted: dict[str, Recipe] = {preset: with_preset(self.bench.recipe, preset, basis) for preset in PRESETS}
+        for preset in PRESETS:
+            if wanted[preset] == self.bench.recipe:
+                self.settings.presets.show_plan(preset, plan)
+                del wanted[preset]
+        self.plans.ask_others(wanted)
 
-    def _untold_facts(self) -> DatasetFacts | None:
-        """Return the facts on the data if this server did not get or find them yet, as after a restart."""
-        facts = self.bench.dataset
-        now = (self.client.generation, id(facts))
-        if facts is None or now == self._told_facts or self.bench.data_was_replaced:
-            return None
-        self._told_facts = now
-        return facts
-
-    def _planned(self, name: str, result: Result) -> None:
-        if name == self._estimate_request and result.plan is not None:
-            self.bench.set_plan(result.plan)
-            self.fit.show_plan(result.plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
-            self._show_state()
-
-    def _plan_failed(self, name: str, failure: Failure) -> None:
-        if name == self._estimate_request:
-            self.bench.set_plan(None)
-            self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
-            self._show_state()
+    def _plan_failed(self, failure: Failure) -> None:
+        self.bench.set_plan(None)
+        self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
+        self._show_state()
 
     def _started(self, result: Result) -> None:
         if result.run:
@@ -312,8 +337,8 @@ class RecipePage(Page):
         self._show_state()
 
     def _show_state(self) -> None:
-        recipe, plan = self.form.recipe(), self.bench.plan
-        starting, suggesting = self.client.is_open(self._start_request), self.client.is_open(self._suggest_request)
+        recipe, plan = self.settings.recipe(), self.bench.plan
+        starting, suggesting = self.client.is_open(self._start_request), self.suggestions.is_waiting
         has_data = bool(self.bench.data_files)
         if self.primary is not None:
             self.primary.setEnabled((recipe is not None or not has_data) and not starting)
@@ -328,12 +353,12 @@ class RecipePage(Page):
             )
             self.primary.set_icon("rocket" if has_data else "next")
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
-        self.set_state(*self._state_of(plan if recipe is not None else None))
+        self.set_state(*fit_state(plan if recipe is not None else None))
         if recipe is None:
             self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
-            self.set_foot_note(plan_line(plan))
-        elif not (self._estimate_timer.isActive() or self.client.is_open(self._estimate_request)):
+            self.set_foot_note(f"{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip())
+        elif not self.plans.is_waiting:
             self.set_foot_note("")
         if suggesting or starting:
             self.set_status("busy")
@@ -344,39 +369,22 @@ class RecipePage(Page):
         else:
             self.set_status("ready" if self.bench.data_files else "empty")
 
-    def _state_of(self, plan: RunPlan | None) -> tuple[str, PillTone]:
-        if plan is None:
-            return "", "plain"
-        if not plan.fits:
-            return tr("Does not fit"), "error"
-        barely = fit_verdict(plan) != FITS
-        return (tr("Fits, barely"), "warning") if barely else (tr("Fits"), "success")
-
-    def _toggle_toml(self) -> None:
-        show = self._toml.isHidden()
-        if show:
-            self._toml.setPlainText(self.bench.recipe_toml)
-        self._toml.setVisible(show)
-        self.set_filling(fills=show)
-        self.form.setVisible(not show)
-        self._toml_button.setText(tr("View as form") if show else tr("View as TOML"))
+    def _show_as(self, view: str) -> None:
+        was_invalid = self.settings.recipe() is None
+        self.settings.show_as(self.bench.recipe, toml=view == "toml")
+        self.set_filling(fills=view == "toml")
+        self._refresh_form()
+        if was_invalid:
+            self.plans.ask_soon()
+        if not self.suggestions.is_current and self.bench.data_files:  # the text named another model or other data
+            self._suggest()
+        self._show_state()
 
     def _import(self) -> None:
-        dialog = self._file_dialog(tr("Import a recipe"), QFileDialog.AcceptMode.AcceptOpen)
-        dialog.fileSelected.connect(lambda path: self.import_file(Path(path)))
-        dialog.open()
+        choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
 
     def _export(self) -> None:
-        dialog = self._file_dialog(tr("Export the recipe"), QFileDialog.AcceptMode.AcceptSave)
-        dialog.fileSelected.connect(lambda path: self.export_file(Path(path)))
-        dialog.open()
-
-    def _file_dialog(self, title: str, mode: QFileDialog.AcceptMode) -> QFileDialog:
-        dialog = QFileDialog(self, title, "", tr("Recipes (*.toml)"))
-        dialog.setAcceptMode(mode)
-        dialog.setDefaultSuffix("toml")
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        return dialog
+        choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
 
     def import_file(self, path: Path) -> None:
         """Replace the whole recipe (model, data and settings) by that of a file."""

@@ -1,42 +1,34 @@
 """The fields that the recipe form shows, read from the recipe's schema. No Qt.
 
-This module lists only which fields are basic and which ones other pages own; labels are in `wording.recipe_text`.
+This module lists only which fields come first and which ones other pages own; labels are in `wording.recipe_text`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from burnish_app.look.language import tr
-from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES
+from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES, ZERO_WORDS
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
 
 EditorKind = Literal["switch", "choice", "whole", "number", "text", "prose", "list", "lines"]
 ListItemKind = Literal["text", "whole"]
 
-BASIC = (
-    "name",
-    "train.epochs",
-    "train.max_steps",
-    "train.learning_rate",
-    "adapter.rank",
-    "data.max_length",
-    "data.learn",
-    "train.micro_batch_tokens",
-    "train.accumulation",
-    "export.quants",
-    "evaluation.prompts",
-    "task.metric",
-)
-"""Keys of the fields that people change most; the form shows them first, in this order."""
+MAIN = (
+    "train.epochs", "train.max_steps", "train.learning_rate", "adapter.rank", "model.quantize", "data.max_length",
+    "train.micro_batch_tokens", "task.metric",
+)  # fmt: skip
+"""Keys of the settings that decide most; the form shows them first, in this order, below the run's name."""
 
 _CLEANING = (
     "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
@@ -74,6 +66,16 @@ class RecipeField:
     help: str
     item: ListItemKind = "text"
     """Kind of a list's items."""
+    low: float = -math.inf
+    """Least allowed number; itself too, unless `low_is_open`."""
+    high: float = math.inf
+    low_is_open: bool = False
+    high_is_open: bool = False
+
+    @property
+    def zero(self) -> str:
+        """The word that stands for 0 in the form, such as "off"; empty: 0 is a number like others."""
+        return ZERO_WORDS.get(self.key, "")
 
     @property
     def section(self) -> str:
@@ -94,6 +96,8 @@ class RecipeField:
         """Return a value as the form's line edits show it."""
         if self.kind in ("list", "lines"):
             return ("\n" if self.kind == "lines" else ", ").join(str(item) for item in value)
+        if self.zero and value == 0 and not isinstance(value, str):
+            return self.zero
         return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
     def choice_text(self, choice: str) -> str:
@@ -103,8 +107,10 @@ class RecipeField:
     def from_text(self, text: str) -> Any:
         """Parse a typed text into a value. A text that should be a number and is not stays: the schema refuses it."""
         text = text.strip()
+        if self.zero and text.casefold() == self.zero.casefold():
+            text = "0"
         if self.kind == "whole":
-            return _number(text, int)
+            return _number(text.replace(",", ""), int)
         if self.kind == "number":
             return _number(text, float)
         if self.kind in ("list", "lines"):
@@ -114,7 +120,8 @@ class RecipeField:
         return text
 
 
-def recipe_fields() -> list[RecipeField]:
+@cache
+def recipe_fields() -> tuple[RecipeField, ...]:
     """Return every field of the form, in the order of the recipe file."""
     found = []
     pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
@@ -123,7 +130,7 @@ def recipe_fields() -> list[RecipeField]:
             key = f"{section}.{name}" if section else name
             if key not in ELSEWHERE and key not in sections():
                 found.append(_field(key, info))
-    return found
+    return tuple(found)
 
 
 def cleaning_fields() -> list[RecipeField]:
@@ -133,15 +140,16 @@ def cleaning_fields() -> list[RecipeField]:
     return [_field(key, infos[key.rpartition(".")[2]]) for key in keys]
 
 
-def basic_fields() -> list[RecipeField]:
-    """Return the basic fields, which the form shows first."""
+def main_fields() -> list[RecipeField]:
+    """Return the fields that the form shows first: the run's name and `MAIN`."""
     by_key = {field.key: field for field in recipe_fields()}
-    return [by_key[key] for key in BASIC]
+    return [by_key[key] for key in ("name", *MAIN)]
 
 
-def advanced_sections() -> list[tuple[str, list[RecipeField]]]:
+def folded_sections() -> list[tuple[str, list[RecipeField]]]:
     """Return all other fields as (section title, fields)."""
-    rest = [field for field in recipe_fields() if field.key not in BASIC]
+    first = {field.key for field in main_fields()}
+    rest = [field for field in recipe_fields() if field.key not in first]
     return [
         (title, fields)
         for section, title in SECTION_TITLES.items()
@@ -183,7 +191,19 @@ def _field(key: str, info: FieldInfo) -> RecipeField:
         unit=field_unit(info),
         help=tr("{description}\n\nIn the recipe: {key}").format(description=info.description, key=key),
         item=item,
+        **_bounds(info),
     )
+
+
+def _bounds(info: FieldInfo) -> dict[str, Any]:
+    """Return the bounds of a number as fields of `RecipeField`."""
+    found: dict[str, Any] = {}
+    for limit in info.metadata:
+        for name, bound in (("ge", "low"), ("gt", "low"), ("le", "high"), ("lt", "high")):
+            if (value := getattr(limit, name, None)) is not None:
+                found[bound] = float(value)
+                found[f"{bound}_is_open"] = name in ("gt", "lt")
+    return found
 
 
 def _kind(annotation: Any) -> tuple[EditorKind, tuple[str, ...], ListItemKind]:

@@ -115,6 +115,14 @@ def _is_train_field_relevant(name: str, values: Values) -> bool:
     return name != "final_share" or bool(train["schedule"] != "constant")
 
 
+def _scale(adapter: Values) -> float | None:
+    """Return what an adapter's update is multiplied by; None: its numbers are invalid."""
+    alpha, rank = adapter["alpha"], adapter["rank"]
+    if not isinstance(alpha, int | float) or not isinstance(rank, int) or rank <= 0:
+        return None
+    return float(f"{alpha / (rank**0.5 if adapter['method'] == 'rslora' else rank):.3g}")
+
+
 def note_text(key: str, values: Values) -> str:
     """Return what a person should know about a field's value; empty for nothing.
 
@@ -135,7 +143,7 @@ def note_text(key: str, values: Values) -> str:
         and values["train"]["optimizer"] in _DEFAULT_MOMENTUM
     ):
         notes.append(
-            tr("0: as usual, {default_momentum}.").format(
+            tr("auto: as usual, {default_momentum}.").format(
                 default_momentum=_DEFAULT_MOMENTUM[values["train"]["optimizer"]]
             )
         )
@@ -148,5 +156,7 @@ def note_text(key: str, values: Values) -> str:
     if by_steps_only and isinstance(stops, int) and 0 < stops <= values[section][name]:
         notes.append(tr("The run stops after {stops:,} steps: nothing is saved before its end.").format(stops=stops))
     if key == "evaluation.patience" and not values["evaluation"]["patience"]:
-        notes.append(tr("0: train all steps, keep the last."))
+        notes.append(tr("off: train all steps, keep the last."))
+    if key == "adapter.alpha" and (scale := _scale(values["adapter"])) is not None:
+        notes.append(tr("Scales the update by {scale:g} now.").format(scale=scale))
     return " ".join(note for note in notes if note)

@@ -60,6 +60,12 @@ def suggested_recipe(suggestion: Suggestion | None) -> Recipe | None:
         return None
 
 
+def same_elsewhere(before: Recipe, after: Recipe) -> bool:
+    """Whether two recipes agree on all that other pages own, such as the model and the data files."""
+    old, new = before.model_dump(), after.model_dump()
+    return all(_get(old, key) == _get(new, key) for key in ELSEWHERE)
+
+
 def _get(values: dict[str, Any], key: str) -> Any:
     section, _, name = key.rpartition(".")
     return (values[section] if section else values)[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ SECTION_TITLES = {
 
 LABELS = {
     "name": tr("Name of the run"),
-    "model.quantize": tr("Quantize for training (QLoRA, 4 bits)"),
+    "model.quantize": tr("Weights while training (LoRA or QLoRA)"),
     "data.validation_share": tr("Validation share (held out)"),
     "data.learn": tr("Supervised text (learn from)"),
     "data.system_prompt": tr("System prompt to add"),
@@ -49,6 +50,9 @@ LABELS = {
     "data.encoding": tr("Letters are stored as"),
     "data.workers": tr("Processes that tokenize"),
     "train.epochs": tr("Epochs (times through the data)"),
+    "adapter.rank": tr("Rank (size of the adapter)"),
+    "adapter.alpha": tr("Alpha (scale of the adapter)"),
+    "adapter.dropout": tr("Dropout (inputs left out)"),
     "train.max_steps": tr("Stop after (optimizer steps)"),
     "train.max_tokens": tr("Stop after (tokens)"),
     "train.micro_batch_tokens": tr("Micro-batch (tokens per pass)"),
@@ -137,8 +141,12 @@ LABELS = {
 """Label of each field: the field's term, with a plain word where that helps. The tooltip holds the key itself; a field
 that is not listed is called by its key."""
 
+_TERMS = Counter(label.partition(" (")[0] for label in LABELS.values())
+_AMBIGUOUS = {term for term, count in _TERMS.items() if count > 1}
+
 CHOICES: dict[str, dict[str, str]] = {
-    "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
+    "model.quantize": {"none": tr("as they are (LoRA)"), "nf4": tr("in 4 bits (QLoRA)")},
+    "devices.strategy": {"single": tr("one trains alone"), "data_parallel": tr("share every step")},
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),
@@ -193,6 +201,30 @@ CHOICES: dict[str, dict[str, str]] = {
 }
 """Texts of choices: field key to value to text. A choice that is not listed is called by its value."""
 
+PLACEHOLDERS = {"name": tr("by model and time"), "adapter.start": tr("none: a new adapter")}
+"""Words in an empty line that say what it stands for: field key to words."""
+
+_OFF, _AUTO = tr("off"), tr("auto")
+ZERO_WORDS = {
+    **dict.fromkeys(
+        (
+            "train.max_steps", "train.max_tokens", "train.max_grad_norm", "train.checkpoint_every",
+            "train.checkpoint_minutes", "preference.rpo_alpha", "evaluation.patience",
+        ),
+        _OFF,
+    ),
+    **dict.fromkeys(
+        (
+            "adapter.expert_rank", "train.momentum", "memory.budget_gib", "memory.mlp_rows", "memory.head_rows",
+            "export.size_limit_mb", "devices.threads", "data.workers",
+        ),
+        _AUTO,
+    ),
+    "evaluation.every": tr("start and end"),
+    "evaluation.max_rows": tr("all"),
+}  # fmt: skip
+"""Words that stand for 0 where it is no amount: field key to word."""
+
 NOTES: dict[tuple[str, Any], str] = {
     ("train.optimizer", "adamw8bit"): tr("A quarter of AdamW's memory; waits for the GPU twice a step."),
     ("train.optimizer", "paged_adamw8bit"): tr(
@@ -229,6 +261,16 @@ def setting_name(key: str) -> str:
     return LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize()
 
 
+def setting_term(key: str) -> str:
+    """Name a setting by its term alone, without the plain words in brackets.
+
+    Args:
+        key: dotted key.
+    """
+    term = setting_name(key).partition(" (")[0]
+    return setting_name(key) if term in _AMBIGUOUS else term
+
+
 def setting_text(key: str, value: object) -> str:
     """Format a value of a setting for people.
 
@@ -237,6 +279,8 @@ def setting_text(key: str, value: object) -> str:
         value: value, or its text.
     """
     text = value_text(value)
+    if key in ZERO_WORDS and value == 0:
+        return ZERO_WORDS[key]
     return CHOICES.get(key, {}).get(text, text)
 
 
@@ -246,4 +290,4 @@ def changes_text(changes: Mapping[str, object]) -> str:
     Args:
         changes: value of each setting by dotted key.
     """
-    return ", ".join(f"{setting_name(key).casefold()} {setting_text(key, value)}" for key, value in changes.items())
+    return ", ".join(f"{setting_term(key).casefold()} {setting_text(key, value)}" for key, value in changes.items())

@@ -48,9 +48,15 @@ def test_pages_stay_within_the_budget(qtbot, qapp, large, make_client, theme, bu
             qtbot.wait(400)
         form = window.page("recipe").form
         window.go_to("recipe")
-        for button in (fold._button for fold in form._folds.values()):
-            button.click()
+        for fold in form.folds.values():
+            fold.button.click()
             qtbot.wait(60)
+        form.search.setText("weight")
+        qtbot.wait(200)
+        form.search.clear()
+        window.page("recipe").settings.view.button("toml").click()
+        window.page("recipe").toml.text.appendPlainText("# a comment")
+        qtbot.wait(400)
         assert bench.dataset is not None
         window.close()
 

@@ -1,6 +1,7 @@
 import pytest
 from app import page_facts as facts
 from app.widgets.test_page_widgets import type_into
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
@@ -40,20 +41,21 @@ def test_what_the_rows_decided_is_not_suggested_away(page, bench):
     assert row._reset.isHidden()
 
 
+def planned_ranks(answers):
+    return {parse_recipe(request["recipe"]).adapter.rank for request in answers.asked("estimate")}
+
+
 def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, bench):
-    timer = page._estimate_timer
+    timer = page.plans.timer
     qtbot.waitUntil(lambda: bench.dataset is not None and not timer.isActive())
     answered()
-    before = len(answers.asked("estimate"))
     timer.setInterval(NEVER_MS)  # however slowly the keys come, the edit does not rest between them
     type_into(qtbot, page.form.row("adapter.rank"), "128")
     answered()
-    assert len(answers.asked("estimate")) == before  # no key by itself is planned
+    assert not {1, 12, 128} & planned_ranks(answers)  # no key by itself is planned
     timer.setInterval(0)
-    qtbot.waitUntil(lambda: not timer.isActive())
-    answered()
-    assert len(answers.asked("estimate")) == before + 1
-    assert parse_recipe(answers.asked("estimate")[-1]["recipe"]).adapter.rank == 128
+    qtbot.waitUntil(lambda: 128 in planned_ranks(answers) and not page.plans.is_waiting)
+    assert not {1, 12} & planned_ranks(answers)
     assert bench.suggestion is not None  # an edit does not ask for another recipe
     assert len(answers.asked("suggest")) == 1
 
@@ -79,10 +81,10 @@ def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
 
 
 def test_a_plan_of_an_earlier_recipe_is_not_taken_for_this_one(qtbot, page, bench):
-    page._estimate()
-    earlier = page._estimate_request
+    page.plans.ask()
+    earlier = page.plans._request
     type_into(qtbot, page.form.row("train.epochs"), "2")
-    page._planned(earlier, Result(id=earlier, plan=facts.plan()))
+    page.plans._answered(earlier, Result(id=earlier, plan=facts.plan()))
     assert bench.plan is None
 
 
@@ -131,20 +133,24 @@ def test_another_failure_offers_no_such_way(qtbot, answers, page):
     assert [button.text() for button in page.shown_banner.findChildren(QPushButton)] == ["Dismiss"]
 
 
+def told_rows(answers):
+    return [request["dataset"]["train_rows"] for request in answers.asked("estimate") if request["dataset"]]
+
+
 def test_a_server_that_began_anew_is_told_what_is_known_of_the_data(qtbot, answers, answered, page, bench, window):
-    qtbot.waitUntil(lambda: bench.dataset is not None and not page._estimate_timer.isActive())
+    qtbot.waitUntil(lambda: bench.dataset is not None and not page.plans.is_waiting)
+    qtbot.waitUntil(lambda: told_rows(answers) != [])  # found since this server began
+    known = len(told_rows(answers))
+    page.plans.ask()
     answered()
-    assert answers.asked("estimate")[-1]["dataset"] is not None  # found since this server began
-    page._estimate()
-    answered()
-    assert answers.asked("estimate")[-1]["dataset"] is None  # told already
+    assert len(told_rows(answers)) == known  # told already
     generation = window.client.generation
     answers.set("free", {"exit": 3})
     window.client.send(FreeRequest)
     qtbot.waitUntil(lambda: window.client.generation > generation and window.client.state == "ready")
-    page._estimate()
+    page.plans.ask()
     answered()
-    assert answers.asked("estimate")[-1]["dataset"]["train_rows"] == bench.dataset.train_rows
+    assert told_rows(answers)[known:] == [bench.dataset.train_rows]
 
 
 def test_without_data_it_leads_to_the_data(qtbot, window, bench):
@@ -193,9 +199,125 @@ def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path
     assert "train.epochs" in page.shown_banner.what
 
 
-def test_the_recipe_can_be_read_as_toml(page, bench):
-    page._toggle_toml()
-    assert parse_recipe(page._toml.toPlainText()) == bench.recipe
+def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    page.form.row("model.quantize")._editor.setCurrentIndex(1)
+    edit = page.form.row("name")._editor
+    edit.setFocus()
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "none")
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert bench.recipe.adapter.rank == 32
+    assert page.form.row("adapter.rank").value() == 32
+    assert not page.settings.changes.undo_button.isEnabled()
+    qtbot.keyClick(edit, Qt.Key.Key_Y, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
+    assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "nf4")
+    assert page.form.row("model.quantize").value() == "nf4"
+
+
+def test_an_invalid_value_is_undone_first(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    type_into(qtbot, page.form.row("train.epochs"), "no")
+    page.settings.changes.undo()
+    assert page.form.recipe() == bench.recipe
+    assert (page.form.row("train.epochs").value(), bench.recipe.adapter.rank) == (3.0, 48)
+    assert page.primary.isEnabled()
+
+
+def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    bench.set_data_files(["/data/other.jsonl"])
+    assert not page.settings.changes.undo_button.isEnabled()
+    page.settings.changes.undo()
+    assert bench.data_files == ["/data/other.jsonl"]
+
+
+def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, window):
+    window.resize(1280, 800)
+    settle(qtbot, page, bench)
+    slower = facts.plan(memory_bytes=facts.plan().memory_bytes + 2**29, tokens_per_s=9_200.0)
+    answers.result("estimate", plan=slower)
+    type_into(qtbot, page.form.row("adapter.rank"), "64")
+    qtbot.waitUntil(page.fit.change.isVisible)
+    assert page.fit.change.what.text().startswith("Rank")
+    assert "50 % speed" in page.fit.change.text
+    assert "+0.50 GiB" in page.fit.change.text
+    type_into(qtbot, page.form.row("train.epochs"), "no")
+    assert page.fit.change.isHidden(), "nothing is said of a value that is invalid"
+
+
+def settle(qtbot, page, bench):
+    qtbot.waitUntil(lambda: bench.dataset is not None and bench.plan is not None and not page.plans.is_waiting)
+
+
+def test_a_preset_changes_how_long_it_trains_and_each_has_its_own_prediction(qtbot, answers, page, bench):
+    cards = page.settings.presets.cards
+    assert cards["balanced"].button.isChecked()
+    settle(qtbot, page, bench)
+    asked = [parse_recipe(request["recipe"]) for request in answers.asked("estimate")]
+    lengths = {(one.train.epochs, one.train.max_steps) for one in asked}
+    assert lengths >= {(3.0, 0), (3.0, 30), (6.0, 0)}
+    type_into(qtbot, page.form.row("adapter.rank"), "48")
+    qtbot.mouseClick(cards["quick"].button, Qt.MouseButton.LeftButton)
+    assert bench.recipe.train.max_steps == page.form.row("train.max_steps").value() > 0
+    assert bench.recipe.adapter.rank == 48
+    type_into(qtbot, page.form.row("train.max_steps"), "7")
+    assert not any(card.button.isChecked() for card in cards.values())
+    qtbot.mouseClick(cards["balanced"].button, Qt.MouseButton.LeftButton)
+    assert (bench.recipe.train.max_steps, bench.recipe.train.epochs) == (0, 3.0)
+
+
+def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench):
+    page.settings.view.button("toml").click()
+    assert parse_recipe(page.toml.text.toPlainText()) == bench.recipe
     assert page.form.isHidden()
-    page._toggle_toml()
-    assert not page.form.isHidden()
+    text = page.toml.text.toPlainText()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 24  # mine"))
+    qtbot.waitUntil(lambda: bench.recipe.adapter.rank == 24)
+    qtbot.waitUntil(lambda: 24 in planned_ranks(answers))
+    assert "# mine" in page.toml.text.toPlainText()
+    page.settings.view.button("form").click()
+    assert page.form.row("adapter.rank").value() == 24
+    type_into(qtbot, page.form.row("adapter.rank"), "40")
+    page.settings.view.button("toml").click()
+    assert "rank = 40" in page.toml.text.toPlainText()
+
+
+def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, page, bench):
+    settle(qtbot, page, bench)
+    page.settings.view.button("toml").click()
+    page.toml.text.setPlainText("[adapter]\nrank = 999\n")
+    qtbot.waitUntil(lambda: bench.plan is None and not page.primary.isEnabled())
+    assert page.fit.verdict.text() != "It fits."
+    assert bench.recipe.adapter.rank == 32
+    page.settings.view.button("form").click()
+    assert page.form.row("adapter.rank").value() == 32
+    qtbot.waitUntil(lambda: page.fit.verdict.text() == "It fits.")
+    assert page.primary.isEnabled()
+
+
+def test_ctrl_f_searches_the_settings(qtbot, page):
+    edit = page.form.row("name")._editor
+    edit.setFocus()
+    qtbot.keyClick(edit, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    assert page.form.search.hasFocus()
+
+
+def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, answers, page, bench, window):
+    settle(qtbot, page, bench)
+    answers.result("estimate", plan=facts.plan(tokens_per_s=9_200.0))
+    type_into(qtbot, page.form.row("adapter.rank"), "64")
+    qtbot.waitUntil(lambda: page.fit.change.text != "")
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: page.aside_is_beside)
+    assert page.preview.isVisible()
+    assert page.fit.change.isVisible()
+    assert "speed" not in page._foot_note.text()
+    window.resize(744, 900)
+    qtbot.waitUntil(lambda: not page.aside_is_beside)
+    assert not page.preview.isVisible()
+    assert not page.fit.change.isVisible()
+    assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
+    assert page._foot_note.text().startswith("It fits.")
+    assert "50 % speed" in page._foot_note.text()

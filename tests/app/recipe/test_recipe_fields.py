@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish_app.recipe.recipe_fields import (
-    BASIC,
     ELSEWHERE,
-    advanced_sections,
-    basic_fields,
+    MAIN,
+    folded_sections,
+    main_fields,
     problems_by_field,
     recipe_fields,
 )
@@ -23,10 +23,10 @@ FIELDS = {field.key: field for field in recipe_fields()}
 def test_every_field_of_the_schema_is_shown_once_or_belongs_to_another_page():
     of_schema = {f"{name}.{key}" for name, section in sections().items() for key in section.model_fields}
     of_schema |= {key for key in Recipe.model_fields if key not in sections()}
-    shown = [field.key for field in basic_fields()] + [f.key for _, fields in advanced_sections() for f in fields]
+    shown = [field.key for field in main_fields()] + [f.key for _, fields in folded_sections() for f in fields]
     assert len(shown) == len(set(shown))
     assert set(shown) | ELSEWHERE == of_schema
-    assert set(BASIC) <= set(shown)
+    assert set(MAIN) <= set(shown)
 
 
 @pytest.mark.parametrize("key", FIELDS)

@@ -4,7 +4,12 @@ from typing import get_args
 
 import pytest
 
-from burnish_app.recipe.recipe_fields import ELSEWHERE, advanced_sections, cleaning_fields, recipe_fields
+from burnish_app.recipe.recipe_fields import (
+    ELSEWHERE,
+    cleaning_fields,
+    folded_sections,
+    recipe_fields,
+)
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.wording.recipe_text import CHOICES, LABELS, NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -83,7 +88,7 @@ def test_every_field_of_the_form_is_called_by_plain_words():
 
 
 def test_the_optimizer_comes_first_among_its_settings():
-    fields = dict(advanced_sections())["Optimizer"]
+    fields = dict(folded_sections())["Optimizer"]
     assert fields[0].key == "train.optimizer"
     assert {"train.weight_decay", "train.beta1"} <= {field.key for field in fields}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize
 from PySide6.QtGui import QMouseEvent
-from PySide6.QtWidgets import QFrame, QRadioButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QRadioButton, QVBoxLayout, QWidget
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import UNIT
@@ -19,26 +19,37 @@ class ChoiceCard(QFrame):
     Args:
         name: text of the button.
         text: sentence about the choice.
+        least_px: least width, device-independent pixels.
     """
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, *, least_px: int = _CARD_PX) -> None:
         super().__init__()
+        self._least_px = least_px
         self.setProperty("look", "choice")
         self.button = QRadioButton(name)
         self.button.setFont(font(bold=True))
         self.button.setAccessibleDescription(text)
         self.label = caption(text)
-        column = QVBoxLayout(self)
+        self._column = column = QVBoxLayout(self)
         column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
         column.setSpacing(4)
         column.addWidget(self.button)
         column.addWidget(self.label)
         column.addStretch(1)
 
+    def set_text(self, text: str) -> None:
+        """Replace the sentence about the choice."""
+        self.label.setText(text)
+        self.button.setAccessibleDescription(text)
+
+    def add_line(self, widget: QWidget) -> None:
+        """Put a widget below the sentence."""
+        self._column.addWidget(widget)
+
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size: wide enough for the button's text, which does not wrap."""
         hint = super().minimumSizeHint()
-        return QSize(max(hint.width(), _CARD_PX), hint.height())
+        return QSize(max(hint.width(), self._least_px), hint.height())
 
     def show_chosen(self, *, chosen: bool) -> None:
         """Show with the card's edge whether the choice is the one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QWidget
 
@@ -20,6 +22,18 @@ def clear(layout: QLayout) -> None:
             widget.deleteLater()
         elif inner is not None:
             clear(inner)
+
+
+def lay_out_now(widgets: Iterable[QWidget]) -> None:
+    """Lay widgets out, each after what is in it, where one of them changed; else it would take an event for each level.
+
+    Args:
+        widgets: widgets from the innermost to the outermost.
+    """
+    for widget in widgets:
+        layout = widget.layout()
+        if layout is not None:
+            layout.activate()
 
 
 class FactLine(QWidget):

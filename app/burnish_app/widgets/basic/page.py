@@ -29,6 +29,7 @@ from burnish_engine.contract.serve.replies import RunSummary
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
 _PASSING_MS = 12_000
+_NOTE_PX = 260
 _SUBTITLE_PX = 360  # width from which a long line may stand behind the question
 _ALL = 1000  # stretch of the column against that of the margins beside it
 _ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
@@ -53,6 +54,7 @@ class Page(QWidget):
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
         help_asked: signal without arguments that asks the window to open the guide at this page.
+        aside_moved: signal with whether the aside stands beside the column now, not at its top.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
         primary: button of the primary action; None: the page has none.
@@ -71,6 +73,7 @@ class Page(QWidget):
     refresh_runs = Signal()
     help_asked = Signal()
     activities_changed = Signal(list)
+    aside_moved = Signal(bool)
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
@@ -274,6 +277,8 @@ class Page(QWidget):
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""
         self._foot_note.setText(text)
+        width = self._foot_note.fontMetrics().horizontalAdvance(text)
+        self._foot_note.setMinimumWidth(min(width, _NOTE_PX))  # with less room it goes above the buttons
         self._foot_note.setVisible(bool(text))
         self._foot.show()
 
@@ -300,6 +305,12 @@ class Page(QWidget):
         self._aside_ground.setContentsMargins(UNIT if beside else 0, margin, margin, margin)
         self._aside_scroll.setVisible(beside)
         self._aside.show()
+        self.aside_moved.emit(beside)
+
+    @property
+    def aside_is_beside(self) -> bool:
+        """Whether what stands beside the column on wide pages does so now; else it is at the column's top."""
+        return bool(self._aside_is_beside)
 
     def _make_aside_scroll(self) -> QScrollArea:
         scroll = QScrollArea()

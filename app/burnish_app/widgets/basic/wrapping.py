@@ -73,6 +73,11 @@ class _WrappingLayout(QLayout):
         self.addChildWidget(widget)
         self.addItem(QWidgetItem(widget))
 
+    def insertWidget(self, place: int, widget: QWidget) -> None:
+        """Put a widget before the item that has a place now."""
+        self.addWidget(widget)
+        self._items.insert(place, self._items.pop())
+
     def addItem(self, item: QLayoutItem) -> None:
         """Add an item."""
         self._items.append(item)
@@ -217,13 +222,20 @@ class ColumnsLayout(_WrappingLayout):
         line_px: space between lines.
         even: whether the columns share all of the width, evenly if that leaves room for each.
         fill: whether the items of a shorter last line share all of the width too.
+        least_px: least width of a column where there are several.
     """
 
     def __init__(
-        self, spacing_px: int = 4 * UNIT, line_px: int = 2 * UNIT, *, even: bool = False, fill: bool = False
+        self,
+        spacing_px: int = 4 * UNIT,
+        line_px: int = 2 * UNIT,
+        *,
+        even: bool = False,
+        fill: bool = False,
+        least_px: int = 0,
     ) -> None:
         super().__init__(spacing_px, line_px)
-        self._even, self._fill = even, fill
+        self._even, self._fill, self._least_px = even, fill, least_px
 
     def _lines(self, boxes: Sequence[_Box], width: int) -> list[_Line]:
         if not boxes:
@@ -242,7 +254,8 @@ class ColumnsLayout(_WrappingLayout):
 
     def _widths(self, boxes: Sequence[_Box], width: int) -> list[int]:
         """Return the widths of the columns: as many as fit, but no more than the number of lines needs."""
-        for count in range(len(boxes), 0, -1):
+        most = max((width + self.spacing()) // (self._least_px + self.spacing()), 1)
+        for count in range(min(len(boxes), most), 0, -1):
             if len(boxes) > count > 1 and -(-len(boxes) // count) == -(-len(boxes) // (count - 1)):
                 continue  # one column less makes no more lines, and the last one is not so empty
             widths = [max(box.minimum.width() for box in boxes[at::count]) for at in range(count)]

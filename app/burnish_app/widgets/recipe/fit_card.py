@@ -6,32 +6,19 @@ from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.recipe.plan_text import fit_verdict, time_text
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 
-_TIGHT = 0.9
-"""Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
-with a memory budget of its own is compared with that budget instead."""
-
 _DISK_HINT = tr("Checkpoints, what was trained and the exported files.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
-FITS = tr("It fits.")
-"""Verdict on a plan that fits with room to spare."""
-_TIME_PARTS = {
-    "steps": tr("{count:,} steps: {time}"),
-    "checks": tr("Checks, {count} times: {time}"),
-    "evaluations": tr("Held-out rows, {count:,} times: {time}"),
-    "general_text": tr("General text, {count:,} times: {time}"),
-    "prompts": tr("Fixed prompts, {count:,} times: {time}"),
-    "task": tr("Score of the task, {count:,} times: {time}"),
-    "saves": tr("Saving, {count:,} times: {time}"),
-}
 _FULL_HINT = tr("Every weight of the model; there is no adapter.")
 
 
@@ -41,21 +28,25 @@ class FitCard(Card):
     def __init__(self) -> None:
         super().__init__(tr("What it takes"), icon_name="memory")
         self.verdict = headline(tr("Not known yet."))
-        self._memory = body("", "muted")
+        self._memory = caption("")
         self.body.addWidget(self.verdict)
         self.body.addWidget(self._memory)
         self._state = caption("")
         self.corner.addWidget(self._state)
         self.bar = MemoryBar()
+        self.body.addSpacing(UNIT // 2)
         self.body.addWidget(self.bar)
-        self.time = Value(tr("Training time"))
-        self.speed = Value(tr("Speed"), "tokens/s")
-        self.steps = Value(tr("Steps"), "", tr("Each step is one update of what is trained."))
-        self.disk = Value(tr("On disk"), "", _DISK_HINT)
-        self.trained = Value(tr("Trained weights"), "", _ADAPTER_HINT)
-        figures = columns_layout((self.time, self.speed, self.steps, self.disk, self.trained), 3 * UNIT)
-        figures.setContentsMargins(0, UNIT, 0, UNIT // 2)
+        self.time = Value(tr("Time"), large=False)
+        self.speed = Value(tr("Speed"), "tokens/s", large=False)
+        self.steps = Value(tr("Steps"), "", tr("Each step is one update of what is trained."), large=False)
+        self.disk = Value(tr("On disk"), "", _DISK_HINT, large=False)
+        self.trained = Value(tr("Trained weights"), "", _ADAPTER_HINT, large=False)
+        self._figures = (self.time, self.speed, self.steps, self.disk, self.trained)
+        figures = columns_layout(self._figures, 2 * UNIT, line_px=UNIT, even=True)
+        figures.setContentsMargins(0, UNIT // 2, 0, UNIT // 2)
         self.body.addLayout(figures)
+        self.change = LastChange()
+        self.body.addWidget(self.change)
         self._messages = QVBoxLayout()
         self._messages.setSpacing(UNIT // 2)
         self.body.addLayout(self._messages)
@@ -71,9 +62,9 @@ class FitCard(Card):
         set_tone(self.verdict, "muted")
         self._memory.setText(tr("A value of the recipe has to be mended first."))
         self.bar.show_parts((), 0)
-        for value in (self.time, self.speed, self.steps, self.trained):
+        for value in self._figures:
             value.set("–")
-        self.disk.set("–", "")
+        self.change.forget()
         clear(self._messages)
 
     def show_failure(self, text: str) -> None:
@@ -81,6 +72,7 @@ class FitCard(Card):
         self._state.setText("")
         self.verdict.setText(tr("Not known."))
         set_tone(self.verdict, "")
+        self.change.forget()
         clear(self._messages)
         self._messages.addWidget(body(text, "error"))
 
@@ -97,7 +89,7 @@ class FitCard(Card):
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
         self._memory.setText(
-            tr("{memory_bytes} at most, of {free} free on the {device}.").format(
+            tr("{memory_bytes} of the {free} that are free on the {device}.").format(
                 memory_bytes=memory_size(plan.memory_bytes), free=free, device=plan.device
             )
         )
@@ -132,30 +124,3 @@ class FitCard(Card):
             self._messages.addWidget(caption(tr("Beside it, {host}").format(host=host)))
         for note in plan.notes:
             self._messages.addWidget(caption(note))
-
-
-def fit_verdict(plan: RunPlan) -> str:
-    """Return whether a plan fits, in two or three words."""
-    if not plan.fits:
-        return tr("It does not fit.")
-    room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
-    return tr("It fits, barely.") if plan.memory_bytes > room else FITS
-
-
-def time_text(plan: RunPlan) -> str:
-    """Return what the predicted time is made of, a line each; empty where that is not known."""
-    lines = [_TIME_PARTS[part.name].format(count=part.count, time=duration_text(part.seconds)) for part in plan.times]
-    return "\n".join([*lines, tr("Loading comes on top.")]) if lines else ""
-
-
-def plan_line(plan: RunPlan) -> str:
-    """Return the verdict with memory and time in one line, for the foot of the page."""
-    memory = tr("{memory_bytes} of {memory_free_bytes} free").format(
-        memory_bytes=memory_size(plan.memory_bytes), memory_free_bytes=memory_size(plan.memory_free_bytes)
-    )
-    time = (
-        tr(", about {seconds}").format(seconds=duration_text(plan.total_seconds))
-        if plan.total_seconds is not None
-        else ""
-    )
-    return f"{fit_verdict(plan)} {memory}{time}."

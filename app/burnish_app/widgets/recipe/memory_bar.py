@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from burnish_app.look.language import tr
@@ -19,6 +19,8 @@ _BAR_PX = 20
 _BAR_TOP_PX = _TOTAL_PX + 12
 _LEGEND_PX = 22
 _SWATCH_PX = 10
+_COLUMN_PX, _BETWEEN_PX = 184, 32  # least width of a column of the legend, and the space between two
+_LEAST_SHARE = 0.03  # share of what is needed, below which a part is a sliver of the bar
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,8 @@ class MemoryBar(QWidget):
         self._parts = tuple(part for part in parts if part.bytes > 0)
         self._free_bytes = free_bytes
         needed = memory_size(sum(part.bytes for part in self._parts))
-        self.setAccessibleDescription(
-            tr("{needed} needed, {free_bytes} free").format(needed=needed, free_bytes=memory_size(free_bytes))
-        )
+        total = tr("{needed} needed, {free_bytes} free").format(needed=needed, free_bytes=memory_size(free_bytes))
+        self.setAccessibleDescription("\n".join([total, *(f"{p.name}: {memory_size(p.bytes)}" for p in self._parts)]))
         self._lay_out()
         self.updateGeometry()
         self.update()
@@ -95,6 +96,7 @@ class MemoryBar(QWidget):
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             part = next((part for position, part in self._segments if position.contains(QPointF(event.pos()))), None)
             text = f"{part.name}: {memory_size(part.bytes)}\n{part.note}".strip() if part else ""
+            text = text or self.accessibleDescription()
             QToolTip.showText(event.globalPos(), text, self)
             return True
         return super().event(event)
@@ -107,32 +109,37 @@ class MemoryBar(QWidget):
             self._segments.append((QRectF(left, _BAR_TOP_PX, max(width - 1.5, 1.0), _BAR_PX), part))
             left += width
 
-    def _legend_positions(self) -> list[QPointF]:
-        """Return where each entry of the legend begins: one after the other, wrapped to the width."""
-        metrics = QFontMetricsF(font(SMALL_PX))
-        positions, x, y = [], 0.0, float(_BAR_TOP_PX + _BAR_PX + UNIT)
-        for part in self._parts:
-            width = _SWATCH_PX + UNIT + metrics.horizontalAdvance(f"{part.name}  {memory_size(part.bytes)}")
-            if x > 0 and x + width > self.width():
-                x, y = 0.0, y + _LEGEND_PX
-            positions.append(QPointF(x, y))
-            x += width + 3 * UNIT
-        return positions
+    def _legend(self) -> list[MemorySegment]:
+        """Return the entries of the legend: parts too small to be seen in the bar are one entry."""
+        needed = sum(part.bytes for part in self._parts)
+        small = [part for part in self._parts if part.bytes < _LEAST_SHARE * needed]
+        if len(small) < 2:
+            return list(self._parts)
+        text = tr("{count} smaller parts").format(count=len(small))
+        return [*(part for part in self._parts if part not in small), MemorySegment(text, sum(p.bytes for p in small))]
+
+    def _legend_columns(self) -> int:
+        return max(min((self.width() + _BETWEEN_PX) // (_COLUMN_PX + _BETWEEN_PX), len(self._legend()), 3), 1)
 
     def _legend_lines(self) -> int:
-        return len({position.y() for position in self._legend_positions()})
+        return -(-len(self._legend()) // self._legend_columns())
 
     def _paint_legend(self, painter: QPainter, colors: Colors) -> None:
         painter.setFont(font(SMALL_PX))
-        metrics = QFontMetricsF(painter.font())
-        for part, position in zip(self._parts, self._legend_positions(), strict=True):
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
-            top = position.y() + (_LEGEND_PX - _SWATCH_PX) / 2
-            painter.drawRoundedRect(QRectF(position.x(), top, _SWATCH_PX, _SWATCH_PX), 2, 2)
-            left = position.x() + _SWATCH_PX + UNIT
-            for text, color in ((f"{part.name}  ", colors.muted), (memory_size(part.bytes), colors.text)):
-                painter.setPen(QColor(color))
-                line = QRectF(left, position.y(), self.width(), _LEGEND_PX)
-                painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, text)
-                left += metrics.horizontalAdvance(text)
+        columns, lines = self._legend_columns(), self._legend_lines()
+        width = (self.width() - (columns - 1) * _BETWEEN_PX) / columns
+        for number, part in enumerate(self._legend()):
+            left = number // lines * (width + _BETWEEN_PX)
+            top = _BAR_TOP_PX + _BAR_PX + UNIT + number % lines * _LEGEND_PX
+            if part in self._parts:
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
+                swatch = QRectF(left, top + (_LEGEND_PX - _SWATCH_PX) / 2, _SWATCH_PX, _SWATCH_PX)
+                painter.drawRoundedRect(swatch, 2, 2)
+            words = QRectF(left + _SWATCH_PX + UNIT, top, width - _SWATCH_PX - UNIT, _LEGEND_PX)
+            painter.setPen(QColor(colors.muted))
+            painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, part.name)
+            painter.setPen(QColor(colors.text))
+            painter.drawText(
+                words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, memory_size(part.bytes)
+            )

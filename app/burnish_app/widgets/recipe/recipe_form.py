@@ -1,41 +1,52 @@
-"""The recipe form, built from the recipe's schema: basic fields first, the others folded by section."""
+"""The recipe form, built from the recipe's schema: the main settings, those for this case, and all others, searched."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QFrame, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
-from burnish_app.look.motion import unfold
-from burnish_app.look.theme import UNIT
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
+from burnish_app.recipe.offers import follow_strategy, offered_settings
 from burnish_app.recipe.recipe_fields import (
     RecipeField,
-    advanced_sections,
-    basic_fields,
+    folded_sections,
+    main_fields,
     problems_by_field,
     recipe_fields,
 )
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
-from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.text import body
+from burnish_app.recipe.search import found_fields
+from burnish_app.recipe.value_reasons import usual_reason, value_reason
+from burnish_app.widgets.basic.layouts import lay_out_now
+from burnish_app.widgets.basic.text import body, caption, heading
+from burnish_app.widgets.recipe.field_group import FieldGroup
 from burnish_app.widgets.recipe.field_row import FieldRow
+from burnish_app.wording.numbers import plural
+from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_problems
 
-_ROWS_AT_ONCE = 3
+_ROWS_AT_ONCE = 1
 
 
 class RecipeForm(QWidget):
     """Edits a recipe.
 
-    Basic rows are made a few at a time, and a section's rows when it is opened, so that the window stays responsive.
+    Rows are made a few at a time, and a section's rows when it is opened or searched, so that the window stays
+    responsive.
 
     Attributes:
-        edited: signal without arguments, emitted with every change; `recipe()` is None while a value is invalid.
+        edited: signal with the field's key, emitted with every change; `recipe()` is None while a value is invalid.
+        search: line that searches all settings.
     """
 
-    edited = Signal()
+    edited = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -45,27 +56,48 @@ class RecipeForm(QWidget):
         self._reasons: dict[str, str] = {}
         self._problems: dict[str, str] = {}
         self._recipe: Recipe | None = Recipe()
+        self._model: ModelFacts | None = None
+        self._dataset: DatasetFacts | None = None
+        self._machine: MachineFacts | None = None
+        self._plan: RunPlan | None = None
+        self._offers: dict[str, str] = {}
+        self._found: set[str] | None = None
         self._rows: dict[str, FieldRow] = {}
-        self._folds: dict[str, _Fold] = {}
         self._whole = body("", "error")
         self._whole.hide()
+        self._main = FieldGroup("", main_fields())
+        self._offered = FieldGroup(tr("For this model, these rows and this machine"), [])
+        self._offered.hide()
+        self.folds = {title: FieldGroup(title, fields, folds=True) for title, fields in folded_sections()}
+        self._groups = [self._main, self._offered, *self.folds.values()]
+        self._all = {group: list(group.fields) for group in self._groups}
+        self._home = {field.key: group for group in self._groups for field in group.fields}
+        self.search = _SearchLine()
+        self.search.textChanged.connect(self._search)
+        self._hits = caption("")
+        self._hits.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(UNIT)
         layout.addWidget(self._whole)
-        self._basic = QVBoxLayout()
-        self._basic.setSpacing(UNIT)
-        layout.addLayout(self._basic)
-        self._missing = list(basic_fields())
-        self._timer = QTimer(self, interval=0)
-        self._timer.timeout.connect(lambda: self._make_basic(_ROWS_AT_ONCE))
-        self._timer.start()
+        layout.addWidget(self._main)
         layout.addSpacing(UNIT)
-        for title, fields in advanced_sections():
-            fold = _Fold(title, fields, self._make_row)
-            self._folds[title] = fold
+        layout.addWidget(self._offered)
+        rule = QFrame()
+        rule.setProperty("look", "rule")
+        layout.addWidget(rule)
+        layout.addWidget(heading(tr("All other settings")))
+        layout.addWidget(self.search)
+        layout.addWidget(self._hits)
+        for fold in self.folds.values():
+            fold.opened.connect(self._fill_soon)
             layout.addWidget(fold)
         layout.addStretch(1)
+        self._layout_timer = QTimer(self, singleShot=True, interval=0)
+        self._layout_timer.timeout.connect(self._lay_out)
+        self._timer = QTimer(self, interval=0)
+        self._timer.timeout.connect(self._fill)
+        self._timer.start()
 
     def recipe(self) -> Recipe | None:
         """Return the edited recipe; None while it is invalid."""
@@ -91,8 +123,26 @@ class RecipeForm(QWidget):
         """
         self._suggested = recipe.model_dump() if recipe else None
         self._reasons = reasons
-        for row in self._rows.values():
-            self._mark(row)
+        self._check()
+
+    def show_case(
+        self,
+        model: ModelFacts | None,
+        dataset: DatasetFacts | None,
+        machine: MachineFacts | None,
+        plan: RunPlan | None,
+    ) -> None:
+        """Take what is known of model, data, machine and plan, by which settings are offered and explained.
+
+        Args:
+            model: facts about the model; None: not known.
+            dataset: facts about the data; None: not known.
+            machine: facts about this machine; None: not known.
+            plan: newest plan of the recipe; None keeps the former one.
+        """
+        self._model, self._dataset, self._machine = model, dataset, machine
+        self._plan = plan or self._plan
+        self._check()
 
     def row(self, key: str) -> FieldRow:
         """Return the row of a field and open its section.
@@ -100,100 +150,168 @@ class RecipeForm(QWidget):
         Args:
             key: dotted key of the field.
         """
-        if any(field.key == key for field in self._missing):
-            self._make_basic(len(self._missing))
+        group = self._group_of(key)
+        if group.button is not None:
+            group.open()
         if key not in self._rows:
-            fold = next(fold for fold in self._folds.values() if any(field.key == key for field in fold.fields))
-            fold.open()
+            self._make_row(self._fields[key], group)
         return self._rows[key]
 
-    def _make_basic(self, count: int) -> None:
-        for field in self._missing[:count]:
-            self._basic.addWidget(self._make_row(field))
-        del self._missing[:count]
-        if not self._missing:
+    def _group_of(self, key: str) -> FieldGroup:
+        return self._offered if key in self._offers else self._home[key]
+
+    def _lay_out(self) -> None:
+        """Lay out everything from the rows to the page at once, so that no row is seen with too little room."""
+        outer: QWidget | None = self
+        around = []
+        while outer is not None and not isinstance(outer, QScrollArea):
+            around.append(outer)
+            outer = outer.parentWidget()
+        rows = [widget for row in self._rows.values() if row.isVisible() for widget in row.inner_widgets()]
+        groups = [widget for group in self._groups for widget in group.inner_widgets()]
+        lay_out_now([*rows, *groups, *around])
+
+    def _fill_soon(self) -> None:
+        self._timer.start()
+
+    def _fill(self) -> None:
+        """Make a few of the rows that are to be seen."""
+        missing = [
+            (field, group)
+            for group in self._groups
+            for field in group.fields
+            if field.key not in self._rows and (group.is_open or field.key in (self._found or ()))
+        ]
+        for field, group in missing[:_ROWS_AT_ONCE]:
+            self._make_row(field, group)
+        if len(missing) <= _ROWS_AT_ONCE:
             self._timer.stop()
 
-    def _make_row(self, field: RecipeField) -> FieldRow:
+    def _make_row(self, field: RecipeField, group: FieldGroup) -> None:
         row = FieldRow(field)
         row.show_value(field.read(self._values))
-        self._mark(row)
-        self._judge(field.key, row)
         row.edited.connect(lambda: self._on_edited(row))
+        group.add_row(row)
         self._rows[field.key] = row
-        return row
-
-    def _mark(self, row: FieldRow) -> None:
-        if self._suggested is None:
-            row.forget_suggestion()
-        else:
-            key = row.field.key
-            reason = reason_text(key, self._values, self._suggested, self._reasons.get(key, ""))
-            row.show_suggestion(row.field.read(self._suggested), reason)
-
-    def _judge(self, key: str, row: FieldRow) -> None:
-        """Show a row's problem and note, and hide or disable the row if its field does not apply."""
-        problem = self._problems.get(key, "")
-        row.show_problem(problem)
-        row.show_idle(not_applicable_text(key, self._values))
-        row.show_note(note_text(key, self._values))
-        if not problem and not is_relevant(key, self._values):
-            row.hide()
-        elif row.isHidden() and row.parentWidget() is not None:  # without one it would be a window
-            row.show()  # showing lays out the whole form anew, even what is seen already
+        self._judge(field.key, row)
+        self._layout_timer.start()
 
     def _on_edited(self, row: FieldRow) -> None:
+        key = row.field.key
         row.field.write(self._values, row.value())
+        if key == "devices.strategy":
+            follow_strategy(self._values, self._machine)
+            if "devices.gpus" in self._rows:
+                self._rows["devices.gpus"].show_value(self._values["devices"]["gpus"])
         self._check()
-        self.edited.emit()
+        self.edited.emit(key)
 
     def _check(self) -> None:
         self._problems = problems_by_field(recipe_problems(self._values))
         self._recipe = None if self._problems else Recipe.model_validate(self._values)
+        self._offer()
+        for key in self._problems:  # a field that is folded away says what is wrong with it
+            if key in self._home and key not in self._rows:
+                self._make_row(self._fields[key], self._group_of(key))
         elsewhere = [text for key, text in self._problems.items() if key not in self._rows]
         self._whole.setText("\n".join(elsewhere))
         self._whole.setVisible(bool(elsewhere))
         for key, row in self._rows.items():
             self._judge(key, row)
-            self._mark(row)  # a reason may depend on other fields
+        for fold in self.folds.values():
+            fold.show_changed(sum(self._differs(field) for field in fold.fields))
+            if any(field.key in self._problems for field in fold.fields):
+                fold.open()
+        self._layout_timer.start()
 
+    def _differs(self, field: RecipeField) -> bool:
+        return self._suggested is not None and field.read(self._values) != field.read(self._suggested)
 
-class _Fold(QWidget):
-    """A section that unfolds below its title; its rows are made when it is first opened."""
+    def _offer(self) -> None:
+        """Move the rows of settings that are now offered, or no longer, from group to group."""
+        offers = {}
+        if self._recipe is not None:
+            offers = offered_settings(self._values, self._model, self._dataset, self._machine, self._plan)
+            offers = {key: reason for key, reason in offers.items() if key in self._home}
+        elif self._offers:
+            offers = self._offers  # while a value is invalid nothing moves under the pointer
+        if list(offers) != list(self._offers):
+            moved = set(offers) ^ set(self._offers)
+            self._offers = offers
+            for key in moved:
+                self._move(key)
+            self._offered.setVisible(bool(offers))
+            self._fill_soon()
+        self._offers = offers
 
-    def __init__(self, title: str, fields: list[RecipeField], make_row: Any) -> None:
-        super().__init__()
-        self.fields = fields
-        self._title = title
-        self._make_row = make_row
-        self._body: QWidget | None = None
-        self._button = quiet("", self._toggle)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(UNIT)
-        self._layout.addWidget(self._button, alignment=Qt.AlignmentFlag.AlignLeft)
-        self._name_button(is_open=False)
+    def _move(self, key: str) -> None:
+        home = self._home[key]
+        order = list(self._offers)
+        self._offered.fields = [self._fields[one] for one in order]
+        before, after = (home, self._offered) if key in self._offers else (self._offered, home)
+        before.forget_row(key)
+        home.fields = [one for one in self._all[home] if one.key not in order]
+        if key in self._rows:
+            after.add_row(self._rows[key])
 
-    def open(self) -> None:
-        """Unfold the section."""
-        if self._body is None:
-            self._body = QWidget()
-            body = QVBoxLayout(self._body)
-            body.setContentsMargins(0, 0, 0, UNIT)
-            body.setSpacing(UNIT)
-            for field in self.fields:
-                body.addWidget(self._make_row(field))
-            self._layout.addWidget(self._body)
-        unfold(self._body, show=True)
-        self._name_button(is_open=True)
-
-    def _toggle(self) -> None:
-        if self._body is not None and not self._body.isHidden():
-            unfold(self._body, show=False)
-            self._name_button(is_open=False)
+    def _judge(self, key: str, row: FieldRow) -> None:
+        """Show a row's problem, reason and note, and hide or disable the row if its field does not apply."""
+        problem, applies = self._problems.get(key, ""), is_relevant(key, self._values)
+        searched = self._found is not None
+        idle = not_applicable_text(key, self._values)
+        if not idle and not applies and not problem:
+            idle = tr("Has no use with the other settings as they are.")
+        row.show_problem(problem)
+        row.show_idle(idle)
+        row.show_note(note_text(key, self._values))
+        offer = self._offers.get(key, "")
+        if self._suggested is None or key == "name":  # nobody suggests how to call a run
+            row.forget_suggestion(offer)
         else:
-            self.open()
+            row.show_suggestion(row.field.read(self._suggested), offer or self._reason(key, self._suggested))
+        shown = key in (self._found or ()) if searched else applies or bool(problem)
+        if not shown or row.isHidden():  # showing lays out the whole form anew, even what is seen already
+            row.setVisible(shown)
 
-    def _name_button(self, *, is_open: bool) -> None:
-        self._button.setText(f"{'▾' if is_open else '▸'}  {self._title}")
-        self._button.setAccessibleName(f"{self._title}, {'open' if is_open else 'folded'}")
+    def _reason(self, key: str, suggested: dict[str, Any]) -> str:
+        """Return the reason of the suggested value while it is the value, else a sentence on the value that is."""
+        reason = reason_text(key, self._values, suggested, self._reasons.get(key, ""))
+        if self._fields[key].read(self._values) == self._fields[key].read(suggested):
+            return reason or usual_reason(key, self._values)
+        other = value_reason(key, self._values, suggested, self._dataset)
+        return other if reason == self._reasons.get(key, "") else reason
+
+    def _search(self, text: str) -> None:
+        self._found = found_fields(self._fields.values(), text)
+        for group in self._groups:
+            hits = None if self._found is None else sum(field.key in self._found for field in group.fields)
+            group.show_found(hits)
+        for key, row in self._rows.items():
+            self._judge(key, row)
+        self._hits.setVisible(self._found is not None)
+        count = len(self._found or ())
+        self._hits.setText(
+            tr("{settings} found").format(settings=plural(count, "setting"))
+            if count
+            else tr("No setting has these words in its name or help.")
+        )
+        self._layout_timer.start()
+        self.search.setAccessibleDescription(self._hits.text() if self._found is not None else "")
+        self._fill_soon()
+
+
+class _SearchLine(QLineEdit):
+    """A line to search in; Escape empties it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setPlaceholderText(tr("Search all settings (Ctrl+F)"))
+        self.setAccessibleName(tr("Search all settings"))
+        self.setClearButtonEnabled(True)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Empty the line by Escape."""
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)

@@ -79,7 +79,8 @@ class TaskSection(Section):
     @field_validator("pattern")
     @classmethod
     def _is_pattern(cls, pattern: str) -> str:
-        check_pattern(pattern)
+        if pattern:  # without one, nothing has to be loaded that compiles it
+            check_pattern(pattern)
         return pattern
 
     @field_validator("json_schema")

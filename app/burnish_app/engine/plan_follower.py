@@ -1,0 +1,117 @@
+"""Asks the engine for the plan of the workbench's recipe, once edits rest, and for the plans of other recipes."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.state.workbench import Workbench
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.serve.data_requests import EstimateRequest
+from burnish_engine.contract.serve.messages import Failure, Result
+
+_AFTER_MS = 150
+
+
+class PlanFollower(QObject):
+    """Keeps the plan of the workbench's recipe up to date. Plans are made in the engine's process.
+
+    Args:
+        client: connection to the engine.
+        bench: workbench with the recipe.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        planned: signal with the plan of the recipe as it is now.
+        failed: signal with the failure of a request for it.
+        other_planned: signal with the name of another recipe and its plan; see `ask_others`.
+        timer: timer that runs while edits go on.
+    """
+
+    planned = Signal(object)
+    failed = Signal(object)
+    other_planned = Signal(str, object)
+
+    def __init__(self, client: EngineClient, bench: Workbench, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._client, self._bench = client, bench
+        self._request = ""
+        self._others: dict[str, Recipe] = {}
+        self._told_facts = (0, 0)
+        self.timer = QTimer(self, singleShot=True, interval=_AFTER_MS)
+        self.timer.timeout.connect(self.ask)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a plan was asked for and has not come."""
+        return self.timer.isActive() or self._client.is_open(self._request)
+
+    def ask_soon(self) -> None:
+        """Ask once no edit has come for a moment."""
+        self.drop()
+        self.timer.start()
+
+    def ask(self) -> None:
+        """Ask now. The answer to an earlier question is not waited for."""
+        self.drop()
+        self._request = name = self._client.send(
+            EstimateRequest,
+            recipe=self._bench.recipe_toml,
+            dataset=self._untold_facts(),
+            owner=self,
+            on_result=lambda result: self._answered(name, result),
+            on_failure=lambda failure: self._refused(name, failure),
+        )
+
+    def ask_others(self, recipes: dict[str, Recipe]) -> None:
+        """Ask for plans of other recipes, one after the other: the engine makes only the newest that it is asked for.
+
+        Args:
+            recipes: recipes by name.
+        """
+        self._others = dict(recipes)
+        self._ask_next()
+
+    def drop(self) -> None:
+        """Take back every question: its answer would be about another recipe."""
+        self.timer.stop()
+        self._others = {}
+        self._client.cancel(self._request)
+        self._request = ""
+
+    def _ask_next(self) -> None:
+        if not self._others:
+            return
+        which = next(iter(self._others))
+        self._request = name = self._client.send(
+            EstimateRequest,
+            recipe=dump_recipe(self._others.pop(which)),
+            owner=self,
+            on_result=lambda result: self._other_answered(name, which, result),
+            on_failure=lambda _failure: self._ask_next() if name == self._request else None,
+        )
+
+    def _answered(self, name: str, result: Result) -> None:
+        if name == self._request and result.plan is not None:
+            self.planned.emit(result.plan)
+
+    def _other_answered(self, name: str, which: str, result: Result) -> None:
+        if name == self._request:
+            if result.plan is not None:
+                self.other_planned.emit(which, result.plan)
+            self._ask_next()
+
+    def _refused(self, name: str, failure: Failure) -> None:
+        if name == self._request:
+            self.failed.emit(failure)
+
+    def _untold_facts(self) -> DatasetFacts | None:
+        """Return the facts on the data if this server did not get or find them yet, as after a restart."""
+        facts = self._bench.dataset
+        now = (self._client.generation, id(facts))
+        if facts is None or now == self._told_facts or self._bench.data_was_replaced:
+            return None
+        self._told_facts = now
+        return facts

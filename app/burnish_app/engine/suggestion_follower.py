@@ -1,0 +1,100 @@
+"""Asks the engine for a recipe for the workbench's model, data and target."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.state.workbench import Workbench
+from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.model_requests import SuggestRequest
+
+
+class SuggestionFollower(QObject):
+    """Asks for a suggestion, and knows whether the last one is about what is chosen now.
+
+    Args:
+        client: connection to the engine.
+        bench: workbench with the choices.
+        parent: parent in Qt's object tree.
+
+    Attributes:
+        suggested: signal with the suggestion; what it is about has not changed since it was asked for.
+        outdated: signal without arguments, emitted instead if that has changed.
+        failed: signal with the failure.
+        progressed: signal with (what is done, how much, of how much or 0).
+        ended: signal without arguments, emitted before one of the others, and when it was canceled.
+    """
+
+    suggested = Signal(object)
+    outdated = Signal()
+    failed = Signal(object)
+    progressed = Signal(str, int, int)
+    ended = Signal()
+
+    def __init__(self, client: EngineClient, bench: Workbench, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._client, self._bench = client, bench
+        self._request = ""
+        self._inputs: tuple[object, ...] = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a suggestion was asked for and has not come."""
+        return self._client.is_open(self._request)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the recipe is known to be about model, data and target as they are chosen now."""
+        return self._inputs == self._wanted()
+
+    def keep(self) -> None:
+        """Take the recipe as it is as one for what is chosen now: none is to be suggested."""
+        self._inputs = self._wanted()
+
+    def ask(self) -> None:
+        """Ask for a suggestion; an earlier question is taken back."""
+        self.cancel()
+        self.keep()
+        bench = self._bench
+        self._request = name = self._client.send(
+            SuggestRequest,
+            model=bench.model_path,
+            data=bench.data_files,
+            validation=bench.validation_files,
+            target=bench.target,
+            recipe=bench.recipe_toml,
+            owner=self,
+            on_result=lambda result: self._answered(name, result),
+            on_failure=lambda failure: self._refused(name, failure),
+            on_progress=lambda progress: self.progressed.emit(progress.what, progress.done, progress.total),
+            on_canceled=lambda: self._end(name),
+        )
+
+    def cancel(self) -> None:
+        """Take the question back."""
+        self._client.cancel(self._request)
+
+    def _answered(self, name: str, result: Result) -> None:
+        if name != self._request or result.suggestion is None:
+            return
+        self._end(name)
+        if self.is_current:
+            self.suggested.emit(result.suggestion)
+        else:
+            self.outdated.emit()
+
+    def _refused(self, name: str, failure: Failure) -> None:
+        if name == self._request:
+            self._end(name)
+            self._inputs = ()
+            self.failed.emit(failure)
+
+    def _end(self, name: str) -> None:
+        if name == self._request:
+            self._request = ""
+            self.ended.emit()
+
+    def _wanted(self) -> tuple[object, ...]:
+        bench = self._bench
+        return bench.model_path, bench.data_files, bench.validation_files, bench.target.kind, bench.target.ram_gib

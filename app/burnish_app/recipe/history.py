@@ -1,0 +1,158 @@
+"""The changes of a recipe's form, to undo and redo, and what each did to the plan. Pure, no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from burnish_app.look.language import tr
+from burnish_app.recipe.plan_text import Effect, effects
+from burnish_app.recipe.recipe_fields import RecipeField, recipe_fields
+from burnish_app.wording.recipe_text import setting_term
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.recipe.recipe import Recipe
+
+_MOST = 100
+_LONGEST = 24  # letters of a value
+_TOGETHER_S = 1.2  # keys of one number, or presses of its stepper, within this time are one change
+
+
+@dataclass(frozen=True)
+class _State:
+    recipe: Recipe
+    what: str
+
+
+class RecipeHistory:
+    """Keeps the valid recipes of the form, one for each change.
+
+    Args:
+        recipe: recipe to begin with.
+        clock: function that returns the time, seconds.
+    """
+
+    def __init__(self, recipe: Recipe, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._states = [_State(recipe, "")]
+        self._at = 0
+        self._last: tuple[str, float] = ("", 0.0)
+        self._moves = 0
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """A key that stays while one field is typed into, and is another one after each change, undo and redo."""
+        return self._moves, self._at
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe as of now."""
+        return self._states[self._at].recipe
+
+    @property
+    def changes(self) -> list[str]:
+        """Sentences that say what each change did, oldest first; those that were undone too."""
+        return [state.what for state in self._states[1:]]
+
+    @property
+    def done(self) -> int:
+        """The number of changes that are not undone."""
+        return self._at
+
+    def restart(self, recipe: Recipe) -> None:
+        """Forget all changes: the recipe became another one."""
+        self._states, self._at, self._last = [_State(recipe, "")], 0, ("", 0.0)
+
+    def record(self, recipe: Recipe, key: str = "") -> None:
+        """Add a change; what was undone is forgotten.
+
+        Args:
+            recipe: recipe after the change.
+            key: field that the person edited; quick edits of one field are one change. Empty: several fields.
+        """
+        if recipe == self.recipe:
+            return
+        now = self._clock()
+        del self._states[self._at + 1 :]
+        together = bool(key) and self._at and self._last[0] == key and now - self._last[1] < _TOGETHER_S
+        if together:
+            self._states.pop()
+        else:
+            self._moves += 1
+        what = change_text(self._states[-1].recipe, recipe)
+        if what or not together:  # typed back to what it was: no change
+            self._states.append(_State(recipe, what))
+        del self._states[: max(len(self._states) - _MOST, 0)]
+        self._at = len(self._states) - 1
+        self._last = key, now
+
+    def go_to(self, done: int) -> Recipe:
+        """Undo or redo until so many changes are done, and return the recipe of that time.
+
+        Args:
+            done: number of changes that are to be done; a number out of range is taken to the nearest end.
+        """
+        self._at = min(max(done, 0), len(self._states) - 1)
+        self._last = "", 0.0
+        self._moves += 1
+        return self.recipe
+
+
+def changed_keys(before: Recipe, after: Recipe) -> list[str]:
+    """Return the keys of the form's fields that have other values."""
+    old, new = before.model_dump(), after.model_dump()
+    return [field.key for field in recipe_fields() if field.read(old) != field.read(new)]
+
+
+def change_text(before: Recipe, after: Recipe) -> str:
+    """Say what differs between two recipes, such as "Rank: 16 → 32"; empty: nothing that the form shows."""
+    keys = changed_keys(before, after)
+    old, new = before.model_dump(), after.model_dump()
+    fields = {field.key: field for field in recipe_fields()}
+    if len(keys) > 1:
+        names = ", ".join(setting_term(key) for key in keys[:3])
+        return f"{names} ..." if len(keys) > 3 else names
+    if not keys:
+        return ""
+    field = fields[keys[0]]
+    return tr("{name}: {old} → {new}").format(
+        name=setting_term(field.key), old=_short(field, field.read(old)), new=_short(field, field.read(new))
+    )
+
+
+def _short(field: RecipeField, value: Any) -> str:
+    if isinstance(value, bool):
+        return tr("on") if value else tr("off")
+    line = " ".join(field.choice_text(field.as_text(value)).split())
+    return (line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ...") or tr("none")
+
+
+class PlannedChange:
+    """Compares the plan before a change with the one after it."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Recipe, RunPlan] | None = None
+        self._now: tuple[Recipe, RunPlan] | None = None
+        self._step: tuple[int, int] | None = None
+
+    def forget(self) -> None:
+        """Begin anew: plans from now on are about other data, or another suggestion."""
+        self._before = self._now = self._step = None
+
+    def take(self, recipe: Recipe, plan: RunPlan, step: tuple[int, int]) -> tuple[str, list[Effect]] | None:
+        """Take a new plan, and return what the last change was and did; None: nothing changed.
+
+        Args:
+            recipe: recipe that was planned.
+            plan: its plan.
+            step: `RecipeHistory.step` of the recipe.
+        """
+        recipe = recipe.model_copy(update={"name": ""})  # a name does nothing to the plan
+        if step != self._step and (self._now is None or recipe != self._now[0]):
+            self._before = self._now
+        self._now, self._step = (recipe, plan), step
+        if self._before is None:
+            return None
+        what = change_text(self._before[0], recipe)
+        return (what, effects(self._before[1], plan)) if what else None

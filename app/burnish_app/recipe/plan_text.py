@@ -1,0 +1,135 @@
+"""Says in words whether a plan fits, what its time is made of, and what a change does to it. Pure functions, no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from burnish_app.look.language import tr
+from burnish_app.wording.numbers import duration_text
+from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.units import file_size, memory_size
+
+_TIGHT = 0.9
+"""Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
+with a memory budget of its own is compared with that budget instead."""
+
+FITS = tr("It fits.")
+"""Verdict on a plan that fits with room to spare."""
+_TIME_PARTS = {
+    "steps": tr("{count:,} steps: {time}"),
+    "checks": tr("Checks, {count} times: {time}"),
+    "evaluations": tr("Held-out rows, {count:,} times: {time}"),
+    "general_text": tr("General text, {count:,} times: {time}"),
+    "prompts": tr("Fixed prompts, {count:,} times: {time}"),
+    "task": tr("Score of the task, {count:,} times: {time}"),
+    "saves": tr("Saving, {count:,} times: {time}"),
+}
+_LEAST_CHANGE = 0.005  # share of the former value from which a change is worth a word
+_LEAST_BYTES = 10 * 2**20
+_LEAST_S = 1.0
+
+
+class Effect(NamedTuple):
+    """One figure of a plan that a change moved.
+
+    Attributes:
+        text: difference with its sign and name, such as "-12 % speed".
+        better: whether it became better; None: neither.
+    """
+
+    text: str
+    better: bool | None
+
+
+def fit_verdict(plan: RunPlan) -> str:
+    """Return whether a plan fits, in two or three words."""
+    if not plan.fits:
+        return tr("It does not fit.")
+    room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
+    return tr("It fits, barely.") if plan.memory_bytes > room else FITS
+
+
+def fit_state(plan: RunPlan | None) -> tuple[str, Literal["plain", "success", "warning", "error"]]:
+    """Return whether a plan fits in a word or two, and how good that is; empty for no plan."""
+    if plan is None:
+        return "", "plain"
+    if not plan.fits:
+        return tr("Does not fit"), "error"
+    return (tr("Fits"), "success") if fit_verdict(plan) == FITS else (tr("Fits, barely"), "warning")
+
+
+def time_text(plan: RunPlan) -> str:
+    """Return what the predicted time is made of, a line each; empty where that is not known."""
+    lines = [_TIME_PARTS[part.name].format(count=part.count, time=duration_text(part.seconds)) for part in plan.times]
+    return "\n".join([*lines, tr("Loading comes on top.")]) if lines else ""
+
+
+def plan_line(plan: RunPlan) -> str:
+    """Return the verdict with memory and time in one line, for the foot of the page."""
+    memory = tr("{memory_bytes} of {memory_free_bytes} free").format(
+        memory_bytes=memory_size(plan.memory_bytes), memory_free_bytes=memory_size(plan.memory_free_bytes)
+    )
+    time = (
+        tr(", about {seconds}").format(seconds=duration_text(plan.total_seconds))
+        if plan.total_seconds is not None
+        else ""
+    )
+    return f"{fit_verdict(plan)} {memory}{time}."
+
+
+def effects(before: RunPlan, after: RunPlan) -> list[Effect]:
+    """Return what a change did to memory, speed, time, steps and disk; small differences are left out.
+
+    Args:
+        before: plan before the change.
+        after: plan after it.
+    """
+    found = [
+        _bytes_effect(after.memory_bytes - before.memory_bytes, memory_size, tr("memory")),
+        _bytes_effect(after.host_bytes - before.host_bytes, memory_size, tr("system memory")),
+        _speed_effect(before.tokens_per_s, after.tokens_per_s),
+        _time_effect(before.total_seconds, after.total_seconds),
+    ]
+    if before.steps is not None and after.steps is not None and before.steps != after.steps:
+        steps = after.steps - before.steps
+        found.append(Effect(tr("{sign}{count:,} steps").format(sign=_sign(steps), count=abs(steps)), None))
+    found.append(_bytes_effect(after.disk_bytes - before.disk_bytes, file_size, tr("on disk")))
+    return [effect for effect in found if effect is not None]
+
+
+def effects_text(found: list[Effect]) -> str:
+    """Join effects as "+0.40 GiB memory, -12 % speed"."""
+    return ", ".join(effect.text for effect in found) or tr("No difference in memory, speed, time or disk.")
+
+
+def _sign(value: float) -> str:
+    return "+" if value > 0 else "\N{MINUS SIGN}"
+
+
+def _bytes_effect(difference: int, size_text: Callable[[int], str], name: str) -> Effect | None:
+    if abs(difference) < _LEAST_BYTES:
+        return None
+    return Effect(f"{_sign(difference)}{size_text(abs(difference))} {name}", difference < 0)
+
+
+def _speed_effect(before: float, after: float) -> Effect | None:
+    if before <= 0 or after <= 0 or abs(after / before - 1) < _LEAST_CHANGE:
+        return None
+    change = after / before - 1
+    if change >= 1:
+        return Effect(tr("{times:.1f} times the speed").format(times=after / before), better=True)
+    share = abs(change) * 100
+    return Effect(
+        tr("{sign}{share} % speed").format(sign=_sign(change), share=f"{share:.0f}" if share >= 1 else f"{share:.1f}"),
+        change > 0,
+    )
+
+
+def _time_effect(before: float | None, after: float | None) -> Effect | None:
+    if before is None or after is None:
+        return None
+    difference = after - before
+    if abs(difference) < _LEAST_S or abs(difference) < _LEAST_CHANGE * before:
+        return None
+    return Effect(f"{_sign(difference)}{duration_text(abs(difference))}", difference < 0)

@@ -1,0 +1,119 @@
+"""Changes of a recipe, undone and redone, and what each did to the plan."""
+
+import pytest
+from app import page_facts as facts
+
+from burnish_app.recipe.history import PlannedChange, RecipeHistory, change_text
+from burnish_engine.contract.recipe.recipe import Recipe
+
+
+def recipe(**sections):
+    return Recipe.model_validate(sections)
+
+
+def ranked(rank):
+    return recipe(adapter={"rank": rank})
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def history(clock):
+    return RecipeHistory(ranked(16), clock)
+
+
+def test_changes_are_undone_and_redone_in_order(history, clock):
+    for rank in (32, 64):
+        clock.now += 10
+        history.record(ranked(rank), "adapter.rank")
+    assert (history.done, len(history.changes)) == (2, 2)
+    assert history.go_to(1).adapter.rank == 32
+    assert history.go_to(0).adapter.rank == 16
+    assert history.go_to(-1).adapter.rank == 16
+    assert history.go_to(2).adapter.rank == history.go_to(9).adapter.rank == 64
+
+
+def test_a_change_after_an_undo_forgets_what_was_undone(history, clock):
+    history.record(ranked(32), "adapter.rank")
+    history.go_to(0)
+    history.record(recipe(train={"epochs": 5.0}), "train.epochs")
+    assert len(history.changes) == 1
+    assert "Epochs" in history.changes[0]
+
+
+def test_the_keys_of_one_number_are_one_change(history, clock):
+    for rank in (1, 12, 128):
+        clock.now += 0.2
+        history.record(ranked(rank), "adapter.rank")
+    assert len(history.changes) == 1
+    assert "16" in history.changes[0]
+    assert "128" in history.changes[0]
+    clock.now += 10
+    history.record(ranked(64), "adapter.rank")
+    assert len(history.changes) == 2, "a pause ends a change"
+    history.record(recipe(adapter={"rank": 64}, train={"epochs": 5.0}), "train.epochs")
+    assert len(history.changes) == 3, "another field is another change"
+
+
+def test_what_was_typed_back_is_no_change(history, clock):
+    history.record(ranked(1), "adapter.rank")
+    clock.now += 0.1
+    history.record(ranked(16), "adapter.rank")
+    assert history.changes == []
+    assert history.recipe == ranked(16)
+
+
+def test_a_change_names_what_it_changed():
+    assert change_text(ranked(16), ranked(16)) == ""
+    assert "off" in change_text(Recipe(), recipe(train={"max_steps": 60}))
+    quantized = change_text(Recipe(), recipe(model={"quantize": "nf4"}))
+    assert "QLoRA" in quantized
+    both = change_text(ranked(16), recipe(adapter={"rank": 8}, train={"epochs": 5.0}))
+    assert "Rank" in both
+    assert "Epochs" in both
+
+
+def test_the_plan_before_a_change_is_compared_with_the_one_after_it(history, clock):
+    change = PlannedChange()
+    before, after = facts.plan(), facts.plan(tokens_per_s=9_200.0)
+    assert change.take(history.recipe, before, history.step) is None
+    history.record(ranked(1), "adapter.rank")
+    change.take(history.recipe, facts.plan(tokens_per_s=50_000.0), history.step)
+    history.record(ranked(128), "adapter.rank")
+    what, found = change.take(history.recipe, after, history.step)
+    assert "16" in what, "keys in between do not count"
+    assert [effect.better for effect in found] == [False]
+    assert "50 %" in found[0].text
+    what, found = change.take(history.go_to(0), before, history.step)
+    assert "128" in what.partition("→")[0], "an undo is a change too"
+    assert [effect.better for effect in found] == [True]
+
+
+def test_a_name_leaves_the_last_change_as_it_was(history):
+    change = PlannedChange()
+    change.take(history.recipe, facts.plan(), history.step)
+    history.record(ranked(32), "adapter.rank")
+    first = change.take(history.recipe, facts.plan(tokens_per_s=9_200.0), history.step)
+    history.record(ranked(32).model_copy(update={"name": "mine"}), "name")
+    assert change.take(history.recipe, facts.plan(tokens_per_s=9_200.0), history.step) == first
+    history.record(ranked(8).model_copy(update={"name": "mine"}), "adapter.rank")
+    what, _ = change.take(history.recipe, facts.plan(), history.step)
+    assert "32" in what
+
+
+def test_plans_about_other_data_are_not_compared(history):
+    change = PlannedChange()
+    change.take(history.recipe, facts.plan(), history.step)
+    change.forget()
+    history.record(ranked(32), "adapter.rank")
+    assert change.take(history.recipe, facts.plan(), history.step) is None

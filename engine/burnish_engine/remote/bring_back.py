@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from burnish_engine.contract.errors import BurnishError, SetupError
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.run.remote import RemoteJob
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 from burnish_engine.remote.backends.backend import Backend

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.facts.hardware import parse_hardware_line
+from burnish_engine.contract.facts.remote_job import REMOTE_VERSION, RemoteJob
 from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import Event, parse_event
-from burnish_engine.contract.run.remote import REMOTE_VERSION, RemoteJob
 from burnish_engine.contract.run.state import RunStateFile, Status
 from burnish_engine.remote.backends.backend import Position
 from burnish_engine.remote.there.relay_line import RelayLine

@@ -40,8 +40,10 @@ class PlanThere:
     def timeout_s(self, asked_hours: float) -> int:
         """Return the longest time there, seconds: as asked, or with room for what was predicted too low."""
         if asked_hours:
-            return max(1, round(asked_hours * 3600))
-        return UNKNOWN_TIMEOUT_S if self.seconds is None else round(_SPARE * self.seconds + _SPARE_S)
+            wanted = max(1, round(asked_hours * 3600))
+        else:
+            wanted = UNKNOWN_TIMEOUT_S if self.seconds is None else round(_SPARE * self.seconds + _SPARE_S)
+        return min(wanted, self.offer.longest_s or wanted)
 
 
 def plan_there(

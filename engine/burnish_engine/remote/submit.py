@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.commands import Command, CommandName
-from burnish_engine.contract.run.remote import RemoteJob
 from burnish_engine.remote.backends.backend import Backend, DroppedError
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.follow import Follower, RemoteOutcome

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.contract.run.remote import RemoteJob
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.relay_line import RelayLine
 
@@ -27,12 +27,14 @@ class Offer:
         machine: its facts, as far as the place tells them; memory counts as free.
         usd_per_hour: price by the service's own list; None where nothing is asked, or it does not say.
         gpus: number of its GPUs.
+        longest_s: longest time that a job may take there, seconds; None where nothing limits it.
     """
 
     name: str
     machine: MachineFacts
     usd_per_hour: float | None = None
     gpus: int = 0
+    longest_s: int | None = None
 
 
 @dataclass(frozen=True)

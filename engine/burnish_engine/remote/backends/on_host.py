@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.contract.run.remote import RemoteJob
 from burnish_engine.remote.backends.backend import Position
 from burnish_engine.remote.backends.shell import Shell, run, run_into, stream
 from burnish_engine.remote.bundle.bundle import Bundle

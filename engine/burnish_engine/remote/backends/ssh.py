@@ -9,8 +9,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.contract.run.remote import RemoteJob
 from burnish_engine.remote.backends.backend import Backend, JobStatus, Offer, Position
 from burnish_engine.remote.backends.machines import SURVEY, host_machine
 from burnish_engine.remote.backends.on_host import HostFolder, send_bundle

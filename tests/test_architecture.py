@@ -38,7 +38,7 @@ ENGINE_MAY_IMPORT = {
     "bench": {"contract", "hardware", "models", "data", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
-    "remote": {"contract", "hardware", "models", "runs", "advise"},
+    "remote": {"contract", "hardware", "models", "runs", "advise", "hub"},
     "service": {
         "scoring",
         "contract",

@@ -61,7 +61,7 @@ class SlurmCluster:
                 second=ports[1],
                 cores=os.cpu_count(),
                 memory=min(4000, psutil.virtual_memory().total // 2**21),
-            )  # fmt: skip
+            )
         )
         environment = {**os.environ, "SLURM_CONF": str(self.config)}
         self._daemons = []

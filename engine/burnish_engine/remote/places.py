@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.place import Place
 from burnish_engine.remote.backends.backend import Backend
+from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.shell import LocalShell, SshShell
 from burnish_engine.remote.backends.slurm import SlurmBackend
 from burnish_engine.remote.backends.ssh import SshBackend
@@ -22,5 +23,7 @@ def open_backend(place: Place) -> Backend:
             return SshBackend(where, SshShell(place.name))
         case "slurm":
             return SlurmBackend(where, SshShell(place.name) if place.name else LocalShell())
+        case "hf":
+            return HfBackend(where, place.name)
         case _:
             raise UsageError(f"{where!r} is no other machine.", "Name one, such as ssh:HOST.")

@@ -18,6 +18,7 @@ class RemoteJob(BaseModel):
     where: str = Field(description="Place as the recipe names it.")
     id: str = Field(description="Number or name of the job there; empty until it was given one.")
     folder: str = Field(default="", description="Folder of the job there.")
+    machine: str = Field(default="", description="Kind of machine, as the service names it.")
     url: str = Field(default="", description="Page of the job, where the service has one.")
     started: float = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
     attempt: int = Field(default=0, description="Attempt whose events the run folder holds; preemption begins another.")

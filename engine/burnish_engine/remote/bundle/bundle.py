@@ -50,6 +50,10 @@ class Bundle:
         yield from sorted(self._paths.items())
         yield from sorted(self._texts.items())
 
+    def text(self, name: str) -> str:
+        """Return a text that was made for the job."""
+        return self._texts[name].decode()
+
     def write_tar(self, target: IO[bytes]) -> None:
         """Write all files as a tar stream."""
         with tarfile.open(fileobj=target, mode="w|") as archive:
@@ -97,7 +101,8 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
         data = data.model_copy(update={"template": _add(paths, data.template, "template")})
     model = recipe.model
     if model.path != EMBEDDED and not is_model_name(model.path):
-        model = model.model_copy(update={"path": _add(paths, model.path, "model")})
+        # With "./" it cannot be taken for the name of a model on a hub.
+        model = model.model_copy(update={"path": "./" + _add(paths, model.path, "model")})
     adapter = recipe.adapter
     if (start := open_start(adapter)) is not None:
         paths |= {f"start/{name}": start.folder / name for name in ADAPTER_FILES}

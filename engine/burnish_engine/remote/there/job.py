@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.remote.there.job_folder import JobEnd, JobFolder, JobRecord, Manifest, result_files
@@ -23,6 +23,7 @@ from burnish_engine.remote.there.keep import KeptCopy
 from burnish_engine.remote.there.relay import POLL_S, Relay
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.runs.process import own_identity
+from burnish_engine.runs.store import read_state
 
 _BEAT_S = 5.0
 _SAVE_BEFORE_S = 120.0  # time to save in before a service ends the job
@@ -54,6 +55,7 @@ class Job:
         if self._kept is not None:
             attempt = self._kept.next_attempt()
             self._kept.restore()
+            self._kept.folder.write_end(None)
         self._folder.write_end(None)
         host, (pid, created) = socket.gethostname(), own_identity()
         self._record = JobRecord(host=host, pid=pid, process_created=created, attempt=attempt)
@@ -66,8 +68,7 @@ class Job:
         message = ""
         try:
             manifest = self._folder.manifest()
-            if attempt == 1 and not self._folder.run.state.exists():
-                self._folder.verify(manifest)
+            self._folder.verify(manifest)
             code = self._prepare() or self._train(manifest)
         except BurnishError as error:
             code, message = int(error.exit_code), str(error)
@@ -107,7 +108,8 @@ class Job:
                 code = child.wait(POLL_S)
                 self._child = None
                 return code if code >= 0 else 128 - code
-            self._beside()
+            with suppress(OSError, NoSpaceError):  # what goes on beside a run must not end it; it is tried again
+                self._beside()
             if timeout_s and not self._asked and time.monotonic() - self._began > timeout_s - _margin_s(timeout_s):
                 self._hand_on()
 
@@ -134,12 +136,18 @@ class Job:
         if code and not message and not run.state.is_file():  # it was refused before it became a run
             message = self._last_words()
         files = {path.relative_to(run.root).as_posix(): sha256_file(path) for path in result_files(run)}
+        status = ""
+        with suppress(UsageError):
+            status = read_state(run).status
+        end = JobEnd(exit_code=code, status=status, message=message, files=files)
         if self._kept is not None:
             self._kept.save()
-        self._folder.write_end(JobEnd(exit_code=code, message=message, files=files))
-        if self._relay is not None:
-            self._relay.end(code, message, files)
-        return code
+            self._kept.folder.write_end(end)
+        self._folder.write_end(end)
+        if self._relay is None:
+            return code
+        self._relay.end(end)
+        return 0  # a service tries again what failed; what ended by itself would only fail again, and cost
 
     def _last_words(self) -> str:
         with suppress(OSError):

@@ -64,6 +64,7 @@ class JobEnd(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     exit_code: int
+    status: str = ""
     message: str = ""
     files: dict[str, str] = {}
 

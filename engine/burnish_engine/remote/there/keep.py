@@ -23,9 +23,13 @@ class KeptCopy:
     Args:
         job: folder of the job on the machine's disk.
         kept: folder of the copy.
+
+    Attributes:
+        folder: the copy as a job's folder.
     """
 
     def __init__(self, job: JobFolder, kept: Path) -> None:
+        self.folder = JobFolder(kept)
         self._run, self._job, self._kept = job.run.root, job, kept / "run"
         self._inbox = kept / "control.jsonl"
         self._counter = kept / "attempt"
@@ -46,6 +50,7 @@ class KeptCopy:
         if not (self._kept / "state.json").is_file():
             return False
         shutil.copytree(self._kept, self._run, dirs_exist_ok=True)
+        self._job.run.control.touch()
         with suppress(OSError):
             self._taken = self._inbox.stat().st_size  # they were for the attempt before
         return True
@@ -61,7 +66,8 @@ class KeptCopy:
         """Copy the run: folders first, what points to them last."""
         self._kept.mkdir(parents=True, exist_ok=True)
         for name in RESULT_FOLDERS:
-            _copy_folder(self._run / name, self._kept / name)
+            with suppress(FileNotFoundError):  # a checkpoint that was replaced meanwhile: the next copy has the newer
+                _copy_folder(self._run / name, self._kept / name)
         for name in (*RESULT_FILES, *_STATE_FILES):
             with suppress(FileNotFoundError):
                 _copy(self._run / name, self._kept / name)
@@ -78,11 +84,14 @@ class KeptCopy:
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    """Make the target equal: what the source no longer has goes last, as a checkpoint that others replaced."""
+    """Make the target equal: what the source no longer has goes last, as a checkpoint that others replaced.
+
+    The run works meanwhile, so that anything may vanish; a checkpoint's marker is copied last and vouches for the rest.
+    """
     if not source.is_dir():
         return
     names = set()
-    for entry in sorted(source.iterdir()):
+    for entry in sorted(source.iterdir(), key=lambda entry: (entry.name == _MARKER, entry.name)):
         if entry.name.startswith("."):
             continue  # being written
         names.add(entry.name)

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.run.growing_file import GrowingFile
 from burnish_engine.contract.run.state import RunStateFile
-from burnish_engine.remote.there.job_folder import JobFolder
+from burnish_engine.remote.there.job_folder import JobEnd, JobFolder
 from burnish_engine.remote.there.relay_line import RelayLine, write_line
-from burnish_engine.runs.store import summarize
 
 POLL_S = 0.25
 _BEAT_S = 2.0  # a line at least so often: a connection that broke is noticed by writing
@@ -73,13 +71,19 @@ class Relay:
                 self._send_sample(line)
         self._send_state()
 
-    def end(self, exit_code: int | None, message: str, files: dict[str, str]) -> None:
-        """Say that nothing comes any more."""
+    def end(self, end: JobEnd | None) -> None:
+        """Say that nothing comes any more.
+
+        Args:
+            end: how the job ended; None where it could not say so.
+        """
         self.step()
-        status = ""
-        with suppress(UsageError):
-            status = summarize(self._folder.run).state.status
-        self._send(RelayLine(kind="end", text=message, status=status, exit_code=exit_code, files=files))
+        if end is None:
+            self._send(RelayLine(kind="end", text="The job is gone and could not say why."))
+        else:
+            self._send(
+                RelayLine(kind="end", text=end.message, status=end.status, exit_code=end.exit_code, files=end.files)
+            )
 
     def _send_sample(self, line: bytes) -> None:
         t = 0.0
@@ -135,10 +139,10 @@ def relay(folder: JobFolder, write: Callable[[str], object], *, events: int, har
     while True:
         lost = liveness.is_lost()  # looked up before the end is: a job writes its end before it goes
         if end := folder.end():
-            reporter.end(end.exit_code, end.message, end.files)
+            reporter.end(end)
             return
         if lost:
-            reporter.end(None, "The job is gone and could not say why.", {})
+            reporter.end(None)
             return
         reporter.step()
         time.sleep(POLL_S)

@@ -7,6 +7,7 @@ from burnish_engine.contract.recipe.place import Place
 from burnish_engine.remote.backends.backend import Backend
 from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.shell import LocalShell, SshShell
+from burnish_engine.remote.backends.sky import SkyBackend
 from burnish_engine.remote.backends.slurm import SlurmBackend
 from burnish_engine.remote.backends.ssh import SshBackend
 
@@ -25,5 +26,7 @@ def open_backend(place: Place) -> Backend:
             return SlurmBackend(where, SshShell(place.name) if place.name else LocalShell())
         case "hf":
             return HfBackend(where, place.name)
+        case "sky":
+            return SkyBackend(where, place.name)
         case _:
             raise UsageError(f"{where!r} is no other machine.", "Name one, such as ssh:HOST.")

@@ -112,6 +112,11 @@ class HostFolder:
         return RemoteJob(where=where, id=number, folder=self.path)
 
 
+def find_root() -> str:
+    """Return the shell commands that set `root` to the folder there for jobs and environments."""
+    return _FIND_ROOT.format(root=shlex.quote(os.environ.get(FOLDER_VARIABLE, "") or ".burnish"))
+
+
 def send_bundle(shell: Shell, bundle: Bundle, name: str) -> HostFolder:
     """Send a bundle and make its environment, where the host has not one with the same Burnish already.
 
@@ -119,13 +124,11 @@ def send_bundle(shell: Shell, bundle: Bundle, name: str) -> HostFolder:
         DroppedError: The host cannot be reached just now.
         SetupError: The host refuses us, or the environment could not be made.
     """
-    root = os.environ.get(FOLDER_VARIABLE, "") or ".burnish"
     python = os.environ.get(PYTHON_VARIABLE, "")
-    find_root = _FIND_ROOT.format(root=shlex.quote(root))
-    make = f'set -eu; umask 077; {find_root}; job="$root/jobs/{name}"; mkdir -p "$root/jobs"; mkdir "$job"; '
+    make = f'set -eu; umask 077; {find_root()}; job="$root/jobs/{name}"; mkdir -p "$root/jobs"; mkdir "$job"; '
     run(shell, make + 'exec tar -xf - -C "$job"', feed=bundle.write_tar, wait_s=COPY_S)
     script = _INSTALL.format(
-        find_root=find_root,
+        find_root=find_root(),
         key=bundle.wheel.sha256[:16] + ("-demo" if bundle.needs_demo else "") + ("-own" if python else ""),
         name=name,
         python=shlex.quote(python),

@@ -25,6 +25,7 @@ from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.contract.serve.data_requests import EstimateRequest
@@ -268,6 +269,13 @@ class RecipePage(Page):
         if self.form.recipe() is None:
             return
         self.client.cancel(self._estimate_request)
+        where = self.bench.recipe.devices.where
+        if where != HERE:  # this machine's memory and speed say nothing about it
+            self._estimate_request = ""
+            self.bench.set_plan(None)
+            self.fit.show_elsewhere(where)
+            self._show_state()
+            return
         self._estimate_request = name = self.client.send(
             EstimateRequest,
             recipe=self.bench.recipe_toml,

@@ -33,6 +33,7 @@ BASIC = (
     "train.micro_batch_tokens",
     "train.accumulation",
     "export.quants",
+    "devices.where",
     "evaluation.prompts",
     "task.metric",
 )

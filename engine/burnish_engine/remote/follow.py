@@ -60,6 +60,7 @@ class Follower:
         waits_s: tuple[float, ...] = _WAITS_S,
     ) -> None:
         self._backend, self._mirror, self._paths, self._note = backend, mirror, paths, note
+        self._commands = ControlReader(paths.control)  # what is sent from here on is for the run
         self._waits_s = waits_s
         self._failures = 0
         self._said = ""
@@ -166,9 +167,9 @@ class Follower:
 
     def _forward(self) -> None:
         """Hand commands on to the run, each until it is there."""
-        reader, waiting = ControlReader(self._paths.control), list[Command]()
+        waiting = list[Command]()
         while not self._ended.wait(_COMMAND_S):
-            waiting += reader.poll()
+            waiting += self._commands.poll()
             while waiting:
                 try:
                     self._backend.send(self._mirror.job, waiting[0])

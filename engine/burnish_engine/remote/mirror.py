@@ -101,7 +101,8 @@ class Mirror:
         """Record that this process stands for the run."""
         running: Status = "running"
         state = read_state(self._paths)
-        self._write(state.model_copy(update={"status": running, "heartbeat": time.time(), "exit_code": None}))
+        changes = {"status": running, "where": self.job.where, "heartbeat": time.time(), "exit_code": None}
+        self._write(state.model_copy(update=changes))
 
     def end(self, status: Status, exit_code: int, message: str = "") -> None:
         """Record how the run ended."""
@@ -164,6 +165,7 @@ class Mirror:
                 "run": here.run,
                 "name": here.name,
                 "recipe_hash": here.recipe_hash,
+                "where": self.job.where,
                 "created": here.created,
                 "status": told.status if told.status in ("running", "paused") else "running",
                 "message": "",

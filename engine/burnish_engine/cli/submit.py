@@ -43,13 +43,13 @@ def submit(
 
     The run is followed here as one of this machine. Ctrl-C stops following; the job goes on.
     """
-    parsed = _there(load_recipe(recipe), to, timeout)
+    parsed = _at(load_recipe(recipe), to, timeout)
     if dry_run:
         return _plan(parsed, gpus)
     return start_run(parsed, recipe, run_dir, gpus=gpus, anyway=anyway)
 
 
-def _there(recipe: Recipe, to: str, timeout: str) -> Recipe:
+def _at(recipe: Recipe, to: str, timeout: str) -> Recipe:
     """Return the recipe with the place and the time that the command names."""
     changes = ({"where": to} if to else {}) | ({"timeout_hours": _hours(timeout)} if timeout else {})
     try:
@@ -79,7 +79,7 @@ def _plan(recipe: Recipe, gpus: int) -> int:
 
     try:
         backend = open_backend(recipe.devices.place)
-        plans = plan_there(recipe, backend.survey(), gpus=gpus, dataset=known_data(recipe))
+        plans = plan_there(recipe, backend.offers(), gpus=gpus, dataset=known_data(recipe))
         chosen: PlanThere = choose(plans, anyway=True)
         timeout_s = chosen.timeout_s(recipe.devices.timeout_hours)
         bundle = make_bundle(recipe, recipe.name or "run", gpus=gpus, timeout_s=timeout_s)

@@ -32,7 +32,7 @@ _CODES: dict[Status, ExitCode] = {
 
 @dataclass(frozen=True)
 class RemoteOutcome:
-    """How a run elsewhere ended: as which status, with which exit code, and why."""
+    """End of a run elsewhere: status, exit code and reason."""
 
     status: Status
     exit_code: ExitCode
@@ -112,12 +112,12 @@ class Follower:
         if self._said and line.kind in ("event", "attempt"):
             self._said = ""
         if line.kind == "state" and not line.text:
-            self._tell("The machine prepares the job.")
+            self._report("The machine prepares the job.")
             status = self._backend.status(self._mirror.job)
             if not status.alive:
                 raise DroppedError(status.text or "the job is gone")
             if status.text:
-                self._tell(status.text)
+                self._report(status.text)
 
     def _ask(self, reason: str) -> RelayLine | None:
         """Wait, then ask what became of the job; return its end where the place says that it is gone."""
@@ -126,16 +126,16 @@ class Follower:
         try:
             status = self._backend.status(self._mirror.job)
         except DroppedError as dropped:
-            self._tell(f"The connection is lost ({str(dropped)[:200]}); trying again.")
+            self._report(f"The connection is lost ({str(dropped)[:200]}); trying again.")
         else:
             if not status.alive and self._failures > 1:
                 return RelayLine(kind="end", text=status.text or reason, attempt=self._mirror.job.attempt)
             if status.alive:
-                self._tell(status.text or "Connecting again.")
+                self._report(status.text or "Connecting again.")
         time.sleep(wait)
         return None
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._mirror.say(text)
         if text != self._said:
             self._said = text
@@ -145,7 +145,7 @@ class Follower:
         status = _ENDINGS.get(end.status, "failed")
         message = end.text
         if end.files:
-            self._tell("Bringing the result back.")
+            self._report("Bringing the result back.")
             self._fetch(end.files)
             self._mirror.job = self._mirror.job.model_copy(update={"brought_back": True})
         code = _CODES.get(status, ExitCode.BUG)
@@ -162,7 +162,7 @@ class Follower:
             except DroppedError as dropped:
                 if attempt == len(self._waits_s):
                     raise
-                self._tell(f"The connection is lost ({str(dropped)[:200]}); trying again.")
+                self._report(f"The connection is lost ({str(dropped)[:200]}); trying again.")
                 time.sleep(self._waits_s[attempt])
 
     def _forward(self) -> None:

@@ -16,7 +16,7 @@ from burnish_engine.contract.files import cannot_write, write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import Event, parse_event
 from burnish_engine.contract.run.state import RunStateFile, Status
-from burnish_engine.remote.backends.backend import Position
+from burnish_engine.remote.backends.backend import MirrorPosition
 from burnish_engine.remote.there.relay_line import RelayLine
 from burnish_engine.runs.hardware_file import HardwareFile, read_lines
 from burnish_engine.runs.process import own_identity
@@ -70,9 +70,9 @@ class Mirror:
         self._told: RunStateFile | None = None
 
     @property
-    def position(self) -> Position:
-        """What is here already."""
-        return Position(self.job.attempt, self._events, self._hardware_t)
+    def position(self) -> MirrorPosition:
+        """Lines that are here already."""
+        return MirrorPosition(self.job.attempt, self._events, self._hardware_t)
 
     def take(self, line: RelayLine) -> None:
         """Write down a line; repeats, and lines of an earlier attempt, are dropped.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe.place import Place
+from burnish_engine.contract.recipe.place import RunPlace
 from burnish_engine.remote.backends.backend import Backend
 from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.shell import LocalShell, SshShell
@@ -12,7 +12,7 @@ from burnish_engine.remote.backends.slurm import SlurmBackend
 from burnish_engine.remote.backends.ssh import SshBackend
 
 
-def open_backend(place: Place) -> Backend:
+def open_backend(place: RunPlace) -> Backend:
     """Return the way to a place. Nothing is contacted yet.
 
     Raises:

@@ -79,7 +79,7 @@ def choose(plans: Sequence[PlanThere], *, anyway: bool = False) -> PlanThere:
     """Choose the cheapest machine that the run fits on; where no price is asked, the fastest.
 
     Raises:
-        DoesNotFitError: It fits on none.
+        DoesNotFitError: The run fits on none.
     """
     fitting = [one for one in plans if one.plan.fits]
     if not fitting and not anyway:

@@ -8,16 +8,16 @@ import subprocess
 from contextlib import suppress
 
 from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
-from burnish_engine.contract.recipe.place import Place
+from burnish_engine.contract.recipe.place import RunPlace
 from burnish_engine.remote.backends.backend import DroppedError
 from burnish_engine.remote.backends.on_host import HostFolder, send_bundle
 from burnish_engine.remote.backends.shell import SshShell
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.bundle.wheel import own_wheel, pinned
-from burnish_engine.remote.there.job_folder import Manifest
+from burnish_engine.remote.there.job_folder import BundleManifest
 
 
-def serve_there(place: Place) -> int:
+def serve_there(place: RunPlace) -> int:
     """Answer requests from standard input by a server there until the input closes; return its exit status.
 
     Args:
@@ -48,5 +48,5 @@ def _make_environment(shell: SshShell) -> HostFolder:
     wheel = own_wheel()
     texts = {"constraints.txt": ("\n".join(pinned(wheel.requirements)) + "\n").encode(), wheel.name: wheel.content}
     hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    bundle = Bundle(wheel, True, Manifest(run="serve", files=hashes), _texts=texts)
+    bundle = Bundle(wheel, True, BundleManifest(run="serve", files=hashes), _texts=texts)
     return send_bundle(shell, bundle, f"serve-{secrets.token_hex(4)}")

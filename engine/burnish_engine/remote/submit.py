@@ -107,7 +107,7 @@ def _hand_over(
 ) -> RemoteJob:
     """Plan, pack, send and start; return the job."""
     recipe = read_recipe(paths)
-    chosen = choose(plan_there(recipe, backend.survey(), gpus=gpus, dataset=dataset), anyway=anyway)
+    chosen = choose(plan_there(recipe, backend.offers(), gpus=gpus, dataset=dataset), anyway=anyway)
     note(f"Sending the run to {chosen.offer.name}.")
     timeout_s = chosen.timeout_s(recipe.devices.timeout_hours)
     bundle = make_bundle(recipe, paths.root.name, gpus=gpus, timeout_s=timeout_s, anyway=anyway)

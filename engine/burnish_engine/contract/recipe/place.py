@@ -22,7 +22,7 @@ _NAMES: dict[PlaceKind, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """A machine to train on.
 
     Attributes:
@@ -37,7 +37,7 @@ class Place:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> RunPlace:
     """Read a place such as "here", "ssh:user@office", "slurm" or "hf:a10g-small".
 
     Raises:
@@ -50,4 +50,4 @@ def parse_place(text: str) -> Place:
     pattern, meaning = _NAMES[kind]
     if not re.fullmatch(pattern, name, flags=re.ASCII):
         raise ValueError(f"must have {meaning} after {kind!r}, not {name!r:.80}")
-    return Place(kind, name)
+    return RunPlace(kind, name)

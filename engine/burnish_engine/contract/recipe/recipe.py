@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, field_validator, model_validator
 
 from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
-from burnish_engine.contract.recipe.place import HERE, Place, parse_place
+from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -216,7 +216,7 @@ class DevicesSection(Section):
     )
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunPlace:
         """The machine to train on."""
         return parse_place(self.where)
 

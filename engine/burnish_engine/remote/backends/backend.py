@@ -1,4 +1,4 @@
-"""What every way to another machine has to offer."""
+"""Interface of every way to another machine."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Position:
-    """What the follower has already: events of which attempt, and hardware samples up to which time (epoch, s)."""
+class MirrorPosition:
+    """Lines that the follower has already: events of an attempt, hardware samples up to a time (epoch, s)."""
 
     attempt: int
     events: int
@@ -48,7 +48,7 @@ class Position:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What the place says of a job: whether it waits, works or will, and in which words."""
+    """Answer of the place about a job: whether it waits or works, and in which words."""
 
     alive: bool
     text: str = ""
@@ -60,7 +60,7 @@ class Backend(Protocol):
     All methods raise `SetupError` where the place refuses, and `DroppedError` where it cannot be reached just now.
     """
 
-    def survey(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[Offer]:
         """List the machines that can be had, the cheapest first."""
         ...
 
@@ -82,7 +82,7 @@ class Backend(Protocol):
         """Start a job again that has ended; it goes on from what it saved."""
         ...
 
-    def lines(self, job: RemoteJob, position: Position) -> Iterator[RelayLine]:
+    def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
         """Yield the job's progress from a position on; it may begin earlier. Ends after the line that ends the job."""
         ...
 

@@ -26,7 +26,7 @@ from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.hub.failures import read_failure
-from burnish_engine.remote.backends.backend import Backend, DroppedError, JobStatus, Offer, Position
+from burnish_engine.remote.backends.backend import Backend, DroppedError, JobStatus, MirrorPosition, Offer
 from burnish_engine.remote.backends.hf_client import JobsClient, read_token
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.bundle.bundle import Bundle
@@ -86,7 +86,7 @@ class HfBackend(Backend):
         return self._known
 
     @override
-    def survey(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[Offer]:
         offers = [offer for entry in self._client.ask("GET", "/api/jobs/hardware") if (offer := _offer(entry))]
         if self._flavor:
             named = [offer for offer in offers if offer.name == self._flavor]
@@ -125,7 +125,7 @@ class HfBackend(Backend):
         return again.model_copy(update={"attempt": job.attempt})
 
     @override
-    def lines(self, job: RemoteJob, position: Position) -> Iterator[RelayLine]:
+    def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
         for text in self._client.log(job.id):
             if (line := read_line(text)) is not None:
                 yield line

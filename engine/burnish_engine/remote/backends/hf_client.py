@@ -74,7 +74,7 @@ class JobsClient:
 
         Raises:
             DroppedError: The service cannot be reached just now.
-            SetupError: It refuses.
+            SetupError: The service refuses.
         """
         try:
             response = self._http.request(

@@ -14,7 +14,7 @@ from typing import IO
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.remote.backends.backend import Position
+from burnish_engine.remote.backends.backend import MirrorPosition
 from burnish_engine.remote.backends.shell import Shell, run, run_into, stream
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.relay_line import RelayLine, read_line
@@ -82,7 +82,7 @@ class HostFolder:
         """Return the shell command that carries the job out."""
         return self.module(_JOB, self.path)
 
-    def lines(self, position: Position) -> Iterator[RelayLine]:
+    def lines(self, position: MirrorPosition) -> Iterator[RelayLine]:
         """Yield the job's progress from a position on."""
         options = ("--events", str(position.events), "--hardware", repr(position.hardware_t))
         for text in stream(self.shell, "exec " + self.module(_RELAY, self.path, *options)):

@@ -31,7 +31,7 @@ _ANSWER_S = 120.0
 
 
 class Shell(Protocol):
-    """Where commands run."""
+    """A host that runs commands."""
 
     @property
     def host(self) -> str:

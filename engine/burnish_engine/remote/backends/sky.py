@@ -45,7 +45,7 @@ class SkyBackend(HostBackend):
         self._gpu = gpu
 
     @override
-    def survey(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[Offer]:
         """List the machines with their prices, by SkyPilot's own list."""
         answer = run(self._shell, f"sky gpus list {shlex.quote(self._gpu)} -o json" if self._gpu else _LIST)
         offers = read_offers(answer)
@@ -140,7 +140,7 @@ def read_offers(answer: str) -> list[Offer]:
     """Read SkyPilot's list of machines; of those with the same GPUs the cheapest.
 
     Raises:
-        SetupError: It is no such list.
+        SetupError: The answer is no such list.
     """
     try:
         listed: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(answer[answer.index("{") :])

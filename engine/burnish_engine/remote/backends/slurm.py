@@ -35,7 +35,7 @@ class SlurmBackend(HostBackend):
     """A cluster with SLURM."""
 
     @override
-    def survey(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[Offer]:
         """List one machine for each kind of node; a cluster asks no price."""
         found: dict[str, Offer] = {}
         for line in run(self._shell, _SINFO).splitlines():

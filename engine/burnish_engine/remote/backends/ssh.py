@@ -11,7 +11,7 @@ from typing_extensions import override
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.remote.backends.backend import Backend, JobStatus, Offer, Position
+from burnish_engine.remote.backends.backend import Backend, JobStatus, MirrorPosition, Offer
 from burnish_engine.remote.backends.machines import SURVEY, host_machine
 from burnish_engine.remote.backends.on_host import HostFolder, send_bundle
 from burnish_engine.remote.backends.shell import Shell, run
@@ -26,7 +26,7 @@ _START = (
 
 
 class HostBackend(Backend):
-    """What jobs on a host with a shell have in common; how a job is started is another matter.
+    """Common part of the ways to a host with a shell, which differ in how a job is started.
 
     Args:
         where: place as the recipe names it.
@@ -41,7 +41,7 @@ class HostBackend(Backend):
         return ""
 
     @override
-    def lines(self, job: RemoteJob, position: Position) -> Iterator[RelayLine]:
+    def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
         return self._folder(job).lines(position)
 
     @override
@@ -67,7 +67,7 @@ class SshBackend(HostBackend):
     """A machine that ssh reaches."""
 
     @override
-    def survey(self) -> Sequence[Offer]:
+    def offers(self) -> Sequence[Offer]:
         machine = host_machine(run(self._shell, SURVEY))
         if machine.os not in ("Linux", "Darwin"):
             raise SetupError(f"{self._shell.host} is no Linux machine ({machine.os!r}).", "Choose another.")

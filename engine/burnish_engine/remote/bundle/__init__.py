@@ -1,1 +1,1 @@
-"""What is sent to another machine: the files that a job needs, and Burnish itself as a wheel."""
+"""Packs the files that a job on another machine needs, and Burnish itself as a wheel."""

@@ -1,4 +1,4 @@
-"""What is sent to another machine: recipe, data, the base model where it is a folder, Burnish itself, and hashes."""
+"""Packs what is sent to another machine: recipe, data, a base model that is a folder, Burnish itself, and hashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.models.saved_adapters.saved_adapter import ADAPTER_FILES
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 from burnish_engine.remote.bundle.wheel import Wheel, own_wheel, pinned
-from burnish_engine.remote.there.job_folder import MANIFEST, Manifest
+from burnish_engine.remote.there.job_folder import MANIFEST, BundleManifest
 from burnish_engine.runs.file_hashes import known_sha256
 
 EMBEDDED = "embedded"
@@ -36,7 +36,7 @@ class Bundle:
 
     wheel: Wheel
     needs_demo: bool
-    manifest: Manifest
+    manifest: BundleManifest
     _paths: dict[str, Path] = field(default_factory=dict)
     _texts: dict[str, bytes] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
     }
     hashes = {name: known_sha256(path) for name, path in sorted(paths.items())}
     hashes |= {name: hashlib.sha256(text).hexdigest() for name, text in sorted(texts.items())}
-    manifest = Manifest(run=run, files=hashes, gpus=gpus, timeout_s=timeout_s, anyway=anyway)
+    manifest = BundleManifest(run=run, files=hashes, gpus=gpus, timeout_s=timeout_s, anyway=anyway)
     texts[MANIFEST] = manifest.model_dump_json(indent=1).encode()
     return Bundle(wheel, model.path == EMBEDDED, manifest, paths, texts)
 

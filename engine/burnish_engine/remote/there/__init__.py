@@ -1,1 +1,1 @@
-"""What runs on the other machine: the job itself, and the relay that reports its progress."""
+"""Programs of the other machine: the job itself, and the relay that reports its progress."""

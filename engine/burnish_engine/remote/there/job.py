@@ -18,7 +18,7 @@ from pathlib import Path
 from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.remote.there.job_folder import JobEnd, JobFolder, JobRecord, Manifest, result_files
+from burnish_engine.remote.there.job_folder import BundleManifest, JobEnd, JobFolder, JobRecord, result_files
 from burnish_engine.remote.there.keep import KeptCopy
 from burnish_engine.remote.there.relay import POLL_S, Relay
 from burnish_engine.runs.file_hashes import sha256_file
@@ -31,7 +31,7 @@ _LAST_LINES, _LAST_CHARACTERS = 6, 1200
 _COMMAND = (sys.executable, "-P", "-m", "burnish_engine.cli.main")
 
 
-class Job:
+class JobAttempt:
     """One attempt of a job.
 
     Args:
@@ -49,7 +49,7 @@ class Job:
         self._record = JobRecord(host="", pid=0, process_created=0.0)
         self._began = self._beaten = time.monotonic()
 
-    def carry_out(self) -> int:
+    def run(self) -> int:
         """Train to the end; return the exit code."""
         attempt = 1
         if self._kept is not None:
@@ -81,7 +81,7 @@ class Job:
             return 0
         return self._run_command(["models", "fetch", name])
 
-    def _train(self, manifest: Manifest) -> int:
+    def _train(self, manifest: BundleManifest) -> int:
         """Begin the run, or go on with it; return the exit code."""
         run = self._folder.run
         options = ["--force", *(["--anyway"] if manifest.anyway else [])]
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--relay", action="store_true")
     parser.add_argument("--keep", type=Path)
     asked = parser.parse_args(arguments)
-    return Job(JobFolder(asked.folder), sends=asked.relay, kept=asked.keep).carry_out()
+    return JobAttempt(JobFolder(asked.folder), sends=asked.relay, kept=asked.keep).run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The folder of a job on the other machine: what was sent, the run, and what the job says about itself."""
+"""The folder of a job on the other machine: the files that were sent, the run, and the job's own records."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MANIFEST = "manifest.json"
 _Form = TypeVar("_Form", bound=BaseModel)
 
 
-class Manifest(BaseModel):
-    """What was sent: the request, and each file with its hash."""
+class BundleManifest(BaseModel):
+    """List of what was sent: the request, and each file with its hash."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -37,7 +37,7 @@ class Manifest(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """What a job says while it lives."""
+    """Record that a job keeps while it lives."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -59,7 +59,7 @@ class JobRecord(BaseModel):
 
 
 class JobEnd(BaseModel):
-    """How a job ended, with the hashes of its result."""
+    """Record of how a job ended, with the hashes of its result."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -95,18 +95,18 @@ class JobFolder:
         """Commands for the run, where its own `control.jsonl` cannot be reached."""
         return self.root / "control.jsonl"
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> BundleManifest:
         """Read what was sent.
 
         Raises:
             SetupError: The manifest is missing or damaged.
         """
         try:
-            return Manifest.model_validate_json(read_with_retry(self.root / MANIFEST))
+            return BundleManifest.model_validate_json(read_with_retry(self.root / MANIFEST))
         except (OSError, ValueError) as error:
             raise SetupError(f"The job's {MANIFEST} cannot be read: {error}.", "Submit the run again.") from None
 
-    def verify(self, manifest: Manifest) -> None:
+    def verify(self, manifest: BundleManifest) -> None:
         """Check that every file arrived as it was sent.
 
         Raises:

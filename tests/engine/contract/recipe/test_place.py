@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.recipe.place import Place, parse_place
+from burnish_engine.contract.recipe.place import RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_hash
 
@@ -22,7 +22,7 @@ from burnish_engine.contract.recipe.recipe_file import recipe_hash
     ],
 )
 def test_places_are_read_and_written(text, kind, name):
-    assert parse_place(text) == Place(kind, name)
+    assert parse_place(text) == RunPlace(kind, name)
     assert str(parse_place(text)) == text
 
 

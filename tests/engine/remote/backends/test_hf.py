@@ -87,7 +87,7 @@ def holding_token(*folders):
 def test_the_job_says_what_it_needs_and_gets_no_secret_for_an_open_model(service, tmp_path):
     backend = backend_of(service)
     bundle = make_bundle(there(tmp_path), "run", timeout_s=7200)
-    offer = next(offer for offer in backend.survey() if offer.name == "t4-small")
+    offer = next(offer for offer in backend.offers() if offer.name == "t4-small")
     job = backend.submit(bundle, offer, "burnish-x")
     backend.cancel(job)
     spec = service.specs[0]
@@ -102,14 +102,14 @@ def test_a_gated_model_gets_the_token_as_a_secret_alone(service, tmp_path):
     backend = backend_of(service)
     recipe = there(tmp_path)
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": "somebody/unknown-model"})})
-    backend.cancel(backend.submit(make_bundle(recipe, "run"), backend.survey()[0], "burnish-y"))
+    backend.cancel(backend.submit(make_bundle(recipe, "run"), backend.offers()[0], "burnish-y"))
     spec = service.specs[0]
     assert spec.pop("secrets") == {"HF_TOKEN": TOKEN}
     assert TOKEN not in json.dumps(spec)
 
 
 def test_machines_and_prices_are_the_services_own(service, tmp_path):
-    offers = backend_of(service).survey()
+    offers = backend_of(service).offers()
     assert [(offer.name, offer.gpus) for offer in offers] == [("t4-small", 1), ("a100x4", 4)]
     assert offers[0].usd_per_hour == pytest.approx(0.40002)
     assert offers[1].machine.gpus[0].vram_total_bytes == 80 * 2**30
@@ -120,7 +120,7 @@ def test_machines_and_prices_are_the_services_own(service, tmp_path):
     with pytest.raises(SetupError, match="8 GPUs"):
         plan_there(recipe, offers, gpus=8)
     with pytest.raises(UsageError, match="t4-small"):
-        backend_of(service, "t5").survey()
+        backend_of(service, "t5").offers()
 
 
 def test_what_fits_nowhere_is_refused_before_anything_is_sent(service, tmp_path):

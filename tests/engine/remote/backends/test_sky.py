@@ -71,7 +71,7 @@ def test_a_machine_is_launched_for_the_run_and_given_back(tmp_path, monkeypatch)
     monkeypatch.setattr(sky, "run", lambda shell, script, **_: ran.append((shell.host, script)) or json.dumps(LISTED))
     monkeypatch.setattr(sky, "send_bundle", lambda shell, _bundle, name: HostFolder(shell, f"/home/jobs/{name}"))
     backend = SkyBackend("sky:L4", "L4")
-    offer = backend.survey()[0]
+    offer = backend.offers()[0]
     job = backend.submit(make_bundle(tiny_recipe(tmp_path), "run"), offer, "burnish-x")
     backend.restart(job)
     backend.release(job)

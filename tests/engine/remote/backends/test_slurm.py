@@ -68,7 +68,7 @@ def test_the_cluster_trains_a_recipe_and_stops_it_on_command(cluster, tmp_path):
 
 def test_sbatch_judges_before_anything_is_queued(cluster, tmp_path):
     backend = SlurmBackend("slurm", LocalShell())
-    offer = backend.survey()[0]
+    offer = backend.offers()[0]
     assert (offer.name, offer.gpus) == ("short", 0)
     fitting = make_bundle(there(tmp_path, 0.5), "run", timeout_s=1800)
     assert "short" in backend.check(fitting, offer)
@@ -94,7 +94,7 @@ def test_time_limits_are_read(limit, seconds):
 )
 def test_nodes_are_read_from_what_sinfo_prints(line, name, gpus, card, monkeypatch):
     monkeypatch.setattr("burnish_engine.remote.backends.slurm.run", lambda *_, **__: line + "\n")
-    offer = SlurmBackend("slurm", LocalShell()).survey()[0]
+    offer = SlurmBackend("slurm", LocalShell()).offers()[0]
     assert (offer.name, offer.gpus, len(offer.machine.gpus)) == (name, gpus, gpus)
     assert not gpus or offer.machine.gpus[0].name.startswith(card)
 

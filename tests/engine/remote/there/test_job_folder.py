@@ -7,7 +7,7 @@ import pytest
 from burnish_engine.contract.errors import DataError, SetupError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.remote.there.job_folder import JobEnd, JobFolder, Manifest
+from burnish_engine.remote.there.job_folder import BundleManifest, JobEnd, JobFolder
 from burnish_engine.remote.there.keep import KeptCopy
 from burnish_engine.remote.there.relay import Liveness, Relay
 from burnish_engine.remote.there.relay_line import RelayLine, read_line, write_line
@@ -34,7 +34,7 @@ def test_what_arrived_is_checked_against_the_manifest(tmp_path):
     with pytest.raises(SetupError, match=r"manifest\.json"):
         folder.manifest()
     (tmp_path / "data").write_bytes(b"rows")
-    manifest = Manifest(run="r", files={"data": hashlib.sha256(b"rows").hexdigest()})
+    manifest = BundleManifest(run="r", files={"data": hashlib.sha256(b"rows").hexdigest()})
     folder.verify(manifest)
     (tmp_path / "data").write_bytes(b"rowz")
     with pytest.raises(DataError, match="data did not arrive"):

@@ -199,3 +199,26 @@ def test_the_recipe_can_be_read_as_toml(page, bench):
     assert page.form.isHidden()
     page._toggle_toml()
     assert not page.form.isHidden()
+
+
+def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, answered, page, bench):
+    """One field says where to run; this machine's plan says nothing about another one, and does not hold it up."""
+    qtbot.waitUntil(lambda: bench.dataset is not None and not page._estimate_timer.isActive())
+    answered()
+    before = len(answers.asked("estimate"))
+    type_into(qtbot, page.form.row("devices.where"), "ssh:office")
+    qtbot.waitUntil(lambda: not page._estimate_timer.isActive())
+    answered()
+    assert bench.recipe.devices.where == "ssh:office"
+    assert bench.plan is None
+    assert len(answers.asked("estimate")) == before
+    assert page.primary.isEnabled()
+    assert page.fit.verdict.text() != "It fits."
+    type_into(qtbot, page.form.row("devices.where"), "here")
+    qtbot.waitUntil(lambda: bench.plan is not None)
+
+
+def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):
+    type_into(qtbot, page.form.row("devices.where"), "ssh:-oProxyCommand=x")
+    assert page.form.recipe() is None
+    assert not page.primary.isEnabled()

@@ -7,6 +7,8 @@ from burnish_engine.remote.backends.backend import DroppedError, JobStatus
 from burnish_engine.remote.there.relay_line import RelayLine
 from burnish_engine.runs.store import create_run
 
+UNWATCHED = '[guard]\naction = "off"\n'
+"""Settings of runs that are short and whose training is not what is tested."""
 JOB = RemoteJob(where="ssh:office", id="7", folder="/jobs/x")
 
 

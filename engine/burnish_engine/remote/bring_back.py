@@ -36,7 +36,7 @@ def bring_back(backend: Backend, job: RemoteJob, paths: RunPaths, hashes: dict[s
         NoSpaceError: The disk is full.
     """
     names = [_checked(name) for name in hashes]
-    missing = [name for name in names if not _is(paths.root / name, hashes[name])]
+    missing = _with_neighbors(names, {name for name in names if not _is(paths.root / name, hashes[name])})
     if not missing:
         return
     try:
@@ -60,6 +60,12 @@ def bring_back(backend: Backend, job: RemoteJob, paths: RunPaths, hashes: dict[s
         raise cannot_write(paths.root, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _with_neighbors(names: list[str], missing: set[str]) -> list[str]:
+    """List the missing files, and of trained weights all where one is missing: they are checked as a whole."""
+    weights = {folder for folder in ("adapter", "model") if any(name.startswith(f"{folder}/") for name in missing)}
+    return [name for name in names if name in missing or PurePosixPath(name).parts[0] in weights]
 
 
 def _checked(name: str) -> str:

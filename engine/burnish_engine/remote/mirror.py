@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from burnish_engine.contract.errors import NoSpaceError
+from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.facts.hardware import parse_hardware_line
 from burnish_engine.contract.facts.remote_job import REMOTE_VERSION, RemoteJob
 from burnish_engine.contract.files import cannot_write, write_atomic
@@ -23,7 +24,51 @@ from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import read_state, write_state
 from burnish_engine.runs.versioned import read_versioned
 
+_BEAT_S = 5.0
 Listener = Callable[[Event], object]
+
+
+@contextmanager
+def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]:
+    """Let a run count as alive while it is planned, packed and sent, which may take long.
+
+    Args:
+        paths: paths of the run folder.
+        where: place as the recipe names it.
+
+    Yields:
+        A function that records what is being done.
+    """
+    pid, created = own_identity()
+    message, done = [""], threading.Event()
+
+    def beat() -> None:
+        changes = {"status": "running", "where": where, "pid": pid, "process_created": created}
+        changes |= {"message": message[0], "heartbeat": time.time(), "exit_code": None}
+        with suppress(NoSpaceError, UsageError):
+            write_state(paths, read_state(paths).model_copy(update=changes))
+
+    def keep_beating() -> None:
+        while not done.wait(_BEAT_S):
+            beat()
+
+    def say(text: str) -> None:
+        message[0] = text
+        beat()
+
+    beat()
+    thread = threading.Thread(target=keep_beating, name="heartbeat", daemon=True)
+    thread.start()
+    handed_over = False
+    try:
+        yield say
+        handed_over = True
+    finally:
+        done.set()
+        thread.join()
+        if not handed_over:
+            state = read_state(paths).model_copy(update={"status": "created", "pid": None, "process_created": None})
+            write_state(paths, state)
 
 
 class GapError(Exception):

@@ -16,7 +16,7 @@ from burnish_engine.contract.run.commands import Command, CommandName
 from burnish_engine.remote.backends.backend import Backend, DroppedError
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.follow import Follower, RemoteOutcome
-from burnish_engine.remote.mirror import Listener, Mirror, read_job, write_job
+from burnish_engine.remote.mirror import Listener, Mirror, handing_over, read_job, write_job
 from burnish_engine.remote.places import open_backend
 from burnish_engine.remote.plan_there import PlanThere, choose, plan_there
 from burnish_engine.runs.jobs import lease
@@ -53,17 +53,20 @@ def train_elsewhere(
         BurnishError: The run does not fit there, the place refuses, or the result is damaged.
         KeyboardInterrupt: The person stopped following; the job goes on.
     """
-    recipe = read_recipe(paths)
+    recipe, name = read_recipe(paths), job_name(paths.root.name)
     backend = backend or open_backend(recipe.devices.place)
     with lease.owned(paths):
         mirror: Mirror | None = None
         try:
             job = read_job(paths)
-            if job is None:
-                job = _hand_over(paths, backend, note, dataset=dataset, gpus=gpus, anyway=anyway)
-            elif read_state(paths).status in _ENDED:
-                note(f"Starting the job at {job.where} again.")
-                job = backend.restart(job)
+            if job is None or read_state(paths).status in _ENDED:
+                with handing_over(paths, recipe.devices.where) as say:
+                    speak = _both(note, say)
+                    if job is None:
+                        job = _hand_over(paths, backend, speak, name, dataset=dataset, gpus=gpus, anyway=anyway)
+                    else:
+                        speak(f"Starting the job at {job.where} again.")
+                        job = backend.restart(job)
             write_job(paths, job)
             mirror = Mirror(paths, job, listener)
             outcome = Follower(backend, mirror, paths, note, **({"waits_s": waits_s} if waits_s else {})).follow()
@@ -72,7 +75,7 @@ def train_elsewhere(
         except DroppedError as dropped:
             where = recipe.devices.where
             _let_go(mirror, f"{where} cannot be reached: {dropped}")
-            raise SetupError(f"{where} cannot be reached: {dropped}.", _again(paths)) from None
+            raise SetupError(f"{where} cannot be reached: {dropped}.", _again(paths, name)) from None
         except KeyboardInterrupt:
             _let_go(mirror, "Nobody follows the job; it may go on there.")
             raise
@@ -103,7 +106,7 @@ def send_elsewhere(paths: RunPaths, name: CommandName) -> None:
 
 
 def _hand_over(
-    paths: RunPaths, backend: Backend, note: Note, *, dataset: DatasetFacts | None, gpus: int, anyway: bool
+    paths: RunPaths, backend: Backend, note: Note, name: str, *, dataset: DatasetFacts | None, gpus: int, anyway: bool
 ) -> RemoteJob:
     """Plan, pack, send and start; return the job."""
     recipe = read_recipe(paths)
@@ -111,7 +114,7 @@ def _hand_over(
     note(f"Sending the run to {chosen.offer.name}.")
     timeout_s = chosen.timeout_s(recipe.devices.timeout_hours)
     bundle = make_bundle(recipe, paths.root.name, gpus=gpus, timeout_s=timeout_s, anyway=anyway)
-    job = backend.submit(bundle, chosen.offer, job_name(paths.root.name))
+    job = backend.submit(bundle, chosen.offer, name)
     return job.model_copy(
         update={
             "started": time.time(),
@@ -139,5 +142,15 @@ def _let_go(mirror: Mirror | None, message: str) -> None:
             mirror.let_go(message)
 
 
-def _again(paths: RunPaths) -> str:
+def _both(first: Note, second: Note) -> Note:
+    def speak(text: str) -> None:
+        first(text)
+        second(text)
+
+    return speak
+
+
+def _again(paths: RunPaths, name: str) -> str:
+    if not paths.remote.exists():
+        return f"Look there whether a job {name} was started all the same, and end it; then submit again."
     return f"The job may go on there. Follow it again: burnish runs resume {paths.root.name}"

@@ -131,6 +131,21 @@ def test_a_result_with_other_bytes_is_refused_and_nothing_is_put_in_place(paths)
     assert not list(paths.root.glob(".brought-back*"))
 
 
+def test_of_an_adapter_all_files_come_again_where_one_changed(paths):
+    """It is checked as a whole, before any of it is put in place."""
+    names = ["adapter/adapter_config.json", "adapter/adapter_model.safetensors", "card.json"]
+    (paths.root / "adapter").mkdir()
+    (paths.root / names[0]).write_bytes(b"same")
+    paths.card.write_bytes(b"same")
+    files = {names[0]: b"same", names[1]: b"new", names[2]: b"same"}
+    backend = Scripted([end(files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()})])
+    backend.files, asked = files, []
+    backend.fetch = lambda _job, files, _target: asked.extend(files)
+    with pytest.raises(Exception, match="is not the file"):
+        follow(paths, backend)
+    assert asked == names[:2]
+
+
 def test_an_adapter_that_is_none_is_refused(paths):
     data = b"no tensors"
     name = "adapter/adapter_model.safetensors"

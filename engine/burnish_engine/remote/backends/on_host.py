@@ -92,7 +92,9 @@ class HostFolder:
     def send(self, command: Command) -> None:
         """Append a command to the run's own; a single short write needs no lock."""
         text = command.model_dump_json().encode() + b"\n"
-        run(self.shell, f"cat >> {shlex.quote(self.path + '/run/control.jsonl')}", feed=lambda pipe: _write(pipe, text))
+        file = shlex.quote(self.path + "/run/control.jsonl")
+        # Not before the run has made it: a folder with something in it would be no new run.
+        run(self.shell, f"[ -f {file} ] && cat >> {file}", feed=lambda pipe: _write(pipe, text))
 
     def fetch(self, files: Sequence[str], target: Path) -> None:
         """Bring files of the run's folder here."""

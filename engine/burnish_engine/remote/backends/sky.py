@@ -72,6 +72,7 @@ class SkyBackend(HostBackend):
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:
+        self._forget_end(job)
         with tempfile.TemporaryDirectory() as folder:
             task = self._write_task(Path(folder), job.id, job.machine)
             run(self._shell, f"sky exec --detach-run {shlex.quote(job.id)} {shlex.quote(str(task))} 1>&2")

@@ -72,6 +72,7 @@ class SlurmBackend(HostBackend):
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:
+        self._forget_end(job)
         return self._start(job)
 
     @override

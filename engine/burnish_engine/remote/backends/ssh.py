@@ -56,6 +56,11 @@ class HostBackend(Backend):
     def release(self, job: RemoteJob) -> None:
         self._folder(job).remove()
 
+    def _forget_end(self, job: RemoteJob) -> None:
+        """Remove what the job said of its last time, before it begins again: a reader would take it for the new end."""
+        folder = shlex.quote(job.folder)
+        run(self._folder(job).shell, f"rm -f -- {folder}/job_end.json {folder}/job.json")
+
     def _folder(self, job: RemoteJob) -> HostFolder:
         return HostFolder(self._shell, job.folder)
 
@@ -80,6 +85,7 @@ class SshBackend(HostBackend):
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:
+        self._forget_end(job)
         return self._start(job)
 
     @override

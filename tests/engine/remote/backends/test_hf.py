@@ -19,6 +19,7 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 
 from support.jobs_server import TOKEN, JobsServer, until
+from support.remote_jobs import UNWATCHED
 from support.runs import losses, of_kind, tiny_recipe
 
 WAITS_S = (0.1, 0.3)
@@ -37,7 +38,7 @@ def backend_of(service, flavor=""):
 
 
 def there(tmp_path, **train):
-    recipe = tiny_recipe(tmp_path, rows=24, **train)
+    recipe = tiny_recipe(tmp_path, rows=24, extra=UNWATCHED, **train)
     devices = DevicesSection(where="hf:cpu-basic", kind="cpu", threads=1, timeout_hours=1.0)
     return recipe.model_copy(update={"devices": devices})
 

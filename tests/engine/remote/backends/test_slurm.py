@@ -18,6 +18,7 @@ from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 
+from support.remote_jobs import UNWATCHED
 from support.runs import of_kind, tiny_recipe
 from support.slurm_cluster import SlurmCluster, require_slurm
 
@@ -40,7 +41,7 @@ def cluster(daemons, monkeypatch):
 
 
 def there(tmp_path, hours, **train):
-    recipe = tiny_recipe(tmp_path, rows=24, **train)
+    recipe = tiny_recipe(tmp_path, rows=24, extra=UNWATCHED, **train)
     devices = DevicesSection(where="slurm", kind="cpu", threads=1, timeout_hours=hours)
     return recipe.model_copy(update={"devices": devices})
 

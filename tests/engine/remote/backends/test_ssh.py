@@ -1,6 +1,8 @@
 """A recipe trained over ssh: the sshd is real, the job is a process of its own, and its result comes back verified."""
 
+import json
 import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +20,7 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
 
+from support.remote_jobs import UNWATCHED
 from support.runs import losses, of_kind, tiny_recipe
 from support.ssh_host import HOST, SshHost, require_sshd
 
@@ -40,7 +43,7 @@ def office(host, monkeypatch):
 
 
 def there(tmp_path, **train):
-    recipe = tiny_recipe(tmp_path, rows=24, **train)
+    recipe = tiny_recipe(tmp_path, rows=24, extra=UNWATCHED, **train)
     return recipe.model_copy(update={"devices": DevicesSection(where=f"ssh:{HOST}", kind="cpu", threads=1)})
 
 
@@ -103,8 +106,13 @@ def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
     assert 0 < of_kind(paths, RunStarted)[-1].resumed_from_step <= killed
     events = list(read_events(paths.events))
     assert [event.seq for event in events] == list(range(len(events)))
-    assert list(dict.fromkeys(losses(paths))) == list(range(1, read_state(paths).step + 1))
+    made = losses(paths)
+    assert sorted(made) == list(range(1, max(made) + 1))
     assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here
+    stopped = len(events)
+    outcome = train_elsewhere(paths, note=quiet, listener=stop, waits_s=WAITS_S)  # its former end is not taken for this
+    assert outcome.status == "stopped"
+    assert len(list(read_events(paths.events))) > stopped
 
 
 def test_a_dry_run_starts_nothing(office, tmp_path, capsys):
@@ -134,3 +142,19 @@ def test_a_host_is_never_taken_for_an_option_and_no_check_is_switched_off(monkey
     assert command[-3:] == ["--", "office", "true"]
     assert not [word for word in command if "StrictHostKeyChecking" in word or "UserKnownHosts" in word]
     assert "BatchMode=yes" in command
+
+
+def test_the_machine_answers_a_program_here(office):
+    """Lines of `burnish serve` there, carried by ssh; it ends with its input, and leaves only its environment."""
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve", "--on", f"ssh:{HOST}"]
+    asked = json.dumps({"method": "machine", "id": "a"}) + "\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        server.stdin.write(asked)
+        server.stdin.flush()
+        hello, answer = (json.loads(server.stdout.readline()) for _ in range(2))
+        server.stdin.close()
+        assert server.wait(60) == 0
+    assert hello["type"] == "hello"
+    assert (answer["type"], answer["id"]) == ("result", "a")
+    assert answer["machine"]["cpu_cores"] >= 1
+    assert not [path for path in office.jobs.glob("jobs/*") if path.name.startswith("serve-")]

@@ -1,7 +1,7 @@
 """Hugging Face Jobs on this machine: the protocol of `HfApi.run_job` and its neighbors, and jobs that really run.
 
 A job is the very script of its document, run by a shell. Its bucket is a folder here, in the place of the mount, and
-`uv` is a stand-in that installs from nothing but the wheel that was sent.
+`python3` makes environments in which pip installs nothing but the wheel that was sent.
 """
 
 import contextlib
@@ -41,13 +41,17 @@ HARDWARE = [
         "unitCostMicroUSD": 200000, "unitCostUSD": 0.2, "unitLabel": "minute",
     },
 ]  # fmt: skip
-UV = """#!/bin/sh
-if [ "$1" = venv ]; then mkdir -p "$3/bin"; exit; fi
-for last; do :; done
-while [ "$1" != --python ]; do shift; done
-env="${{2%/bin/python}}"
-{python} -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$env/site" "${{last%[*}}"
-printf '#!/bin/sh\\nPYTHONPATH="%s" exec {python} "$@"\\n' "$env/site" > "$2"; chmod +x "$2"
+PYTHON = """#!/bin/sh
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp {tools}/inner "$3/bin/python" && exit; fi
+exec {python} "$@"
+"""
+INNER = """#!/bin/sh
+env=$(dirname "$(dirname "$0")")
+if [ "$1 $2" = "-m pip" ]; then
+  for last; do :; done
+  exec {python} -m pip install -q --disable-pip-version-check --no-index --no-deps --target "$env/site" "${{last%[*}}"
+fi
+PYTHONPATH="$env/site" exec {python} "$@"
 """
 
 
@@ -87,8 +91,9 @@ class JobsServer:
         self.bucket.mkdir()
         tools = self.folder / "tools"
         tools.mkdir()
-        (tools / "uv").write_text(UV.format(python=sys.executable))
-        (tools / "uv").chmod(0o755)
+        for name, text in (("python3", PYTHON), ("inner", INNER)):
+            (tools / name).write_text(text.format(python=sys.executable, tools=tools))
+            (tools / name).chmod(0o755)
         self._path = f"{tools}:{os.environ['PATH']}"
         self.closing = False
         server = self

@@ -33,8 +33,8 @@ from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine, read_line
 
-IMAGE = "ghcr.io/astral-sh/uv:python3.12-bookworm"
-"""Image of the job: huggingface_hub's own default for jobs that bring their packages (`DEFAULT_UV_IMAGE`)."""
+IMAGE = "python:3.12-bookworm"
+"""Image of the job: Python's own, with the C compiler and the headers that Triton needs at run time."""
 ATTEMPTS = 3
 BUCKET = "burnish-jobs"
 _OVER = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
@@ -45,8 +45,9 @@ mkdir -p {scratch}
 for one in {mount}/*; do
   case "$one" in {mount}/run|{mount}/attempt|{mount}/*.jsonl|{mount}/job_end.json) ;; *) cp -r "$one" {scratch}/ ;; esac
 done
-uv venv --quiet {scratch}/env
-uv pip install --quiet --python {scratch}/env/bin/python -c {scratch}/constraints.txt "{scratch}/{wheel}{extra}"
+python3 -m venv {scratch}/env
+{scratch}/env/bin/python -m pip install --quiet --disable-pip-version-check -c {scratch}/constraints.txt \\
+  "{scratch}/{wheel}{extra}"
 exec {scratch}/env/bin/python -P -m burnish_engine.remote.there.job {scratch} --relay --keep {mount}
 """
 Uploader = Callable[[str, Sequence[tuple[Path, str]], str], None]

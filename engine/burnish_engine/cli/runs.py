@@ -28,7 +28,6 @@ from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.units import energy_size
-from burnish_engine.remote.submit import send_elsewhere
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease, trash
@@ -254,6 +253,8 @@ def note(
 def _command(run: str, name: CommandName) -> int:
     paths = open_run(run)
     if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may go on, and nobody follows it
+        from burnish_engine.remote.submit import send_elsewhere
+
         send_elsewhere(paths, name)
         out.print(f"{paths.root.name}: {name} sent. Follow it again: burnish runs resume {typed_run(paths)}")
         return ExitCode.DONE

@@ -5,7 +5,6 @@ from __future__ import annotations
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.place import RunPlace
 from burnish_engine.remote.backends.backend import Backend
-from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.shell import LocalShell, SshShell
 from burnish_engine.remote.backends.sky import SkyBackend
 from burnish_engine.remote.backends.slurm import SlurmBackend
@@ -25,6 +24,8 @@ def open_backend(place: RunPlace) -> Backend:
         case "slurm":
             return SlurmBackend(where, SshShell(place.name) if place.name else LocalShell())
         case "hf":
+            from burnish_engine.remote.backends.hf import HfBackend  # with an HTTP library, which no other way needs
+
             return HfBackend(where, place.name)
         case "sky":
             return SkyBackend(where, place.name)

@@ -11,7 +11,7 @@ from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.run.events import CheckpointSaved, RunEnded, RunStarted, StepDone
+from burnish_engine.contract.run.events import CheckpointSaved, CommandDone, RunEnded, RunStarted, StepDone
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 from burnish_engine.remote.backends.shell import SshShell, run
 from burnish_engine.remote.mirror import read_job
@@ -87,6 +87,7 @@ def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
         train_elsewhere(paths, note=quiet, listener=cut_then_close, waits_s=WAITS_S)
     assert summarize(paths).status == "interrupted"
     left = len(list(read_events(paths.events)))
+    assert main(["runs", "checkpoint", str(paths.root)]) == ExitCode.DONE  # the job gets it though nobody follows
 
     def kill(event):
         if isinstance(event, CheckpointSaved):
@@ -94,7 +95,6 @@ def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
 
     outcome = train_elsewhere(paths, note=quiet, listener=kill, waits_s=WAITS_S)
     assert (outcome.status, bool(outcome.message)) == ("failed", True)
-    killed = read_state(paths).step
     assert len(list(read_events(paths.events))) > left
 
     def stop(event):
@@ -103,9 +103,10 @@ def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
 
     outcome = train_elsewhere(paths, note=quiet, listener=stop, waits_s=WAITS_S)
     assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
-    assert 0 < of_kind(paths, RunStarted)[-1].resumed_from_step <= killed
+    assert of_kind(paths, RunStarted)[-1].resumed_from_step  # from the job's own newest checkpoint
     events = list(read_events(paths.events))
     assert [event.seq for event in events] == list(range(len(events)))
+    assert "checkpoint" in [event.name for event in of_kind(paths, CommandDone)]
     made = losses(paths)
     assert sorted(made) == list(range(1, max(made) + 1))
     assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here

@@ -11,12 +11,11 @@ from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.run.events import CheckpointSaved, CommandDone, RunEnded, RunStarted, StepDone
+from burnish_engine.contract.run.events import CheckpointSaved, RunEnded, RunStarted, StepDone
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 from burnish_engine.remote.backends.shell import SshShell, run
 from burnish_engine.remote.mirror import read_job
 from burnish_engine.remote.submit import train_elsewhere
-from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
 
@@ -73,8 +72,8 @@ def test_a_run_is_handed_over_followed_and_brought_back(office, tmp_path):
     assert asked.stdout.startswith(str(environment))  # what trained was the wheel that was sent
 
 
-def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
-    """One long run: cut twice, left alone, followed again, killed, gone on with, and stopped by a command."""
+def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
+    """One long run: cut twice, left alone, told to stop meanwhile, gone on with, and killed."""
     paths = create_run(there(tmp_path, epochs=1000.0, checkpoint_every=20), tmp_path / "run")
 
     def cut_then_close(event):
@@ -86,34 +85,22 @@ def test_cuts_a_closed_laptop_and_a_killed_job_cost_nothing(office, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train_elsewhere(paths, note=quiet, listener=cut_then_close, waits_s=WAITS_S)
     assert summarize(paths).status == "interrupted"
-    left = len(list(read_events(paths.events)))
-    assert main(["runs", "checkpoint", str(paths.root)]) == ExitCode.DONE  # the job gets it though nobody follows
+    assert main(["runs", "stop", str(paths.root)]) == ExitCode.DONE  # the job gets it though nobody follows
+    outcome = train_elsewhere(paths, note=quiet, waits_s=WAITS_S)
+    assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
+    stopped = read_state(paths).step
+    assert list(losses(paths)) == list(range(1, stopped + 1))
+    assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here
 
     def kill(event):
-        if isinstance(event, CheckpointSaved):
+        if isinstance(event, StepDone):
             subprocess.run(["kill", "-9", "--", f"-{int(read_job(paths).id)}"], check=False)
 
-    outcome = train_elsewhere(paths, note=quiet, listener=kill, waits_s=WAITS_S)
+    outcome = train_elsewhere(paths, note=quiet, listener=kill, waits_s=WAITS_S)  # its former end is not taken for this
     assert (outcome.status, bool(outcome.message)) == ("failed", True)
-    assert len(list(read_events(paths.events))) > left
-
-    def stop(event):
-        if isinstance(event, StepDone):
-            send(paths, "stop")
-
-    outcome = train_elsewhere(paths, note=quiet, listener=stop, waits_s=WAITS_S)
-    assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
-    assert of_kind(paths, RunStarted)[-1].resumed_from_step  # from the job's own newest checkpoint
+    assert of_kind(paths, RunStarted)[-1].resumed_from_step == stopped
     events = list(read_events(paths.events))
     assert [event.seq for event in events] == list(range(len(events)))
-    assert "checkpoint" in [event.name for event in of_kind(paths, CommandDone)]
-    made = losses(paths)
-    assert sorted(made) == list(range(1, max(made) + 1))
-    assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here
-    stopped = len(events)
-    outcome = train_elsewhere(paths, note=quiet, listener=stop, waits_s=WAITS_S)  # its former end is not taken for this
-    assert outcome.status == "stopped"
-    assert len(list(read_events(paths.events))) > stopped
 
 
 def test_a_dry_run_starts_nothing(office, tmp_path, capsys):

@@ -266,8 +266,9 @@ def requirements_for(project: Mapping[str, object], choice: Choice, *, dev: bool
     """
     table = json.loads(json.dumps(project))
     wanted = [*table["build-system"]["requires"], *_EDITABLE_BUILD, *table["project"]["dependencies"]]
-    if dev:
-        wanted += table["project"]["optional-dependencies"]["dev"]
+    extras = table["project"].get("optional-dependencies", {})
+    for extra in ("window", "dev") if dev else ("window",):
+        wanted += extras.get(extra, [])
     apart = {"torch", "triton", "triton-windows", "llama-cpp-python"}
     others = [text for text in wanted if base_name(text) not in apart]
     return [choice.torch, *([choice.triton] if choice.triton else []), *others]

@@ -38,6 +38,7 @@ ENGINE_MAY_IMPORT = {
     "bench": {"contract", "hardware", "models", "data", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
+    "remote": {"contract", "hardware", "models", "runs", "advise", "hub"},
     "service": {
         "scoring",
         "contract",
@@ -70,6 +71,7 @@ ENGINE_MAY_IMPORT = {
         "duel",
         "service",
         "hub",
+        "remote",
     },
 }
 # Part -> its subfolders in import order: a module may import from its own subfolder and from those before it. "." is
@@ -93,6 +95,7 @@ SUBFOLDERS = {
         "device", "families", "host_memory", "checkpoint", "saved_adapters", "decoder", "generation", "gguf",
         "transformers_path",
     ),
+    "burnish_engine.remote": ("there", "bundle", "backends", "."),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
         "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "parallel", ".",
@@ -236,6 +239,7 @@ def test_no_import_cycles_between_modules():
         "burnish_engine.advise",
         "burnish_engine.duel",
         "burnish_engine.hub",
+        "burnish_engine.remote",
         "burnish_engine.cli",
         "burnish_kernels",
     ],

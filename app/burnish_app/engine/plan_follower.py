@@ -7,6 +7,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.serve.data_requests import EstimateRequest
@@ -26,12 +27,14 @@ class PlanFollower(QObject):
     Attributes:
         planned: signal with the plan of the recipe as it is now.
         failed: signal with the failure of a request for it.
+        elsewhere: signal with the place where the recipe trains instead, of which nothing is planned here.
         other_planned: signal with the name of another recipe and its plan; see `ask_others`.
         timer: timer that runs while edits go on.
     """
 
     planned = Signal(object)
     failed = Signal(object)
+    elsewhere = Signal(str)
     other_planned = Signal(str, object)
 
     def __init__(self, client: EngineClient, bench: Workbench, parent: QObject | None = None) -> None:
@@ -56,6 +59,10 @@ class PlanFollower(QObject):
     def ask(self) -> None:
         """Ask now. The answer to an earlier question is not waited for."""
         self.drop()
+        where = self._bench.recipe.devices.where
+        if where != HERE:  # this machine's memory and speed say nothing about it
+            self.elsewhere.emit(where)
+            return
         self._request = name = self._client.send(
             EstimateRequest,
             recipe=self._bench.recipe_toml,

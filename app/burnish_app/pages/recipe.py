@@ -60,6 +60,7 @@ class RecipePage(Page):
         self.plans = PlanFollower(client, bench, self)
         self.plans.planned.connect(self._planned)
         self.plans.failed.connect(self._plan_failed)
+        self.plans.elsewhere.connect(self._planned_elsewhere)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit, self.preview = FitCard(), RunPreview()
@@ -317,6 +318,11 @@ class RecipePage(Page):
                 self.settings.presets.show_plan(preset, plan)
                 del wanted[preset]
         self.plans.ask_others(wanted)
+
+    def _planned_elsewhere(self, where: str) -> None:
+        self.bench.set_plan(None)
+        self.fit.show_elsewhere(where)
+        self._show_state()
 
     def _plan_failed(self, failure: Failure) -> None:
         self.bench.set_plan(None)

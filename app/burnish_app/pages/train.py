@@ -268,6 +268,7 @@ class TrainPage(Page):
         parts = [summary.model]
         if started is not None:
             parts += [started.device, started.precision]
+        parts.append(summary.state.where)
         return "  ·  ".join(part for part in parts if part)
 
     def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:

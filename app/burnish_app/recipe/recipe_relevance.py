@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from burnish_app.look.language import tr
 from burnish_app.wording.recipe_text import NOTES
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
 from burnish_engine.contract.recipe.recipe_task import TASK_USES
@@ -95,6 +96,8 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
         case "task" if name != "metric":
             metric = values["task"]["metric"]
             relevant = metric != "none" and (name in _TASK_FIELDS or name in TASK_USES.get(metric, ()))
+        case "devices" if name == "timeout_hours":
+            relevant = values["devices"]["where"] != HERE
         case "guard" if name != "action":
             relevant = values["guard"]["action"] != "off"
         case "export" if name == "importance_tokens":

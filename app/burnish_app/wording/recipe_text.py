@@ -132,6 +132,8 @@ LABELS = {
     "export.size_limit_mb": tr("Largest file wanted"),
     "target.context": tr("Context it is used with"),
     "target.quant": tr("Preferred file"),
+    "devices.where": tr("Where to run"),
+    "devices.timeout_hours": tr("Longest time there"),
     "devices.kind": tr("Train on"),
     "devices.strategy": tr("Several GPUs"),
     "devices.gpus": tr("GPUs"),

@@ -196,7 +196,7 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "queued":
             text = tr("The device is busy. This run starts by itself as soon as it is free.")
         case "running":
-            text = events.phase_detail or _progress_text(events)
+            text = summary.state.message or events.phase_detail or _progress_text(events)
         case "paused":
             text = tr("It holds its memory and goes on where it is.")
         case "finished":
@@ -208,7 +208,9 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "interrupted":
             end = summary.process_end
             advice = _advice(summary, events)
-            died = _GONE if end is None else f"{end_text(end)} {advice}" if advice else " ".join(death_text(end))
+            died = summary.state.message or _GONE  # a run on another machine may go on, though nobody follows it
+            if end is not None:
+                died = f"{end_text(end)} {advice}" if advice else " ".join(death_text(end))
             text = f"{died} {_saved_step_text(events)}"
         case "not responding":
             text = tr(

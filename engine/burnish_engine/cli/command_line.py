@@ -32,6 +32,7 @@ from burnish_engine.cli import (
     runs,
     serve,
     studio,
+    submit,
     suggest,
     sweep,
     train,
@@ -60,8 +61,8 @@ _EXIT_CODES = (
 )
 
 _ORDER = (
-    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "runs", "sweep", "duel",
-    "chat", "evaluate", "export", "verify", "bench", "serve",
+    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "submit", "runs", "sweep",
+    "duel", "chat", "evaluate", "export", "verify", "bench", "serve",
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ app.command("inspect")(inspect.inspect)
 app.command("suggest")(suggest.suggest)
 app.command("plan")(plan.plan)
 app.command("train")(train.train)
+app.command("submit")(submit.submit)
 app.add_typer(runs.app, name="runs")
 app.command("sweep")(sweep.sweep)
 app.command("duel")(duel.duel)

@@ -252,6 +252,12 @@ def note(
 
 def _command(run: str, name: CommandName) -> int:
     paths = open_run(run)
+    if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may go on, and nobody follows it
+        from burnish_engine.remote.submit import send_elsewhere
+
+        send_elsewhere(paths, name)
+        out.print(f"{paths.root.name}: {name} sent. Follow it again: burnish runs resume {typed_run(paths)}")
+        return ExitCode.DONE
     sent = actions.command(paths, name)
     if sent is None:
         out.print(f"{paths.root.name} is no longer queued.")

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from burnish_engine.cli.elsewhere import is_elsewhere, train_there
 from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
@@ -49,7 +50,39 @@ def train(
     """
     if is_other_rank():  # the leader reads the recipe
         return help_leader()
-    parsed = _shared(load_recipe(recipe), gpus)
+    return start_run(
+        _shared(load_recipe(recipe), gpus), recipe, run_dir, queue=queue, force=force, anyway=anyway,
+        keep_refused=keep_refused,
+    )  # fmt: skip
+
+
+def start_run(
+    parsed: Recipe,
+    recipe: Path,
+    run_dir: Path | None,
+    *,
+    queue: bool = False,
+    force: bool = False,
+    anyway: bool = False,
+    gpus: int = 0,
+    keep_refused: bool = False,
+) -> int:
+    """Make a run of a recipe and train it here and now, or where the recipe says; return the exit code.
+
+    Args:
+        parsed: recipe with absolute paths.
+        recipe: file that it was read from, for messages.
+        run_dir: new folder for the run; None: one beside the other runs.
+        queue: whether to wait in the queue where the device is busy.
+        force: whether to share the device.
+        anyway: whether to start although the plan says that it does not fit.
+        gpus: number of GPUs of another machine that share the steps; 0: as the recipe says.
+        keep_refused: whether a run that was refused leaves its folder behind.
+
+    Raises:
+        UsageError: The recipe names no training files.
+        NoSpaceError: The run folder cannot be written.
+    """
     if not parsed.data.files:
         raise UsageError(
             f"The recipe {recipe} names no training files (data.files is empty).",
@@ -64,7 +97,7 @@ def train(
         raise
     code = ExitCode.BUG
     try:
-        code = train_run(paths, queue=queue, force=force, anyway=anyway)
+        code = train_run(paths, queue=queue, force=force, anyway=anyway, gpus=gpus)
     finally:
         if code is not ExitCode.DONE and not keep_refused and never_began(paths):
             _discard(paths.root, made)  # a mistake in recipe or data leaves nothing behind
@@ -132,7 +165,12 @@ def never_began(paths: RunPaths) -> bool:
     """Whether the run was refused before its first step, so that its folder holds nothing worth keeping."""
     state = read_state(paths)
     refused = state.status == "failed" and state.exit_code in _REFUSALS
-    return (refused or state.status == "created") and state.step == 0 and not paths.checkpoints.exists()
+    return (
+        (refused or state.status == "created")
+        and state.step == 0
+        and not paths.checkpoints.exists()
+        and not paths.remote.exists()
+    )
 
 
 def _busy_device(paths: RunPaths, gpus: int) -> str:
@@ -160,6 +198,8 @@ def train_run(
         anyway: whether to start although the plan says that it does not fit.
         gpus: number of GPUs that share the steps now, see `DevicesSection.first_gpus`; 0: as the recipe says.
     """
+    if is_elsewhere(paths):
+        return train_there(paths, anyway=anyway, gpus=gpus)
     from burnish_engine.runs.jobs import lease
     from burnish_engine.runs.jobs.keeper import watched
     from burnish_engine.train.run import run_training

@@ -197,6 +197,11 @@ class RunPaths:
         return self.root / "card.json"
 
     @property
+    def remote(self) -> Path:
+        """Record of the job on another machine that trains the run; written by the process that follows it."""
+        return self.root / "remote.json"
+
+    @property
     def control(self) -> Path:
         """Commands from any client, appended under a lock."""
         return self.root / "control.jsonl"

@@ -6,6 +6,7 @@ from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.chat.chat_pool import ChatPool
 from burnish_engine.contract.facts.votes import add_vote
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.run.notes import write_notes
 from burnish_engine.contract.serve.export_requests import (
     CancelExportRequest,
@@ -62,7 +63,7 @@ class RunRequests:
         """Start a run that fits."""
         recipe = read_recipe_text(request.recipe)
         self._chat.end_if_idle()  # before the plan: its memory is room for the run
-        if not request.anyway:
+        if not request.anyway and recipe.devices.where == HERE:  # elsewhere the run is planned on that machine
             self._plans.require_fit(recipe, job)
         job.check()
         started = actions.start(recipe, anyway=request.anyway)

@@ -321,3 +321,23 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
     assert page._foot_note.text().startswith("It fits.")
     assert "50 % speed" in page._foot_note.text()
+
+
+def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, bench):
+    """One field says where to run; this machine's plan says nothing about another one, and does not hold it up."""
+    settle(qtbot, page, bench)
+    before = len(answers.asked("estimate"))
+    type_into(qtbot, page.form.row("devices.where"), "ssh:office")
+    qtbot.waitUntil(lambda: bench.plan is None and not page.plans.is_waiting)
+    assert bench.recipe.devices.where == "ssh:office"
+    assert len(answers.asked("estimate")) == before
+    assert page.primary.isEnabled()
+    assert page.fit.verdict.text() != "It fits."
+    type_into(qtbot, page.form.row("devices.where"), "here")
+    qtbot.waitUntil(lambda: bench.plan is not None)
+
+
+def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):
+    type_into(qtbot, page.form.row("devices.where"), "ssh:-oProxyCommand=x")
+    assert page.form.recipe() is None
+    assert not page.primary.isEnabled()

@@ -18,7 +18,10 @@ def values(**sections):
 
 
 def offered(given=None, *, model=None, dataset=None, machine=ONE, plan=None):
-    return offered_settings(given or values(), model or facts.model_facts(), dataset, machine, plan)
+    """What is offered beside the place to train in, which always is."""
+    found = offered_settings(given or values(), model or facts.model_facts(), dataset, machine, plan)
+    assert found.pop("devices.where")
+    return found
 
 
 def mixture():
@@ -32,7 +35,7 @@ def streaming(*places):
 
 def test_a_dense_model_on_one_card_with_chats_is_offered_nothing_more():
     assert offered(dataset=facts.dataset(), plan=streaming()) == {}
-    assert offered_settings(values(), None, None, None, None) == {}
+    assert [*offered_settings(values(), None, None, None, None)] == ["devices.where"]
 
 
 def test_experts_have_their_rank_where_there_are_some():

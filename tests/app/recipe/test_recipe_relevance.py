@@ -42,6 +42,7 @@ def test_an_optimizer_shows_only_what_it_has_a_use_for(optimizer):
         ("task.max_rows", {}, {"task": {"metric": "json"}}),
         ("task.json_schema", {"task": {"metric": "number"}}, {"task": {"metric": "json"}}),
         ("task.choices", {"task": {"metric": "json"}}, {"task": {"metric": "choice"}}),
+        ("devices.timeout_hours", {}, {"devices": {"where": "ssh:office"}}),
         ("guard.window", {"guard": {"action": "off"}}, {}),
         ("export.merge_onto", {}, {"model": {"quantize": "nf4"}}),
         ("export.importance_tokens", {"export": {"importance": False}}, {}),

@@ -97,3 +97,11 @@ def test_a_queued_run_says_for_whom_it_waits():
 
 def test_scenes_cover_what_the_train_page_shows():
     assert {run.standing for run, _ in TRAIN_SCENES.values()} >= set(get_args(ObservedStatus)) - {"created", "stopped"}
+
+
+def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on():
+    waits = words("running", message="Waits in the cluster's queue (Priority).")
+    assert waits.detail == "Waits in the cluster's queue (Priority)."
+    left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
+    assert left.detail.startswith("Nobody follows the job; it may go on.")
+    assert left.actions == ("resume",)

@@ -67,6 +67,13 @@ class FitCard(Card):
         self.change.forget()
         clear(self._messages)
 
+    def show_elsewhere(self, where: str) -> None:
+        """Take back verdict and figures, because another machine trains, which is asked when the run is handed over."""
+        self.show_invalid()
+        self._memory.setText(
+            tr("{where} is asked when training starts: nothing is sent before the run fits there.").format(where=where)
+        )
+
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
         self._state.setText("")

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, field_validator, model_validator
 
 from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
+from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -198,6 +199,32 @@ class DevicesSection(Section):
         ge=0,
         le=1024,
     )
+    where: str = setting(
+        HERE,
+        "Machine to train on. here: this one. ssh:HOST: a machine that your ssh reaches. slurm, or slurm:HOST: a "
+        "cluster, from this machine or from its login node. sky, or sky:GPU: SkyPilot. hf, or hf:FLAVOR: Hugging Face "
+        "Jobs. The run is followed here, and its result is brought back.",
+        max_length=300,
+    )
+    timeout_hours: float = setting(
+        0.0,
+        "On another machine: longest time that the run may take there; it saves before. 0: twice the predicted time "
+        "and half an hour.",
+        unit="hours",
+        ge=0.0,
+        le=10_000.0,
+    )
+
+    @property
+    def place(self) -> RunPlace:
+        """The machine to train on."""
+        return parse_place(self.where)
+
+    @field_validator("where")
+    @classmethod
+    def _known_place(cls, text: str) -> str:
+        parse_place(text)
+        return text
 
     @property
     def shares(self) -> bool:

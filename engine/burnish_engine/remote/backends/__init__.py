@@ -1,0 +1,1 @@
+"""Ways to another machine, one file each: ssh, SLURM, SkyPilot, Hugging Face Jobs."""

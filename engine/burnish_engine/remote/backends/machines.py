@@ -1,0 +1,127 @@
+"""Facts of machines elsewhere, from what hosts and services tell; plans are made on them as on this machine."""
+
+from __future__ import annotations
+
+import re
+
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.hardware.gpu.gpu_table import GpuRow, gpu_rows, normal_name
+
+_GIB = 2**30
+_ASSUMED_RAM, _ASSUMED_DISK = 64 * _GIB, 200 * 10**9  # where a service does not tell
+_FREE = 0.97  # share of a card's memory that a process can have: the driver keeps some
+
+SURVEY = """
+nvidia-smi --query-gpu=name,memory.total,memory.free,compute_cap --format=csv,noheader,nounits 2> /dev/null \\
+  | sed 's/^/gpu=/'
+echo "cores=$(getconf _NPROCESSORS_ONLN)"
+sed -n 's/^MemTotal: */ram=/p; s/^MemAvailable: */free=/p' /proc/meminfo
+echo "disk=$(df -Pk "$HOME" | awk 'NR == 2 { print $4 }')"
+echo "os=$(uname -s)"; echo "arch=$(uname -m)"
+"""
+"""Script for a POSIX shell that prints what `host_machine` reads."""
+
+
+def host_machine(answer: str) -> MachineFacts:
+    """Read what the survey's script printed."""
+    gpus: list[GpuFacts] = []
+    told: dict[str, str] = {}
+    for line in answer.splitlines():
+        key, _, value = line.partition("=")
+        if key == "gpu":
+            gpus += _gpu_of(value, len(gpus))
+        else:
+            told[key] = value.strip()
+    return MachineFacts(
+        os=told.get("os", ""),
+        architecture=told.get("arch", ""),
+        python="",
+        cpu="",
+        cpu_cores=_number(told.get("cores", "")) or 1,
+        ram_total_bytes=_number(told.get("ram", "")) * 1024 or _ASSUMED_RAM,
+        ram_free_bytes=_number(told.get("free", "")) * 1024 or _ASSUMED_RAM,
+        disk_free_bytes=_number(told.get("disk", "")) * 1024 or _ASSUMED_DISK,
+        gpus=gpus,
+    )
+
+
+def service_machine(
+    gpu: str, count: int, *, memory_gib: float = 0.0, ram_gib: float = 0.0, disk_gb: float = 0.0, cores: int = 8
+) -> MachineFacts:
+    """Assume a machine of a service.
+
+    Args:
+        gpu: name of its GPU as the service writes it; empty: none.
+        count: number of GPUs.
+        memory_gib: memory of each GPU; 0: as the table has it.
+        ram_gib: system memory; 0: not told.
+        disk_gb: disk; 0: not told.
+        cores: processor cores.
+    """
+    row = find_card(gpu, memory_gib) if gpu else None
+    size = int((memory_gib or (row.memory_gb if row else 0.0)) * _GIB)
+    card = GpuFacts(
+        index=0,
+        name=row.name if row else gpu,
+        compute_capability=(8, 0) if row is None or row.rates.bf16 else (7, 5),
+        vram_total_bytes=size,
+        vram_free_bytes=int(size * _FREE),
+        multiprocessors=row.multiprocessors if row else None,
+    )
+    ram = int(ram_gib * _GIB) or _ASSUMED_RAM
+    return MachineFacts(
+        os="Linux",
+        architecture="x86_64",
+        python="",
+        cpu="",
+        cpu_cores=cores,
+        ram_total_bytes=ram,
+        ram_free_bytes=int(ram * 0.9),
+        disk_free_bytes=int(disk_gb * 1e9) or _ASSUMED_DISK,
+        gpus=[card.model_copy(update={"index": n}) for n in range(count if gpu else 0)],
+    )
+
+
+def find_card(name: str, memory_gib: float = 0.0) -> GpuRow | None:
+    """Find a GPU of the table by a name that leaves parts out, such as "a100", "Nvidia L40S" or "H100-80GB".
+
+    Args:
+        name: name as a service writes it.
+        memory_gib: memory of the card, which tells those of one name apart; 0: not told.
+    """
+    told = re.search(r"(\d+)\s*gb?\b", name, flags=re.IGNORECASE)
+    memory = memory_gib or (float(told[1]) if told else 0.0)
+    wanted = [word for word in normal_name(name.replace("-", " ").replace("_", " ")).split() if not _is_size(word)]
+    rows = []
+    for row in gpu_rows():
+        words = normal_name(row.name).split()
+        if wanted and words[: len(wanted)] == wanted:
+            rows.append((len(words) - len(wanted), abs(row.memory_gb - memory) if memory else 0.0, row))
+    if not rows:
+        return None
+    if memory:
+        return min(rows, key=lambda entry: (entry[1], entry[0]))[2]
+    return min(rows, key=lambda entry: entry[0])[2]
+
+
+def _is_size(word: str) -> bool:
+    return re.fullmatch(r"\d+gb?", word) is not None and word.endswith(("g", "gb"))
+
+
+def _gpu_of(text: str, index: int) -> list[GpuFacts]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 4:
+        return []
+    major, _, minor = parts[3].partition(".")
+    capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    total, free = (_number(part) * 2**20 for part in parts[1:3])
+    return [
+        GpuFacts(
+            index=index, name=parts[0], compute_capability=capability, vram_total_bytes=total, vram_free_bytes=free
+        )
+    ]
+
+
+def _number(text: str) -> int:
+    found = re.match(r"\s*(\d+)", text)
+    return int(found[1]) if found else 0

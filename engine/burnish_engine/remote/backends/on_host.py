@@ -1,0 +1,164 @@
+"""A job's folder on a host with a shell: what ssh, SLURM and SkyPilot have in common."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.remote_job import RemoteJob
+from burnish_engine.contract.run.commands import Command
+from burnish_engine.remote.backends.backend import MirrorPosition
+from burnish_engine.remote.backends.shell import Shell, run, run_into, stream
+from burnish_engine.remote.bundle.bundle import Bundle
+from burnish_engine.remote.there.relay_line import RelayLine, read_line
+
+FOLDER_VARIABLE = "BURNISH_REMOTE_FOLDER"
+"""Environment variable here with the folder there for jobs and environments; by default .burnish in the home folder."""
+PYTHON_VARIABLE = "BURNISH_REMOTE_PYTHON"
+"""Environment variable here with a Python there that has all that Burnish needs: then nothing is installed but it."""
+INSTALL_S = 3600.0  # torch with CUDA is some gigabytes
+COPY_S = 24 * 3600.0
+_JOB = "burnish_engine.remote.there.job"
+_RELAY = "burnish_engine.remote.there.relay"
+
+_FIND_ROOT = 'root={root}; case "$root" in /*) ;; *) root="$HOME/$root" ;; esac'
+_INSTALL = """
+set -eu; umask 077
+{find_root}
+env="$root/env/{key}"; job="$root/jobs/{name}"
+if [ ! -f "$env/ready" ]; then
+  rm -rf "$env"; mkdir -p "$env"
+  if [ -n {python} ]; then
+    {python} -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$env/site" \\
+      "$job/{wheel}" 1>&2
+    printf 'PYTHONPATH="%s" exec %s -P "$@"\\n' "$env/site" {quoted_python} > "$env/python"
+  elif command -v uv > /dev/null; then
+    uv venv --quiet --python ">=3.11" "$env/venv" 1>&2
+    uv pip install --quiet --python "$env/venv/bin/python" -c "$job/constraints.txt" "$job/{wheel}{extra}" 1>&2
+    printf 'exec "%s/venv/bin/python" -P "$@"\\n' "$env" > "$env/python"
+  else
+    python=
+    for one in python3.13 python3.12 python3.11 python3; do
+      if "$one" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then python=$one; break; fi
+    done
+    if [ -z "$python" ]; then echo "no Python 3.11 or newer, and no uv" 1>&2; exit 3; fi
+    "$python" -m venv "$env/venv" 1>&2
+    "$env/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$job/constraints.txt" \\
+      "$job/{wheel}{extra}" 1>&2
+    printf 'exec "%s/venv/bin/python" -P "$@"\\n' "$env" > "$env/python"
+  fi
+  touch "$env/ready"
+fi
+ln -sfn "$env/python" "$job/python"
+printf '%s\\n' "$job"
+"""
+
+
+@dataclass(frozen=True)
+class HostFolder:
+    """A job's folder on a host.
+
+    Attributes:
+        shell: how the host is reached.
+        path: absolute path of the folder there.
+    """
+
+    shell: Shell
+    path: str
+
+    def module(self, module: str, *arguments: str) -> str:
+        """Return the shell command that runs a module of Burnish there."""
+        words = [shlex.quote(word) for word in ("-m", module, *arguments)]
+        return f"sh {shlex.quote(self.path + '/python')} {' '.join(words)}"
+
+    def job_command(self) -> str:
+        """Return the shell command that carries the job out."""
+        return self.module(_JOB, self.path)
+
+    def lines(self, position: MirrorPosition) -> Iterator[RelayLine]:
+        """Yield the job's progress from a position on."""
+        options = ("--events", str(position.events), "--hardware", repr(position.hardware_t))
+        for text in stream(self.shell, "exec " + self.module(_RELAY, self.path, *options)):
+            if (line := read_line(text)) is not None:
+                yield line
+
+    def send(self, command: Command) -> None:
+        """Append a command to the run's own; a single short write needs no lock."""
+        text = command.model_dump_json().encode() + b"\n"
+        file = shlex.quote(self.path + "/run/control.jsonl")
+        # Not before the run has made it: a folder with something in it would be no new run.
+        run(self.shell, f"[ -f {file} ] && cat >> {file}", feed=lambda pipe: _write(pipe, text))
+
+    def fetch(self, files: Sequence[str], target: Path) -> None:
+        """Bring files of the run's folder here."""
+        names = "".join(f"./{name}\0" for name in files).encode()
+        script = f"cd {shlex.quote(self.path + '/run')} && exec tar -cf - --null -T -"
+        with tempfile.TemporaryFile(dir=target) as archive:
+            run_into(self.shell, script, archive, feed=lambda pipe: _write(pipe, names), wait_s=COPY_S)
+            archive.seek(0)
+            unpack(archive, target)
+
+    def remove(self) -> None:
+        """Delete the folder."""
+        run(self.shell, f"rm -rf -- {shlex.quote(self.path)}")
+
+    def job(self, where: str, number: str) -> RemoteJob:
+        """Return the record of the job in this folder."""
+        return RemoteJob(where=where, id=number, folder=self.path)
+
+
+def find_root() -> str:
+    """Return the shell commands that set `root` to the folder there for jobs and environments."""
+    return _FIND_ROOT.format(root=shlex.quote(os.environ.get(FOLDER_VARIABLE, "") or ".burnish"))
+
+
+def send_bundle(shell: Shell, bundle: Bundle, name: str) -> HostFolder:
+    """Send a bundle and make its environment, where the host has not one with the same Burnish already.
+
+    Raises:
+        DroppedError: The host cannot be reached just now.
+        SetupError: The host refuses us, or the environment could not be made.
+    """
+    python = os.environ.get(PYTHON_VARIABLE, "")
+    make = f'set -eu; umask 077; {find_root()}; job="$root/jobs/{name}"; mkdir -p "$root/jobs"; mkdir "$job"; '
+    run(shell, make + 'exec tar -xf - -C "$job"', feed=bundle.write_tar, wait_s=COPY_S)
+    script = _INSTALL.format(
+        find_root=find_root(),
+        key=bundle.wheel.sha256[:16] + ("-demo" if bundle.needs_demo else "") + ("-own" if python else ""),
+        name=name,
+        python=shlex.quote(python),
+        quoted_python=shlex.quote(shlex.quote(python)),
+        wheel=bundle.wheel.name,
+        extra="[demo]" if bundle.needs_demo else "",
+    )
+    answer = run(shell, script, wait_s=INSTALL_S).strip()
+    if not answer.startswith("/"):
+        raise SetupError(f"{shell.host} did not say where the job lies.", "Does its shell print something at login?")
+    return HostFolder(shell, answer.splitlines()[-1])
+
+
+def unpack(archive: IO[bytes], target: Path) -> None:
+    """Unpack plain files of an archive into a folder, and nothing outside of it.
+
+    Raises:
+        SetupError: The archive is damaged, or holds something else.
+    """
+    try:
+        with tarfile.open(fileobj=archive, mode="r:") as tar:
+            for member in tar:
+                if not member.isfile():
+                    raise SetupError(f"{member.name} in the job's result is no plain file.", "Look at the run there.")
+                tar.extract(member, target, filter="data")
+    except tarfile.TarError as error:
+        raise SetupError(f"The job's result did not arrive whole: {error}.", "Try again: burnish runs resume") from None
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(data)

@@ -1,0 +1,174 @@
+"""Runs commands of a POSIX shell, on a host over ssh or on this machine.
+
+ssh is the person's own client with its own configuration: keys, agent, jump hosts and known hosts are what they are
+without Burnish. It never asks for a password (BatchMode) and never accepts a host's unknown key.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Protocol
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.remote.backends.backend import DroppedError
+
+SSH_VARIABLE = "BURNISH_SSH_COMMAND"
+"""Environment variable with another ssh command, such as "ssh -F FILE"."""
+_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
+            "-o", "ServerAliveCountMax=3")  # fmt: skip
+_SSH_FAILED = 255  # exit status of ssh itself: ssh(1)
+_REFUSALS = ("Permission denied", "Host key verification failed", "Could not resolve hostname", "no matching")
+Feed = Callable[[IO[bytes]], None]
+"""Function that writes the standard input of a script."""
+_SHOWN = 800
+_ANSWER_S = 120.0
+
+
+class Shell(Protocol):
+    """A host that runs commands."""
+
+    @property
+    def host(self) -> str:
+        """Name of the host, for people."""
+        ...
+
+    def command(self, script: str) -> list[str]:
+        """Return the local command line that runs a script there."""
+        ...
+
+
+class LocalShell:
+    """Runs commands on this machine."""
+
+    host = "this machine"
+
+    def command(self, script: str) -> list[str]:
+        """Return the command line that runs a script."""
+        return ["sh", "-c", script]
+
+
+class SshShell:
+    """Runs commands on a host.
+
+    Args:
+        host: host as the person's ssh knows it.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    def command(self, script: str) -> list[str]:
+        """Return the command line that runs a script there."""
+        own = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"), posix=os.name != "nt")
+        return [*own, *_OPTIONS, "--", self.host, script]
+
+
+def run(shell: Shell, script: str, *, feed: Feed | None = None, wait_s: float = _ANSWER_S) -> str:
+    """Run a script to its end and return what it printed; the rest is that of `run_into`."""
+    with tempfile.TemporaryFile() as out:
+        run_into(shell, script, out, feed=feed, wait_s=wait_s)
+        out.seek(0)
+        return out.read().decode("utf-8", errors="replace")
+
+
+def run_into(shell: Shell, script: str, out: IO[bytes], *, feed: Feed | None = None, wait_s: float = _ANSWER_S) -> None:
+    """Run a script to its end, with its output in a file.
+
+    Args:
+        shell: where to run it.
+        script: script for a POSIX shell.
+        out: file of this machine.
+        feed: function that writes its standard input; None: it gets none.
+        wait_s: time after which the connection counts as broken, seconds.
+
+    Raises:
+        DroppedError: The host cannot be reached just now.
+        SetupError: The host refuses us, or the script failed.
+    """
+    with _process(shell, script, out, feeds=feed is not None) as (process, errors):
+        if feed is not None and process.stdin is not None:
+            with suppress(BrokenPipeError):  # it ended before: its status says why
+                feed(process.stdin)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        try:
+            status = process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise DroppedError(f"{shell.host} did not answer within {wait_s:.0f} s") from None
+        _check(shell, status, errors)
+
+
+def stream(shell: Shell, script: str) -> Iterator[str]:
+    """Run a script and yield its lines as they come; closing the iterator ends the script's connection.
+
+    Raises:
+        DroppedError: The connection broke.
+        SetupError: The host refuses us, or the script failed.
+    """
+    with _process(shell, script, subprocess.PIPE, feeds=False) as (process, errors):
+        if process.stdout is None:
+            raise AssertionError("it was asked for a pipe")
+        for line in process.stdout:
+            yield line.decode("utf-8", errors="replace").rstrip("\n")
+        _check(shell, process.wait(), errors)
+
+
+@contextmanager
+def _process(
+    shell: Shell, script: str, out: IO[bytes] | int, *, feeds: bool
+) -> Iterator[tuple[subprocess.Popen[bytes], list[bytes]]]:
+    """Start a script; its error output is collected meanwhile, and it is ended where nobody waits for it."""
+    try:
+        process = subprocess.Popen(
+            shell.command(script),
+            stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        raise SetupError(f"ssh could not be started: {error}.", "Install an OpenSSH client.") from None
+    errors: list[bytes] = []
+    collector = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
+    collector.start()
+    try:
+        yield process, errors
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        collector.join(1.0)
+        for pipe in (process.stdout, process.stderr, process.stdin):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _collect(pipe: IO[bytes] | None, into: list[bytes]) -> None:
+    with suppress(OSError, ValueError):
+        for line in pipe or ():
+            into.append(line)
+            del into[:-50]
+
+
+def _check(shell: Shell, status: int, errors: list[bytes]) -> None:
+    if status == 0:
+        return
+    for _ in range(20):  # the collector is a moment behind
+        if errors:
+            break
+        threading.Event().wait(0.02)
+    text = b"".join(errors).decode("utf-8", errors="replace").strip()[-_SHOWN:] or f"status {status}"
+    if status == _SSH_FAILED and isinstance(shell, SshShell):
+        if any(refusal in text for refusal in _REFUSALS):
+            raise SetupError(
+                f"ssh does not get into {shell.host}: {text}.",
+                f"Make `ssh {shell.host}` work without a question: accept its key, and use a key with an agent.",
+            )
+        raise DroppedError(text)
+    raise SetupError(f"A command on {shell.host} failed: {text}.", "Look there, then submit the run again.")

@@ -1,0 +1,1 @@
+"""Packs the files that a job on another machine needs, and Burnish itself as a wheel."""

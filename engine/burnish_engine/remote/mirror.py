@@ -1,0 +1,235 @@
+"""Writes what a job elsewhere reports into the run folder here, so that whoever reads it sees an ordinary run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from burnish_engine.contract.errors import NoSpaceError, UsageError
+from burnish_engine.contract.facts.hardware import parse_hardware_line
+from burnish_engine.contract.facts.remote_job import REMOTE_VERSION, RemoteJob
+from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.run.events import Event, parse_event
+from burnish_engine.contract.run.state import RunStateFile, Status
+from burnish_engine.remote.backends.backend import MirrorPosition
+from burnish_engine.remote.there.relay_line import RelayLine
+from burnish_engine.runs.hardware_file import HardwareFile, read_lines
+from burnish_engine.runs.process import own_identity
+from burnish_engine.runs.store import read_state, write_state
+from burnish_engine.runs.versioned import read_versioned
+
+_BEAT_S = 5.0
+Listener = Callable[[Event], object]
+
+
+@contextmanager
+def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]:
+    """Let a run count as alive while it is planned, packed and sent, which may take long.
+
+    Args:
+        paths: paths of the run folder.
+        where: place as the recipe names it.
+
+    Yields:
+        A function that records what is being done.
+    """
+    pid, created = own_identity()
+    message, done = [""], threading.Event()
+
+    def beat() -> None:
+        changes = {"status": "running", "where": where, "pid": pid, "process_created": created}
+        changes |= {"message": message[0], "heartbeat": time.time(), "exit_code": None}
+        with suppress(NoSpaceError, UsageError):
+            write_state(paths, read_state(paths).model_copy(update=changes))
+
+    def keep_beating() -> None:
+        while not done.wait(_BEAT_S):
+            beat()
+
+    def say(text: str) -> None:
+        message[0] = text
+        beat()
+
+    beat()
+    thread = threading.Thread(target=keep_beating, name="heartbeat", daemon=True)
+    thread.start()
+    handed_over = False
+    try:
+        yield say
+        handed_over = True
+    finally:
+        done.set()
+        thread.join()
+        if not handed_over:
+            state = read_state(paths).model_copy(update={"status": "created", "pid": None, "process_created": None})
+            write_state(paths, state)
+
+
+class GapError(Exception):
+    """Events are missing between what is here and what came."""
+
+
+def read_job(paths: RunPaths) -> RemoteJob | None:
+    """Read the record of the run's job elsewhere; None where it has none.
+
+    Raises:
+        UsageError: The record is damaged, or of another version.
+    """
+    try:
+        return read_versioned(paths.remote, RemoteJob, REMOTE_VERSION, what=str(paths.remote), remedy="")
+    except FileNotFoundError:
+        return None
+
+
+def write_job(paths: RunPaths, job: RemoteJob) -> None:
+    """Replace the record of the run's job."""
+    write_atomic(paths.remote, job.model_dump_json(indent=1) + "\n")
+
+
+class Mirror:
+    """The one writer of a run folder whose run is elsewhere.
+
+    Args:
+        paths: paths of the run folder.
+        job: job elsewhere.
+        listener: callback given every event that is new.
+    """
+
+    def __init__(self, paths: RunPaths, job: RemoteJob, listener: Listener | None = None) -> None:
+        self._paths, self._listener = paths, listener
+        self.job = job
+        self._events = 0
+        with suppress(FileNotFoundError):
+            self._events = _repair(paths.events)
+        self._hardware_t = 0.0
+        with suppress(OSError):
+            self._hardware_t = max((line.t for line in read_lines(paths.hardware)), default=0.0)
+        self._hardware: HardwareFile | None = None
+        self._pid, self._created = own_identity()
+        self._told: RunStateFile | None = None
+
+    @property
+    def position(self) -> MirrorPosition:
+        """Lines that are here already."""
+        return MirrorPosition(self.job.attempt, self._events, self._hardware_t)
+
+    def take(self, line: RelayLine) -> None:
+        """Write down a line; repeats, and lines of an earlier attempt, are dropped.
+
+        Raises:
+            GapError: Events before this one are missing.
+            NoSpaceError: The disk is full.
+        """
+        if line.attempt < self.job.attempt:
+            return
+        if line.kind == "attempt":
+            self._begin(line)
+        elif line.kind == "event":
+            self._event(line.text)
+        elif line.kind == "hardware":
+            self._sample(line.text)
+        elif line.kind == "state" and line.text:
+            self._state(line.text)
+
+    def say(self, message: str) -> None:
+        """Record what the run waits for, as its message; a run that reports itself says more."""
+        state = read_state(self._paths)
+        self._write(state.model_copy(update={"message": message, "heartbeat": time.time()}))
+
+    def own(self) -> None:
+        """Record that this process stands for the run."""
+        running: Status = "running"
+        state = read_state(self._paths)
+        changes = {"status": running, "where": self.job.where, "heartbeat": time.time(), "exit_code": None}
+        self._write(state.model_copy(update=changes))
+
+    def end(self, status: Status, exit_code: int, message: str = "") -> None:
+        """Record how the run ended."""
+        state = read_state(self._paths).model_copy(
+            update={"status": status, "exit_code": exit_code, "message": message, "phase": "", "heartbeat": time.time()}
+        )
+        write_state(self._paths, state.model_copy(update={"pid": None, "process_created": None}))
+
+    def let_go(self, message: str) -> None:
+        """Record that nobody follows the run any more, though it may go on."""
+        state = read_state(self._paths)
+        write_state(self._paths, state.model_copy(update={"pid": None, "process_created": None, "message": message}))
+
+    def _begin(self, line: RelayLine) -> None:
+        """Another attempt goes on from what was saved: later events were lost with the machine."""
+        if line.attempt <= self.job.attempt:
+            return
+        if line.events < self._events:
+            kept = self._paths.events.read_bytes().split(b"\n")[: line.events]
+            # A new file, not a shorter one: readers see that they have to begin anew.
+            write_atomic(self._paths.events, b"".join(one + b"\n" for one in kept))
+            self._events = line.events
+        self.job = self.job.model_copy(update={"attempt": line.attempt})
+        write_job(self._paths, self.job)
+
+    def _event(self, text: str) -> None:
+        try:
+            event = parse_event(text)
+        except ValidationError:
+            return
+        if event.seq < self._events or "\n" in text:  # JSON may hold a line feed between values; a line may not
+            return
+        if event.seq > self._events:
+            raise GapError
+        try:
+            with self._paths.events.open("ab", buffering=0) as file:
+                file.write(text.encode() + b"\n")
+        except OSError as error:
+            raise cannot_write(self._paths.events, error) from error
+        self._events += 1
+        if self._listener:
+            self._listener(event)
+
+    def _sample(self, text: str) -> None:
+        try:
+            line = parse_hardware_line(text)
+        except ValidationError:
+            return
+        if line.t > self._hardware_t:
+            self._hardware_t = line.t
+            self._hardware = self._hardware or HardwareFile(self._paths.hardware)
+            self._hardware.write(line)
+
+    def _state(self, text: str) -> None:
+        """Take over the state there; a final status waits until the result is here."""
+        with suppress(ValidationError):
+            told = RunStateFile.model_validate_json(text)
+            here = read_state(self._paths)
+            changes = {
+                "run": here.run,
+                "name": here.name,
+                "recipe_hash": here.recipe_hash,
+                "where": self.job.where,
+                "created": here.created,
+                "status": told.status if told.status in ("running", "paused") else "running",
+                "message": "",
+                "exit_code": None,
+                # Clocks differ, so a beat there is a beat here; where it stands still, the run hangs.
+                "heartbeat": here.heartbeat if self._told == told else time.time(),
+            }
+            self._told = told
+            self._write(told.model_copy(update=changes))
+
+    def _write(self, state: RunStateFile) -> None:
+        with suppress(NoSpaceError):  # the next line tries again
+            write_state(self._paths, state.model_copy(update={"pid": self._pid, "process_created": self._created}))
+
+
+def _repair(path: Path) -> int:
+    """Cut off a line torn by a crash; return the number of whole lines."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole != data:
+        write_atomic(path, whole)
+    return whole.count(b"\n")

@@ -1,0 +1,1 @@
+"""Programs of the other machine: the job itself, and the relay that reports its progress."""

@@ -11,12 +11,25 @@ import torch
 
 from burnish_kernels.dispatch import rounded
 from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, HOPPER, HOPPERS, OTHERS, Fp8Tile, rank_block, use_fp8_kernels
+from burnish_kernels.fp8_linear.tiles import (
+    CAPABILITIES,
+    HOPPER_CANDIDATES,
+    HOPPERS,
+    INTERPRETED_PERSISTENT,
+    OTHERS,
+    Fp8Tile,
+    choose_tile,
+    rank_block,
+    use_fp8_kernels,
+)
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 TOLERANCE = 2.0**-9
 """Largest relative L2 error of a product against its quantized operands in double precision."""
+
+SHORT_TOLERANCE = 2.0**-8
+"""The same where Hopper's short accumulator holds the sums of all columns."""
 
 INSTRUCTIONS = {
     89: r"mma\.sync\.\S+\.e4m3\.e4m3",
@@ -49,6 +62,10 @@ def cases() -> list[Case]:
             _product(5, 33, 31, dtype, ranks=40, backward=True),
             _product(1000, 1536, 2560, dtype, ranks=48, large=True),
             _product(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True),
+            _product(70, 104, 48, dtype, ranks=17, persistent=True),
+            _product(33, 48, 80, dtype, backward=True, persistent=True),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True, persistent=True),
+            _product(1000, 1528, 2544, dtype, ranks=48, backward=True, large=True, persistent=True),
         ]
     for dtype, kind in TYPES.items():
         for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True)):
@@ -69,10 +86,13 @@ def _product(
     ranks: int = 0,
     backward: bool = False,
     large: bool = False,
+    persistent: bool = False,
 ) -> Case:
     name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
     options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
-    return Case(name, TOLERANCE, options | {"backward": backward}, gpu_only=large)
+    options |= {"backward": backward, "persistent": persistent}
+    tolerance = SHORT_TOLERANCE if large and persistent else TOLERANCE
+    return Case(name + "-persistent" * persistent, tolerance, options, gpu_only=large)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -145,7 +165,8 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         narrow.copy_(draw(tokens, ranks))
         adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
-    found = op.fp8_linear(x, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
+    words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
+    found = op.fp8_linear(x, codes, **words, tile=_tile(device) if options["persistent"] else None)
     if not bool(buffer[:, outputs:].isnan().all()):
         return math.inf
     exact = reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
@@ -153,6 +174,14 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         exact = rounded(exact.float(), dtype)
     error = float((found.double() - exact.double()).norm() / exact.double().norm())
     return math.inf if math.isnan(error) else error
+
+
+def _tile(device: str) -> Fp8Tile:
+    """Return a tile of Hopper's kernel where it can run, else the device's own."""
+    if device == "cpu":
+        return INTERPRETED_PERSISTENT
+    capability = torch.cuda.get_device_capability()
+    return HOPPER_CANDIDATES[1] if capability == (9, 0) else choose_tile(torch.device(device))
 
 
 def compilations() -> list[Compilation]:
@@ -177,10 +206,11 @@ def compilations() -> list[Compilation]:
             Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
         )
     others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
-    for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
+    for tile, capabilities in ((OTHERS, others), *((tile, HOPPERS) for tile in HOPPER_CANDIDATES)):
         for backward in (False, True):
-            found += [_compilation("bf16", tile, capabilities, backward, even) for even in (True, False)]
-        found.append(_compilation("fp16", tile, capabilities, False, False))
+            filled = (True,) if tile.persistent else (True, False)
+            found += [_compilation("bf16", tile, capabilities, backward, even) for even in filled]
+        found.append(_compilation("fp16", tile, capabilities, False, tile.persistent))
         found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
     return found
 
@@ -188,30 +218,44 @@ def compilations() -> list[Compilation]:
 def _compilation(
     kind: str, tile: Fp8Tile, capabilities: Sequence[int], backward: bool, even: bool, *, adapter: bool = True
 ) -> Compilation:
-    from burnish_kernels.fp8_linear import kernel
-
-    signature = dict.fromkeys(("narrow_ptr", "adapter_ptr", "out_ptr"), f"*{kind}")
-    signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "x_scale_ptr": "*fp32", "scale_ptr": "*fp32"}
+    signature = {"x_scale_ptr": "*fp32", "scale_ptr": "*fp32", "narrow_ptr": f"*{kind}", "adapter_ptr": f"*{kind}"}
     one = "adapter_output" if backward else "adapter_rank"  # a stride of one is a constant, as in a launch
-    numbers = ["T", "N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride"]
-    signature |= dict.fromkeys([*numbers, "adapter_rank" if backward else "adapter_output"], "i32")
+    numbers = ["T", "N", "K", "R", "narrow_stride", "adapter_rank" if backward else "adapter_output"]
     constants = {
         one: 1,
         "HAS_SCALE": not backward,
         "HAS_ADAPTER": adapter,
-        "EVEN": even,
         "BLOCK_T": tile.tokens,
         "BLOCK_N": tile.outputs,
         "BLOCK_K": tile.reduction,
         "BLOCK_R": rank_block(RANK),
-        "PARTS": tile.parts,
         "GROUP": tile.group,
+        "IMPRECISE": tile.reduction if tile.promoted else None,
         "INTERPRETED": False,
     }
-    name = f"product-{kind}{'-dx' * backward}{'-even' * even}{'-alone' * (not adapter)}{'-hopper' * (tile == HOPPER)}"
+    function: Any
+    if tile.persistent:
+        from burnish_kernels.fp8_linear.persistent.kernel import fp8_linear_persistent_kernel as function
+
+        signature |= {
+            "x_desc": f"tensordesc<fp8e4nv[{tile.tokens},{tile.reduction}]>",
+            "weight_desc": f"tensordesc<fp8e4nv[{tile.outputs},{tile.reduction}]>",
+            "out_desc": f"tensordesc<{kind}[{tile.tokens},{tile.outputs // 2}]>",
+        }
+        numbers += ["programs"]
+    else:
+        from burnish_kernels.fp8_linear.kernel import fp8_linear_kernel as function
+
+        signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "out_ptr": f"*{kind}"}
+        numbers += ["x_stride", "weight_stride", "out_stride"]
+        constants |= {"EVEN": even, "PARTS": tile.parts}
+    signature |= dict.fromkeys(numbers, "i32")
+    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
+    words |= {f"s{tile.stages}": True, f"g{tile.group}": True}
+    name = "-".join([f"product-{kind}-{tile.tokens}x{tile.outputs}", *(word for word, said in words.items() if said)])
     return Compilation(
         name,
-        kernel.fp8_linear_kernel,
+        function,
         signature,
         constants,
         tile.warps,

@@ -1,7 +1,7 @@
 """The 8-bit product in Triton, with what it needs: rows quantized, and codes transposed.
 
 The adapter's 16-bit product follows in the same fp32 accumulator, after the scales. Triton's interpreter cannot convert
-E4M3, so there codes are bytes that `to_e4m3` and `_operand` make and read themselves. Launchers assert and never
+E4M3, so there codes are bytes that `to_e4m3` and `operand` make and read themselves. Launchers assert and never
 allocate. Row offsets are int64.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
@@ -50,7 +50,7 @@ def to_e4m3(x, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _operand(codes, INTERPRETED: tl.constexpr):
+def operand(codes, INTERPRETED: tl.constexpr):
     """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
     if not INTERPRETED:
         return codes
@@ -124,6 +124,39 @@ def transpose_kernel(
     tl.store(out, tl.trans(codes), mask=tl.trans(inside))
 
 
+@triton.jit
+def scaled_and_adapted(
+    sums,
+    x_scale_ptr,
+    scale_ptr,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    HAS_SCALE: tl.constexpr,
+    HAS_ADAPTER: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile times the scales of its rows and outputs, plus the adapter's product."""
+    sums *= tl.load(x_scale_ptr + own_token)[:, None]
+    if HAS_SCALE:
+        sums *= tl.load(scale_ptr + own_output)[None, :]
+    if HAS_ADAPTER:
+        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
+        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
+        for first in tl.range(0, R, BLOCK_R, num_stages=1):
+            rank = first + tl.arange(0, BLOCK_R)
+            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+            sums = dot(narrow, adapter, sums, INTERPRETED)
+    return sums
+
+
 @triton.jit(do_not_specialize=["T"])
 def fp8_linear_kernel(
     x_ptr,  # [T, K] E4M3, bytes in the interpreter
@@ -152,6 +185,7 @@ def fp8_linear_kernel(
     BLOCK_R: tl.constexpr,
     PARTS: tl.constexpr,
     GROUP: tl.constexpr,
+    IMPRECISE: tl.constexpr,  # columns summed in Hopper's short accumulator; None: all
     INTERPRETED: tl.constexpr,
 ):
     """Compute one tile; with EVEN no block of the reduction is partly filled."""
@@ -175,20 +209,26 @@ def fp8_linear_kernel(
                 inside = lane < K - at
                 x = tl.load(x_at + at, mask=inside[None, :], other=0.0)
                 weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
-            left, right = _operand(x, INTERPRETED), _operand(weight, INTERPRETED)
-            # 0 would turn wgmma off on Hopper, and the default would leave the sums in its short accumulator.
-            sums = tl.dot(left, right, sums, max_num_imprecise_acc=BLOCK_K)
-    sums *= tl.load(x_scale_ptr + own_token)[:, None]
-    if HAS_SCALE:
-        sums *= tl.load(scale_ptr + own_output)[None, :]
-    if HAS_ADAPTER:
-        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
-        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
-        for first in tl.range(0, R, BLOCK_R, num_stages=1):
-            rank = first + tl.arange(0, BLOCK_R)
-            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
-            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
-            sums = dot(narrow, adapter, sums, INTERPRETED)
+            left, right = operand(x, INTERPRETED), operand(weight, INTERPRETED)
+            # 0 would turn wgmma off on Hopper.
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE)
+    sums = scaled_and_adapted(
+        sums,
+        x_scale_ptr,
+        scale_ptr,
+        narrow_ptr,
+        adapter_ptr,
+        own_token,
+        own_output,
+        R,
+        narrow_stride,
+        adapter_output,
+        adapter_rank,
+        HAS_SCALE,
+        HAS_ADAPTER,
+        BLOCK_R,
+        INTERPRETED,
+    )
     out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
 
@@ -246,6 +286,7 @@ def launch_fp8_linear(
     tile: Fp8Tile,
 ) -> None:
     """Fill `out_TN`."""
+    assert not tile.persistent
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
@@ -279,6 +320,7 @@ def launch_fp8_linear(
         BLOCK_R=rank_block(ranks),
         PARTS=tile.parts,
         GROUP=tile.group,
+        IMPRECISE=tile.reduction if tile.promoted else None,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,

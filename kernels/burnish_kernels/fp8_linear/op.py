@@ -17,7 +17,7 @@ import torch
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import choose_tile, use_fp8_kernels
+from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
 
 __all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes"]
 
@@ -102,6 +102,7 @@ def fp8_linear(
     adapter_NR: torch.Tensor | None = None,
     dtype: torch.dtype = torch.bfloat16,
     out: torch.Tensor | None = None,
+    tile: Fp8Tile | None = None,
 ) -> torch.Tensor:
     """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once.
 
@@ -113,6 +114,7 @@ def fp8_linear(
         adapter_NR: second matrix of the adapter, of the result's type, any strides: scaled B, or Aᵀ.
         dtype: type of the result, fp16 or bf16; that of `out` if given.
         out: tensor `[T, N]` to write to, rows may be strided. Allocated if None.
+        tile: configuration of the kernel; None: the one for the device.
 
     Returns:
         The product `[T, N]`.
@@ -138,17 +140,18 @@ def fp8_linear(
         return out
     if not use_fp8_kernels(out):
         return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
+    tile = tile or choose_tile(out.device)
+    operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+    if tile.persistent:
+        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine, launch_fp8_linear_persistent
+
+        if fits_copy_engine(x.codes, weight_NK, out):
+            launch_fp8_linear_persistent(**operands, out_TN=out, tile=tile)
+            return out
+        tile = UNALIGNED
     from burnish_kernels.fp8_linear.kernel import launch_fp8_linear
 
-    launch_fp8_linear(
-        x=x,
-        weight_NK=weight_NK,
-        scale_N=scale_N,
-        narrow_TR=narrow_TR,
-        adapter_NR=adapter_NR,
-        out_TN=out,
-        tile=choose_tile(out.device),
-    )
+    launch_fp8_linear(**operands, out_TN=out, tile=tile)
     return out
 
 

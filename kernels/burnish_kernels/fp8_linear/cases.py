@@ -47,6 +47,32 @@ BENCHMARKS = {
 TOKENS, RANK = 16384, 32
 
 
+class CodesBuffer:
+    """Memory for codes and scales that a case gives to a kernel, each row followed by bytes that must stay.
+
+    Args:
+        tokens: number of rows.
+        columns: number of columns.
+        device: device that the kernel runs on.
+
+    Attributes:
+        rows: codes and scales to write to.
+    """
+
+    def __init__(self, tokens: int, columns: int, device: torch.device | str) -> None:
+        self._buffer = torch.full((tokens, columns + 16), 9, dtype=torch.uint8, device=device)
+        self._columns = columns
+        self.rows = Fp8Rows(self._buffer.view(CODES)[:, :columns], torch.full((tokens,), math.nan, device=device))
+
+    def holds(self, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
+        """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""
+        from burnish_kernels.fp8_linear import reference
+
+        codes, scale = reference.quantize_rows(x_TK, factor_K)
+        same = torch.equal(self._buffer[:, : self._columns], codes.view(torch.uint8))
+        return same and torch.equal(self.rows.scale, scale) and bool((self._buffer[:, self._columns :] == 9).all())
+
+
 def cases() -> list[Case]:
     """List products in both directions, with ranks and types, at edges that no block fills; the doctor runs the first.
 
@@ -116,7 +142,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear import op, reference
+    from burnish_kernels.fp8_linear import op
 
     rows, columns = options["shape"]
     # Sizes of rows from 2^-20 to 2^20, and of values within a row down to E4M3's subnormals and below.
@@ -125,12 +151,9 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
     x = (torch.randn(rows, columns, generator=generator) * sizes * spread).clamp(-60000, 60000)
     x = x.to(options["dtype"]).to(device)
     factor = torch.rand(columns, generator=generator).to(device) if options["factor"] else None
-    buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=device)
-    out = Fp8Rows(buffer.view(CODES)[:, :columns], torch.empty(rows, device=device))
-    op.quantize_rows(x, factor_K=factor, out=out)
-    codes, scale = reference.quantize_rows(x, factor)
-    same = torch.equal(buffer[:, :columns], codes.view(torch.uint8)) and torch.equal(out.scale, scale)
-    return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
+    buffer = CodesBuffer(rows, columns, device)
+    op.quantize_rows(x, factor_K=factor, out=buffer.rows)
+    return 0.0 if buffer.holds(x, factor) else math.inf
 
 
 def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Generator) -> float:
@@ -252,7 +275,12 @@ def _compilation(
     signature |= dict.fromkeys(numbers, "i32")
     words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
     words |= {f"s{tile.stages}": True, f"g{tile.group}": True}
-    name = "-".join([f"product-{kind}-{tile.tokens}x{tile.outputs}", *(word for word, said in words.items() if said)])
+    name = "-".join(
+        [
+            f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",
+            *(word for word, said in words.items() if said),
+        ]
+    )
     return Compilation(
         name,
         function,

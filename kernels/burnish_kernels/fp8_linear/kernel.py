@@ -62,12 +62,52 @@ def operand(codes, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+def row_scale(largest):
+    """Return the scale of rows whose largest magnitudes are given, and its reciprocal, by which codes are made."""
+    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, _LARGEST), _SMALLEST_SCALE))
+    return scale, tl.div_rn(1.0, scale)
+
+
+@triton.jit
+def load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+    """Load columns of some rows as what is quantized: fp32, times the columns' factors; zeros past K."""
     inside = column < K
     x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
     if HAS_FACTOR:
         x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
+
+
+@triton.jit
+def store_codes(
+    x_at,
+    factor_ptr,
+    codes_at,
+    inverse,
+    own,
+    K,
+    HAS_FACTOR: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
+
+    Args:
+        x_at: pointers to the rows `[ROWS, 1]`; read even where not own.
+        factor_ptr: factor of each column, read only with HAS_FACTOR.
+        codes_at: pointers to the rows' codes `[ROWS, 1]`.
+        inverse: reciprocal of each row's scale `[ROWS]`.
+        own: rows that are stored `[ROWS]`.
+        K: number of columns.
+        HAS_FACTOR: whether columns have factors.
+        COLUMNS: number of columns at a time.
+        INTERPRETED: whether codes are bytes.
+    """
+    for first in range(0, K, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
+        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -90,19 +130,13 @@ def quantize_rows_kernel(
     own = row < T
     x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
     codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
-    lane = tl.arange(0, COLUMNS)
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
-        largest = tl.maximum(largest, tl.abs(_load_tile(x_at, factor_ptr, first + lane, K, HAS_FACTOR)))
-    top = tl.max(largest, axis=1)
-    scale = tl.where(top == 0.0, 1.0, tl.maximum(tl.div_rn(top, _LARGEST), _SMALLEST_SCALE))
+        x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
+        largest = tl.maximum(largest, tl.abs(x))
+    scale, inverse = row_scale(tl.max(largest, axis=1))
     tl.store(scale_ptr + row, scale, mask=own)
-    inverse = tl.div_rn(1.0, scale)
-    for first in range(0, K, COLUMNS):
-        column = first + lane
-        x = _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR)
-        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
-        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
+    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
 
 
 @triton.jit

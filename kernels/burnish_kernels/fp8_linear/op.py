@@ -19,7 +19,7 @@ from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
 
-__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes"]
+__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes", "writes_codes"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 OUTPUTS = (torch.float16, torch.bfloat16)
@@ -49,9 +49,7 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     if out is None:
         codes = torch.empty(tokens, columns, dtype=CODES, device=x_TK.device)
         out = Fp8Rows(codes, torch.empty(tokens, dtype=torch.float32, device=x_TK.device))
-    out.check()
-    if out.codes.shape != x_TK.shape:
-        raise ValueError(f"out must be {tuple(x_TK.shape)}, not {tuple(out.codes.shape)}")
+    _require_codes(out, tokens, columns)
     if not x_TK.numel():
         out.scale.fill_(1.0)
     elif use_fp8_kernels(x_TK):
@@ -63,6 +61,28 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
         out.codes.copy_(codes)
         out.scale.copy_(scale)
     return out
+
+
+def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
+    """Return whether a kernel that makes rows like `x_TK` is to quantize them as well.
+
+    Not where no codes are wanted, and on GPUs without E4M3, where `quantize_rows` does it after the kernel.
+
+    Args:
+        out: codes and scales that are wanted; None: none.
+        x_TK: a tensor of the rows' shape and device.
+        factor_K: factor of each column `[K]` fp32; None: none.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if out is None:
+        return False
+    tokens, columns = x_TK.shape
+    _require_codes(out, tokens, columns)
+    if factor_K is not None:
+        _require_vector("factor", factor_K, columns)
+    return use_fp8_kernels(x_TK)
 
 
 def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tensor:
@@ -153,6 +173,12 @@ def fp8_linear(
 
     launch_fp8_linear(**operands, out_TN=out, tile=tile)
     return out
+
+
+def _require_codes(out: Fp8Rows, tokens: int, columns: int) -> None:
+    out.check()
+    if out.codes.shape != (tokens, columns):
+        raise ValueError(f"out must be {(tokens, columns)}, not {tuple(out.codes.shape)}")
 
 
 def _require_vector(name: str, vector: torch.Tensor, size: int) -> None:

@@ -159,6 +159,31 @@ def transpose_kernel(
 
 
 @triton.jit
+def add_adapter(
+    sums,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile plus the adapter's product."""
+    narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
+    adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
+    for first in tl.range(0, R, BLOCK_R, num_stages=1):
+        rank = first + tl.arange(0, BLOCK_R)
+        narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+        adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+        sums = dot(narrow, adapter, sums, INTERPRETED)
+    return sums
+
+
+@triton.jit
 def scaled_and_adapted(
     sums,
     x_scale_ptr,
@@ -181,13 +206,19 @@ def scaled_and_adapted(
     if HAS_SCALE:
         sums *= tl.load(scale_ptr + own_output)[None, :]
     if HAS_ADAPTER:
-        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
-        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
-        for first in tl.range(0, R, BLOCK_R, num_stages=1):
-            rank = first + tl.arange(0, BLOCK_R)
-            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
-            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
-            sums = dot(narrow, adapter, sums, INTERPRETED)
+        sums = add_adapter(
+            sums,
+            narrow_ptr,
+            adapter_ptr,
+            own_token,
+            own_output,
+            R,
+            narrow_stride,
+            adapter_output,
+            adapter_rank,
+            BLOCK_R,
+            INTERPRETED,
+        )
     return sums
 
 

@@ -153,9 +153,7 @@ def fp8_linear(
         _require_vector("scale", scale_N, outputs)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=weight_NK.device)
-    if out.shape != (tokens, outputs) or out.dtype not in OUTPUTS or (outputs > 1 and out.stride(1) != 1):
-        raise ValueError(f"out must be {(tokens, outputs)}, one of {OUTPUTS}, not {tuple(out.shape)} {out.dtype}")
-    _validate_adapter(narrow_TR, adapter_NR, out)
+    validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
     if not use_fp8_kernels(out):
@@ -186,12 +184,27 @@ def _require_vector(name: str, vector: torch.Tensor, size: int) -> None:
         raise ValueError(f"{name} must be [{size}] fp32, not {tuple(vector.shape)} {vector.dtype}")
 
 
-def _validate_adapter(narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None, out_TN: torch.Tensor) -> None:
+def validate_product(
+    out: torch.Tensor, shape: tuple[int, int], narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None
+) -> None:
+    """Check the result and the adapter of a product of 8-bit operands.
+
+    Args:
+        out: tensor `[T, N]` that is written to.
+        shape: shape that it must have.
+        narrow_TR: input times the adapter's first matrix; None: no adapter.
+        adapter_NR: second matrix of the adapter.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if out.shape != shape or out.dtype not in OUTPUTS or (shape[1] > 1 and out.stride(1) != 1):
+        raise ValueError(f"out must be {shape}, one of {OUTPUTS}, not {tuple(out.shape)} {out.dtype}")
     if narrow_TR is None and adapter_NR is None:
         return
     if narrow_TR is None or adapter_NR is None:
         raise ValueError("an adapter needs both its narrow rows and its matrix")
-    (tokens, outputs), ranks, dtype = out_TN.shape, narrow_TR.shape[-1], out_TN.dtype
+    (tokens, outputs), ranks, dtype = shape, narrow_TR.shape[-1], out.dtype
     if narrow_TR.shape != (tokens, ranks) or narrow_TR.dtype != dtype or (ranks > 1 and narrow_TR.stride(1) != 1):
         raise ValueError(f"narrow must be [{tokens}, R] {dtype}, not {tuple(narrow_TR.shape)} {narrow_TR.dtype}")
     if adapter_NR.shape != (outputs, ranks) or adapter_NR.dtype != dtype:

@@ -66,8 +66,8 @@ def candidates() -> tuple[Fp8Tile, ...]:
 
 
 def tile_text(tile: Fp8Tile) -> str:
-    """Return a tile in one word: tokens x outputs x columns, warps, stages, group, kind."""
-    kind = f"{' persistent' * tile.persistent}{' promoted' * tile.promoted}"
+    """Return a tile in one word: tokens x outputs x columns, warps, stages, group, persistent programs, kind."""
+    kind = f" p{tile.persistent}{' flat' * tile.flat}{' promoted' * tile.promoted}"
     return f"{tile.tokens}x{tile.outputs}x{tile.reduction} w{tile.warps} s{tile.stages} g{tile.group}{kind}"
 
 

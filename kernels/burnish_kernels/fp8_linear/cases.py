@@ -15,7 +15,8 @@ from burnish_kernels.fp8_linear.tiles import (
     CAPABILITIES,
     HOPPER_CANDIDATES,
     HOPPERS,
-    INTERPRETED_PERSISTENT,
+    INTERPRETED_FLAT,
+    INTERPRETED_NESTED,
     OTHERS,
     Fp8Tile,
     choose_tile,
@@ -88,10 +89,13 @@ def cases() -> list[Case]:
             _product(5, 33, 31, dtype, ranks=40, backward=True),
             _product(1000, 1536, 2560, dtype, ranks=48, large=True),
             _product(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True),
-            _product(70, 104, 48, dtype, ranks=17, persistent=True),
-            _product(33, 48, 80, dtype, backward=True, persistent=True),
-            _product(1000, 1536, 2560, dtype, ranks=48, large=True, persistent=True),
-            _product(1000, 1528, 2544, dtype, ranks=48, backward=True, large=True, persistent=True),
+            _product(70, 104, 48, dtype, ranks=17, loop="nested"),
+            _product(70, 104, 48, dtype, ranks=17, loop="flat"),
+            _product(33, 48, 80, dtype, backward=True, loop="nested"),
+            _product(33, 48, 80, dtype, backward=True, loop="flat"),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="nested"),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="flat"),
+            _product(1000, 1528, 2544, dtype, ranks=48, backward=True, large=True, loop="nested"),
         ]
     for dtype, kind in TYPES.items():
         for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True)):
@@ -112,13 +116,13 @@ def _product(
     ranks: int = 0,
     backward: bool = False,
     large: bool = False,
-    persistent: bool = False,
+    loop: str = "",
 ) -> Case:
     name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
     options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
-    options |= {"backward": backward, "persistent": persistent}
-    tolerance = SHORT_TOLERANCE if large and persistent else TOLERANCE
-    return Case(name + "-persistent" * persistent, tolerance, options, gpu_only=large)
+    options |= {"backward": backward, "loop": loop}
+    tolerance = SHORT_TOLERANCE if large and loop else TOLERANCE
+    return Case(name + f"-{loop}" * bool(loop), tolerance, options, gpu_only=large)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -189,7 +193,7 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
-    found = op.fp8_linear(x, codes, **words, tile=_tile(device) if options["persistent"] else None)
+    found = op.fp8_linear(x, codes, **words, tile=_tile(device, options["loop"]) if options["loop"] else None)
     if not bool(buffer[:, outputs:].isnan().all()):
         return math.inf
     exact = reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
@@ -199,12 +203,13 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
     return math.inf if math.isnan(error) else error
 
 
-def _tile(device: str) -> Fp8Tile:
-    """Return a tile of Hopper's kernel where it can run, else the device's own."""
+def _tile(device: str, loop: str) -> Fp8Tile:
+    """Return a tile of one of Hopper's kernels where it can run, else the device's own."""
     if device == "cpu":
-        return INTERPRETED_PERSISTENT
-    capability = torch.cuda.get_device_capability()
-    return HOPPER_CANDIDATES[1] if capability == (9, 0) else choose_tile(torch.device(device))
+        return INTERPRETED_FLAT if loop == "flat" else INTERPRETED_NESTED
+    if torch.cuda.get_device_capability() != (9, 0):
+        return choose_tile(torch.device(device))
+    return next(tile for tile in HOPPER_CANDIDATES if tile.persistent and tile.flat == (loop == "flat"))
 
 
 def compilations() -> list[Compilation]:
@@ -233,7 +238,7 @@ def compilations() -> list[Compilation]:
         for backward in (False, True):
             filled = (True,) if tile.persistent else (True, False)
             found += [_compilation("bf16", tile, capabilities, backward, even) for even in filled]
-        found.append(_compilation("fp16", tile, capabilities, False, tile.persistent))
+        found.append(_compilation("fp16", tile, capabilities, False, bool(tile.persistent)))
         found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
     return found
 
@@ -258,8 +263,9 @@ def _compilation(
     }
     function: Any
     if tile.persistent:
-        from burnish_kernels.fp8_linear.persistent.kernel import fp8_linear_persistent_kernel as function
+        from burnish_kernels.fp8_linear.persistent import kernel as persistent
 
+        function = persistent.flat_kernel if tile.flat else persistent.nested_kernel
         signature |= {
             "x_desc": f"tensordesc<fp8e4nv[{tile.tokens},{tile.reduction}]>",
             "weight_desc": f"tensordesc<fp8e4nv[{tile.outputs},{tile.reduction}]>",
@@ -273,8 +279,8 @@ def _compilation(
         numbers += ["x_stride", "weight_stride", "out_stride"]
         constants |= {"EVEN": even, "PARTS": tile.parts}
     signature |= dict.fromkeys(numbers, "i32")
-    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
-    words |= {f"s{tile.stages}": True, f"g{tile.group}": True}
+    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent, "flat": tile.flat}
+    words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True}
     name = "-".join(
         [
             f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",

@@ -20,7 +20,7 @@ from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 
 from support import parity, tiny_models
-from support.steps import PASSES, prefetcher, train, trainer
+from support.steps import PASSES, figures, prefetcher, train, trainer
 
 CUDA = torch.device("cuda")
 
@@ -125,7 +125,7 @@ def test_graphs_and_eager_steps_give_the_same_bits(adapted_llama, kind, dropout)
     assert all(captured._steps[layout].captured for layout in captured._ran)
     for graphs in (False, True):
         others, other = train(gpu_trainer(adapted_llama, graphs=graphs, **options), order, 2)
-        assert [(one.loss, one.grad_norm) for one in others] == [(one.loss, one.grad_norm) for one in results]
+        assert figures(others) == figures(results)
         assert torch.equal(other, param)
 
 
@@ -142,7 +142,7 @@ def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
         trained = gpu_trainer((base, adapter), **GPU_KINDS[kind] | changes)
         results, param = train(trained, order, 2)
         assert trained.problem == ""
-        found.append(([(one.loss, one.grad_norm) for one in results], param))
+        found.append((figures(results), param))
     for results, param in found[1:]:
         assert results == found[0][0]
         assert torch.equal(param, found[0][1])
@@ -168,7 +168,7 @@ def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, monkeypatch, kind, sha
         results, param = train(trained, order, 2)
         assert trained.problem == ""
         assert all(trained._steps[layout].captured == trained._wants_graphs for layout in trained._ran)
-        found.append(([(one.loss, one.grad_norm) for one in results], param))
+        found.append((figures(results), param))
     for results, param in found[1:]:
         assert results == found[0][0]
         assert torch.equal(param, found[0][1])
@@ -186,7 +186,7 @@ def test_what_layers_keep_does_not_change_a_bit_on_a_gpu(adapted_llama, kind, ml
         trained = gpu_trainer(adapted_llama, keep=keep, mlp_rows=mlp_rows, **GPU_KINDS[kind])
         results, param = train(trained, order, 2)
         assert trained.problem == ""
-        found.append(([(one.loss, one.grad_norm) for one in results], param.clone()))
+        found.append((figures(results), param.clone()))
     for results, param in found[1:]:
         assert results == found[0][0]
         assert torch.equal(param, found[0][1])
@@ -220,7 +220,7 @@ def test_layers_in_host_memory_train_the_same_bits_on_a_gpu(six_layers, kind, dr
             results, param = train(trained, order, 2)
             assert trained.problem == ""
             assert all(trained._steps[layout].captured == graphs for layout in trained._ran)
-            found[mlp_rows].append(([(one.loss, one.grad_norm) for one in results], param))
+            found[mlp_rows].append((figures(results), param))
     for own in found.values():
         assert all(results == own[0][0] and torch.equal(param, own[0][1]) for results, param in own[1:])
 
@@ -377,7 +377,7 @@ def test_evaluation_takes_the_passes_memory(adapted_llama):
                 assert torch.cuda.memory_reserved() <= reserved + (8 << 20)
             for _ in range(3):
                 trained.step(ring)
-            found.append([(one.loss, one.grad_norm) for one in trained.results(wait=True)])
+            found.append(figures(trained.results(wait=True)))
     assert found[0] == found[1]
 
 

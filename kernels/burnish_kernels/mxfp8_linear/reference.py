@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES, LARGEST
+from burnish_kernels.fp8_linear.reference import over_largest
+from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.moe_unpack.reference import mxfp4_values
 from burnish_kernels.mxfp8_linear.blocks import BLOCK
 
@@ -23,7 +24,7 @@ FP4_TOP = 6
 
 def block_scale(largest: torch.Tensor) -> torch.Tensor:
     """Return the exponent byte of blocks whose largest magnitudes are given, fp32."""
-    bits = (largest / LARGEST).view(torch.int32)
+    bits = over_largest(largest).view(torch.int32)
     up = (bits >> 23) + ((bits & 0x7FFFFF) != 0)
     up = torch.where(largest.isfinite(), up.clamp(min=SMALLEST), NAN)
     return torch.where(largest == 0, ONE, up).to(torch.uint8)

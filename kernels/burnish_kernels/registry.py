@@ -27,6 +27,7 @@ OPS = (
     "grouped_skinny",
     "moe_act",
     "moe_combine",
+    "mxfp8_linear",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 

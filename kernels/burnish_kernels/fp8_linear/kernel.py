@@ -1,7 +1,7 @@
 """The 8-bit product in Triton, with what it needs: rows quantized, and codes transposed.
 
 The adapter's 16-bit product follows in the same fp32 accumulator, after the scales. Triton's interpreter cannot convert
-E4M3, so there codes are bytes that `to_e4m3` and `_operand` make and read themselves. Launchers assert and never
+E4M3, so there codes are bytes that `to_e4m3` and `operand` make and read themselves. Launchers assert and never
 allocate. Row offsets are int64.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
@@ -50,7 +50,7 @@ def to_e4m3(x, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _operand(codes, INTERPRETED: tl.constexpr):
+def operand(codes, INTERPRETED: tl.constexpr):
     """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
     if not INTERPRETED:
         return codes
@@ -62,12 +62,52 @@ def _operand(codes, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+def row_scale(largest):
+    """Return the scale of rows whose largest magnitudes are given, and its reciprocal, by which codes are made."""
+    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, _LARGEST), _SMALLEST_SCALE))
+    return scale, tl.div_rn(1.0, scale)
+
+
+@triton.jit
+def load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+    """Load columns of some rows as what is quantized: fp32, times the columns' factors; zeros past K."""
     inside = column < K
     x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
     if HAS_FACTOR:
         x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
+
+
+@triton.jit
+def store_codes(
+    x_at,
+    factor_ptr,
+    codes_at,
+    inverse,
+    own,
+    K,
+    HAS_FACTOR: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
+
+    Args:
+        x_at: pointers to the rows `[ROWS, 1]`; read even where not own.
+        factor_ptr: factor of each column, read only with HAS_FACTOR.
+        codes_at: pointers to the rows' codes `[ROWS, 1]`.
+        inverse: reciprocal of each row's scale `[ROWS]`.
+        own: rows that are stored `[ROWS]`.
+        K: number of columns.
+        HAS_FACTOR: whether columns have factors.
+        COLUMNS: number of columns at a time.
+        INTERPRETED: whether codes are bytes.
+    """
+    for first in range(0, K, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
+        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -90,19 +130,13 @@ def quantize_rows_kernel(
     own = row < T
     x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
     codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
-    lane = tl.arange(0, COLUMNS)
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
-        largest = tl.maximum(largest, tl.abs(_load_tile(x_at, factor_ptr, first + lane, K, HAS_FACTOR)))
-    top = tl.max(largest, axis=1)
-    scale = tl.where(top == 0.0, 1.0, tl.maximum(tl.div_rn(top, _LARGEST), _SMALLEST_SCALE))
+        x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
+        largest = tl.maximum(largest, tl.abs(x))
+    scale, inverse = row_scale(tl.max(largest, axis=1))
     tl.store(scale_ptr + row, scale, mask=own)
-    inverse = tl.div_rn(1.0, scale)
-    for first in range(0, K, COLUMNS):
-        column = first + lane
-        x = _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR)
-        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
-        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
+    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
 
 
 @triton.jit
@@ -122,6 +156,70 @@ def transpose_kernel(
     codes = tl.load(codes_ptr + row.to(tl.int64)[:, None] * codes_stride + column[None, :], mask=inside, other=0)
     out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
     tl.store(out, tl.trans(codes), mask=tl.trans(inside))
+
+
+@triton.jit
+def add_adapter(
+    sums,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile plus the adapter's product."""
+    narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
+    adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
+    for first in tl.range(0, R, BLOCK_R, num_stages=1):
+        rank = first + tl.arange(0, BLOCK_R)
+        narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+        adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+        sums = dot(narrow, adapter, sums, INTERPRETED)
+    return sums
+
+
+@triton.jit
+def scaled_and_adapted(
+    sums,
+    x_scale_ptr,
+    scale_ptr,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    HAS_SCALE: tl.constexpr,
+    HAS_ADAPTER: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile times the scales of its rows and outputs, plus the adapter's product."""
+    sums *= tl.load(x_scale_ptr + own_token)[:, None]
+    if HAS_SCALE:
+        sums *= tl.load(scale_ptr + own_output)[None, :]
+    if HAS_ADAPTER:
+        sums = add_adapter(
+            sums,
+            narrow_ptr,
+            adapter_ptr,
+            own_token,
+            own_output,
+            R,
+            narrow_stride,
+            adapter_output,
+            adapter_rank,
+            BLOCK_R,
+            INTERPRETED,
+        )
+    return sums
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -152,6 +250,7 @@ def fp8_linear_kernel(
     BLOCK_R: tl.constexpr,
     PARTS: tl.constexpr,
     GROUP: tl.constexpr,
+    IMPRECISE: tl.constexpr,  # columns summed in Hopper's short accumulator; None: all
     INTERPRETED: tl.constexpr,
 ):
     """Compute one tile; with EVEN no block of the reduction is partly filled."""
@@ -175,20 +274,26 @@ def fp8_linear_kernel(
                 inside = lane < K - at
                 x = tl.load(x_at + at, mask=inside[None, :], other=0.0)
                 weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
-            left, right = _operand(x, INTERPRETED), _operand(weight, INTERPRETED)
-            # 0 would turn wgmma off on Hopper, and the default would leave the sums in its short accumulator.
-            sums = tl.dot(left, right, sums, max_num_imprecise_acc=BLOCK_K)
-    sums *= tl.load(x_scale_ptr + own_token)[:, None]
-    if HAS_SCALE:
-        sums *= tl.load(scale_ptr + own_output)[None, :]
-    if HAS_ADAPTER:
-        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
-        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
-        for first in tl.range(0, R, BLOCK_R, num_stages=1):
-            rank = first + tl.arange(0, BLOCK_R)
-            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
-            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
-            sums = dot(narrow, adapter, sums, INTERPRETED)
+            left, right = operand(x, INTERPRETED), operand(weight, INTERPRETED)
+            # 0 would turn wgmma off on Hopper.
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE)
+    sums = scaled_and_adapted(
+        sums,
+        x_scale_ptr,
+        scale_ptr,
+        narrow_ptr,
+        adapter_ptr,
+        own_token,
+        own_output,
+        R,
+        narrow_stride,
+        adapter_output,
+        adapter_rank,
+        HAS_SCALE,
+        HAS_ADAPTER,
+        BLOCK_R,
+        INTERPRETED,
+    )
     out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
 
@@ -246,6 +351,7 @@ def launch_fp8_linear(
     tile: Fp8Tile,
 ) -> None:
     """Fill `out_TN`."""
+    assert not tile.persistent
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
@@ -279,6 +385,7 @@ def launch_fp8_linear(
         BLOCK_R=rank_block(ranks),
         PARTS=tile.parts,
         GROUP=tile.group,
+        IMPRECISE=tile.reduction if tile.promoted else None,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,

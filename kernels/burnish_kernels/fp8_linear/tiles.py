@@ -30,6 +30,11 @@ class Fp8Tile:
         stages: depth of the software pipeline.
         group: tiles of tokens that share their weights through the second-level cache.
         registers: most registers of a thread; None: the compiler decides.
+        persistent: number of programs a multiprocessor, which stay and whose operands the copy engine moves; 0: there
+            is a program for each tile. Hopper only.
+        flat: whether a persistent program has one loop for all of its tiles.
+        promoted: whether sums pass from Hopper's short accumulator (about 14 bits) to fp32 after each block of columns;
+            that takes twice the registers, so tiles of 256 outputs have none for it.
     """
 
     tokens: int
@@ -40,13 +45,34 @@ class Fp8Tile:
     stages: int
     group: int = 8
     registers: int | None = None
+    persistent: int = 0
+    flat: bool = False
+    promoted: bool = True
 
 
 INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
-HOPPER = Fp8Tile(128, 128, 128, 1, 8, 4)
+INTERPRETED_NESTED = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1)
+INTERPRETED_FLAT = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1, flat=True)
 OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
-"""Tiles for Hopper, where a wider one has no registers for its two sums, and for RTX cards, of which two programs fit a
-multiprocessor. Neither is timed yet."""
+"""Tile for RTX cards, of which two programs fit a multiprocessor. Not timed yet."""
+
+UNALIGNED = Fp8Tile(128, 128, 128, 1, 8, 4)
+"""Tile for Hopper where rows are not aligned as its copy engine wants them."""
+
+HOPPER = UNALIGNED
+"""Tile for Hopper. Not timed yet."""
+
+HOPPER_CANDIDATES = (
+    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, flat=True, promoted=False),
+    Fp8Tile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
+    Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False),
+    Fp8Tile(128, 128, 128, 1, 8, 4, persistent=1),
+    UNALIGNED,
+)
+"""Tiles that `tests/bench/fp8_products.py` times on Hopper; `HOPPER` is to be one of them."""
 
 
 def choose_tile(device: torch.device) -> Fp8Tile:

@@ -11,7 +11,7 @@ import torch
 
 from burnish_kernels.registry import ops
 
-UNUSED = ("fp8_linear",)
+UNUSED = ("fp8_linear", "mxfp8_linear")
 """Operations that the engine does not call: a failure of theirs would not keep anybody from training."""
 
 

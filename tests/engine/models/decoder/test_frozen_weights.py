@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, ResidentWeight, StreamedWeight
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_kernels.moe_unpack.op import Mxfp4Experts

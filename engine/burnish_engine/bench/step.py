@@ -14,9 +14,11 @@ import numpy.typing as npt
 import psutil
 import torch
 
+from burnish_engine.advise.facts.fp8_choice import check_fp8, fp8_use
 from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.recipe.memory_plan import (
     MemoryPlan,
@@ -25,7 +27,7 @@ from burnish_engine.contract.recipe.memory_plan import (
     parse_save_levels,
     parse_weight_places,
 )
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import (
     AUTO,
@@ -40,6 +42,7 @@ from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
@@ -67,6 +70,8 @@ class StepOptions:
         layers: number of layers to keep, from the first; 0: all.
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
+        fp8_stored: whether the frozen weights are kept in FP8.
+        products: what products with the frozen weights are computed in: "16" or "fp8".
         rank: rank of the adapter.
         expert_rank: rank of each expert's adapter; 0: as a recipe's.
         targets: names of the matrices with an adapter, as in a recipe.
@@ -115,6 +120,19 @@ class StepOptions:
     layers: int = 0
     expert_rank: int = 0
     targets: tuple[str, ...] = (AUTO,)
+    fp8_stored: bool = False
+    products: str = "16"
+
+    @property
+    def fp8(self) -> Fp8Use:
+        """What is stored and multiplied in FP8."""
+        model = ModelSection(quantize="fp8" if self.fp8_stored else "none")
+        return fp8_use(Recipe(model=model), self.products, nf4=self.method == "qlora")
+
+    @property
+    def weights_format(self) -> str:
+        """What the frozen weights are kept in, for people."""
+        return "nf4" if self.method == "qlora" else "fp8" if self.fp8.stored else self.precision
 
     @property
     def section(self) -> TrainSection:
@@ -148,6 +166,7 @@ class StepBench:
         self._ranks, self._begin = ranks, begin
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
+        self._check_fp8()
         # Before the device is used, so that what others hold of it is not counted.
         self._held = memory_reader(self.device)
         exact_products()
@@ -173,6 +192,7 @@ class StepBench:
                 expert_rank(section, self.spec.experts_per_token),
             ),
             quantize=options.method == "qlora",
+            fp8=options.fp8,
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
             layers_on_host=frozenset(self.plan.layers_on_host),
@@ -194,6 +214,12 @@ class StepBench:
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
         self.trainer.exchange = exchange
+
+    def _check_fp8(self) -> None:
+        options = self.options
+        model = ModelSection(quantize="fp8" if options.fp8_stored else "none")
+        train = options.section.model_copy(update={"products": options.products})
+        check_fp8(Recipe(model=model, train=train), self.spec, options.precision, capability_of(self.device))
 
     def _packs(self) -> EpochPlan | BatchStream:
         options = self.options
@@ -250,6 +276,7 @@ class StepBench:
             tokens=options.tokens,
             precision=options.precision,
             nf4=options.method == "qlora",
+            fp8=options.fp8,
         )
         self.predicted = {"gib": chosen.peak_bytes / GIB, "step_ms": 1000 * chosen.seconds}
         return chosen.plan
@@ -298,6 +325,8 @@ class StepBench:
             "tokens": options.tokens,
             "objective": options.objective,
             "precision": options.precision,
+            "weights": options.weights_format,
+            "products": options.products,
             "device": torch.cuda.get_device_name() if cuda else "CPU",
             "tok_s": float(np.median([1000 * count / taken for count, taken in zip(tokens, times, strict=True)])),
             "mean_tok_s": 1000 * sum(tokens) / sum(times),

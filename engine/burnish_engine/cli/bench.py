@@ -73,6 +73,12 @@ def step(
     layers: Annotated[int, typer.Option(min=0, help="Layers to keep, from the first; 0: all.")] = 0,
     tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
     method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
+    quantize: Annotated[
+        str, typer.Option(metavar="none|nf4|fp8", help="As in a recipe's model.quantize, instead of --method.")
+    ] = "",
+    products: Annotated[
+        str, typer.Option(metavar="16|fp8", help="As in a recipe's train.products; auto is not for benchmarks.")
+    ] = "16",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
     rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter.")] = 16,
     expert_rank: Annotated[
@@ -147,6 +153,8 @@ def step(
         raise UsageError(f"{shape} has {most} layers.", f"Give --layers of at most {most}.")
     _refuse_unknown(
         ("method", method, ("lora", "qlora")),
+        ("quantize", quantize, ("", "none", "nf4", "fp8")),
+        ("products", products, ("16", "fp8")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
         ("optimizer", optimizer, get_args(Optimizer)),
@@ -171,7 +179,9 @@ def step(
         shape=shape,
         layers=layers,
         tokens=tokens,
-        method=method,
+        method="qlora" if quantize == "nf4" else "lora" if quantize else method,
+        fp8_stored=quantize == "fp8",
+        products=products,
         rank=rank,
         expert_rank=expert_rank,
         targets=tuple(name.strip() for name in targets.split(",")),

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from burnish_engine.models.decoder.frozen.matrix_weights import FrozenWeight, MatrixWeight
+from burnish_engine.models.decoder.frozen.matrix_weights import MatrixWeight
+from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_kernels.lora_linear import op as lora_linear
 

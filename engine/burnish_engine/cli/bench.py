@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
 
 if TYPE_CHECKING:
-    from burnish_engine.bench.step import StepOptions
+    from burnish_engine.bench.step_options import StepOptions
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
 
@@ -167,7 +167,8 @@ def step(
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
         other = "--packs" if packs else "--ablate"
         raise UsageError(f"{other} is for rows as they stand.", f"Leave out {other}, or --objective and --passes-of.")
-    from burnish_engine.bench.step import StepBench, StepOptions, parse_keep, parse_weights
+    from burnish_engine.bench.step import StepBench
+    from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
         from burnish_kernels.timer import why_not

@@ -20,7 +20,9 @@ def capability_of(gpu: GpuFacts | None) -> int | None:
     return 10 * major + minor
 
 
-def check_fp8(recipe: Recipe, spec: DecoderSpec, precision: str, capability: int | None) -> None:
+def check_fp8(
+    recipe: Recipe, spec: DecoderSpec, precision: str, capability: int | None, *, began: bool = False
+) -> None:
     """Refuse storage or products in 8 bits that the fast engine does not do for a model on a device.
 
     Args:
@@ -28,6 +30,7 @@ def check_fp8(recipe: Recipe, spec: DecoderSpec, precision: str, capability: int
         spec: shape of the base model.
         precision: precision of the base model's computation.
         capability: compute capability of the GPU, such as 89; None for the CPU.
+        began: whether the run has begun with these products, perhaps on another card.
 
     Raises:
         UsageError: The recipe asks for it.
@@ -45,6 +48,11 @@ def check_fp8(recipe: Recipe, spec: DecoderSpec, precision: str, capability: int
             'Set model.quantize = "nf4" or "none".',
         )
     if products == "fp8" and (reason := why_not_fp8(recipe, spec, precision, capability)):
+        if began:
+            raise UsageError(
+                f"This run multiplies with its frozen weights in FP8, and that does not work here: {reason}.",
+                "Resume it on a card that can, or start a new run.",
+            )
         raise UsageError(f'train.products = "fp8" does not work here: {reason}.', 'Set train.products = "16".')
 
 

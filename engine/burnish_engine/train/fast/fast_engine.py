@@ -110,7 +110,7 @@ class FastEngine(Engine):
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
-        check_fp8(given, shape, spec.precision, capability_of(device))
+        check_fp8(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
         fp8 = fp8_use(recipe, products, nf4=nf4)
         self._precision, self._nf4, self._fp8 = spec.precision, nf4, fp8
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(

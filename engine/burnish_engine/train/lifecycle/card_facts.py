@@ -13,6 +13,7 @@ import torch
 from pydantic import ValidationError
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.fp8_choice import fp8_use
 from burnish_engine.advise.plan.exports import exports_of
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
@@ -69,12 +70,15 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
 
     """
     recipe, source, data = setup.recipe, setup.inputs.source, setup.inputs.data
+    nf4 = is_nf4(recipe, source.config)
+    fp8 = fp8_use(recipe, setup.products.products, nf4=nf4)
     circumstances = RunEnvironment(
         **_machine(setup.device),
         threads=setup.threads,
         engine=engine.name,
         precision=setup.precision,
-        weights="nf4" if is_nf4(recipe, source.config) else setup.precision,
+        weights="nf4" if nf4 else "fp8" if fp8.stored and engine.name == "fast" else setup.precision,
+        products=setup.products.products,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),
     )

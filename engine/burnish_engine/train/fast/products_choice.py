@@ -75,7 +75,7 @@ def choose_products(
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
     reason = why_not_fp8(recipe, spec, precision, capability_of(device))
-    if device.type == "cpu":
+    if _is_processor(device):
         reason = reason or "a processor has no units for FP8"
     if reason:
         return ProductsChoice("16", f"Products are not computed in FP8: {reason}.")
@@ -87,6 +87,10 @@ def choose_products(
     if eight <= _GAIN * sixteen:
         return ProductsChoice("fp8", f"Products are computed in FP8: {found}{sixteen:.1f}.")
     return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {found}{sixteen:.1f}.")
+
+
+def _is_processor(device: torch.device) -> bool:
+    return device.type == "cpu"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import psutil
 import torch
 
-from burnish_engine.advise.facts.fp8_choice import check_fp8
 from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.bench.step_options import StepOptions
@@ -33,6 +32,7 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.device import capability_of
+from burnish_engine.models.device.fp8_choice import check_fp8
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank

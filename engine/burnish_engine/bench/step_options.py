@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from burnish_engine.advise.facts.fp8_choice import fp8_use
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AUTO, Masking, Optimizer, TrainSection
+from burnish_engine.models.device.fp8_choice import fp8_use
 
 
 @dataclass(frozen=True)

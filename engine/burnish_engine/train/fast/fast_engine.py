@@ -13,7 +13,6 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
-from burnish_engine.advise.facts.fp8_choice import check_fp8, fp8_use
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.coverage import Coverage, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -29,6 +28,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
 from burnish_engine.models.device.device import capability_of
+from burnish_engine.models.device.fp8_choice import check_fp8, fp8_use
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
-from burnish_engine.advise.facts.fp8_choice import why_not_fp8
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -23,6 +22,7 @@ from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight,
 from burnish_engine.models.decoder.frozen.parts import WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
+from burnish_engine.models.device.fp8_choice import why_not_fp8
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.train.fast.fast_engine import why_not
 from burnish_kernels import tuning

@@ -13,7 +13,6 @@ import torch
 from pydantic import ValidationError
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
-from burnish_engine.advise.facts.fp8_choice import fp8_use
 from burnish_engine.advise.plan.exports import exports_of
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
@@ -25,6 +24,7 @@ from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_o
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.device import describe
+from burnish_engine.models.device.fp8_choice import fp8_use
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine

@@ -119,7 +119,7 @@ class ExportPage(Page):
         except ValidationError:  # another version of Burnish wrote it
             asked = self.bench.recipe.export
         model = frozen_section(self.bench.run, "model") if self.bench.run else {}
-        self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")
+        self.choices.show_run(asked, quantized=model.get("quantize", "none") == "nf4")
 
     def _choices_changed(self) -> None:
         self._show_state()

@@ -30,7 +30,7 @@ SECTION_TITLES = {
 
 LABELS = {
     "name": tr("Name of the run"),
-    "model.quantize": tr("Quantize for training (QLoRA, 4 bits)"),
+    "model.quantize": tr("Quantize for training (QLoRA)"),
     "data.validation_share": tr("Validation share (held out)"),
     "data.learn": tr("Supervised text (learn from)"),
     "data.system_prompt": tr("System prompt to add"),
@@ -64,6 +64,7 @@ LABELS = {
     "train.optimizer": tr("Optimizer"),
     "train.weight_decay": tr("Weight decay"),
     "train.precision": tr("Precision (computes in)"),
+    "train.products": tr("Products with frozen weights"),
     "train.engine": tr("Engine"),
     "train.seed": tr("Seed"),
     "train.checkpoint_every": tr("Checkpoint every"),
@@ -139,6 +140,13 @@ that is not listed is called by its key."""
 
 CHOICES: dict[str, dict[str, str]] = {
     "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
+    "model.quantize": {"none": tr("no"), "nf4": tr("4 bits (NF4)"), "fp8": tr("8 bits (FP8)")},
+    "train.products": {
+        "16": tr("as precision says"),
+        "fp8": tr("8 bits (FP8)"),
+        "mxfp8": tr("8 bits in blocks (MXFP8)"),
+        "auto": tr("8 bits where that is faster"),
+    },
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),
@@ -207,6 +215,10 @@ NOTES: dict[tuple[str, Any], str] = {
     ("train.optimizer", "schedule_free"): tr(
         "Needs no schedule. Takes 1 to 10 times the learning rate, and more memory."
     ),
+    ("model.quantize", "fp8"): tr("Half of the memory of 16 bits, a third of NF4's error. Dense models only."),
+    ("train.products", "fp8"): tr("Faster on RTX 40, RTX 50 and H100; the frozen weights are then rounded to 8 bits."),
+    ("train.products", "auto"): tr("Timed for a few seconds on this GPU when the run begins."),
+    ("train.products", "mxfp8"): tr("Not in this version."),
     ("masking.kind", "magma"): tr(
         "Experimental. It helped in our two small duels; only one of your own shows it here."
     ),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.registry import FP8_CAPABILITIES
 from burnish_kernels.tuning import device_of
 
-CAPABILITIES = (89, 90, 120)
+CAPABILITIES = FP8_CAPABILITIES
 """Compute capabilities, of those that kernels are made for, that multiply E4M3."""
 
 HOPPERS = (90,)

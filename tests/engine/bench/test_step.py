@@ -10,10 +10,11 @@ import torch
 
 from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
-from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
+from burnish_engine.bench.step import StepBench, kind_of, summarize
+from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_kernels.moe_route import op as moe_route
 
 VOCABULARY = 40_064

@@ -34,19 +34,17 @@ def forward(
     fits = down.stack.fused and adapted.can_fuse([down.rank], gate_up_TJ.dtype)
     if not (fits and use_kernels(gate_up_TJ) and adapted.fills(len(gate_up_TJ))) or _goes_alone(down):
         return False
-    matrix = down.frozen.buffer()
-    adapted.forward_adapted(
-        gate_up_TJ,
-        matrix[down.outputs :, : down.inputs],
-        activation=activation,
-        out=activated_TE[:, : down.inputs],
-        xa_out=activated_TE[:, down.inputs :],
-    )
-    turned = matrix[: down.outputs].t()
-    if down.bias_N is None:
-        torch.mm(activated_TE, turned, out=out)
-    else:
-        torch.addmm(down.bias_N, activated_TE, turned, out=out)
+
+    def fill(a_RK: torch.Tensor) -> None:
+        adapted.forward_adapted(
+            gate_up_TJ,
+            a_RK,
+            activation=activation,
+            out=activated_TE[:, : down.inputs],
+            xa_out=activated_TE[:, down.inputs :],
+        )
+
+    down.forward_filled(activated_TE, fill, out)
     return True
 
 

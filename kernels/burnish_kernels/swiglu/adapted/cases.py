@@ -213,7 +213,7 @@ def _backward_compilation(
 ) -> Compilation:
     from burnish_kernels.swiglu.adapted import kernel, tiles
 
-    tile = tiles.backward_tile(dtype, ranks)
+    tile = tiles.backward_tile(dtype, ranks, largest=largest)
     pointers = ("dact", "gate", "up", "dgate", "dup", "act_p", "gate_p", "up_p")
     signature = {f"{name}_ptr": f"*{NAMES[dtype]}" for name in pointers} | {"parts_ptr": "*fp32"}
     signature |= {"factor_ptr": "*fp32", "largest_ptr": "*i32" if largest else "*fp32"}
@@ -269,6 +269,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     ):
         yield _forward_benchmark(rows, size, rank, device)
         yield _backward_benchmark(rows, size, rank, device)
+        yield _backward_benchmark(rows, size, rank, device, largest=True)
 
 
 def _forward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchmark:
@@ -290,7 +291,7 @@ def _forward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchmar
     return Benchmark(f"forward-adapted-r{rank}-{rows}x{size}", run, separate, bytes=3 * rows * size * 2)
 
 
-def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchmark:
+def _backward_benchmark(rows: int, size: int, rank: int, device: str, *, largest: bool = False) -> Benchmark:
     from burnish_kernels.lora_linear.skinny import outer_accumulate
     from burnish_kernels.lora_linear.tiles import RankSegment
     from burnish_kernels.swiglu import op
@@ -305,6 +306,7 @@ def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchma
     grad_a = torch.zeros(rank, size, device=device)
     grad_b = [torch.zeros(size, rank, device=device).t() for _ in range(2)]
     halves = [RankSegment(0, size, 0, rank), RankSegment(size, size, rank, rank)]
+    largest_T, factor = torch.empty(rows, device=device), torch.rand(2 * size, device=device)
 
     def run() -> object:
         return adapted.backward_adapted(
@@ -315,6 +317,8 @@ def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchma
             gate=adapted.OuterProduct(xa[:, :rank], grad_b[0]),
             up=adapted.OuterProduct(xa[:, rank:], grad_b[1]),
             out=gradient,
+            largest_out=largest_T if largest else None,
+            factor_J=factor if largest else None,
         )
 
     def separate() -> None:
@@ -322,4 +326,6 @@ def _backward_benchmark(rows: int, size: int, rank: int, device: str) -> Benchma
         outer_accumulate(dxa, act, [grad_a], [1.0])
         outer_accumulate(xa, gradient, grad_b, [1.0, 1.0], halves)
 
-    return Benchmark(f"backward-adapted-r{rank}-{rows}x{size}", run, separate, bytes=5 * dact.nbytes)
+    return Benchmark(
+        f"backward-adapted-r{rank}-{rows}x{size}{'-largest' * largest}", run, separate, bytes=5 * dact.nbytes
+    )

@@ -61,21 +61,23 @@ def _store_part(parts_ptr, first_row, sums, column, size, ranks, RANKS: tl.const
 
 
 @triton.jit
-def _factors(factor_ptr, column, size, HAS_FACTOR: tl.constexpr):
-    """Load the factors of columns of gate and of up, `[1, BLOCK_C]`; ones where there are none."""
-    gate, up = tl.full(column.shape, 1.0, tl.float32), tl.full(column.shape, 1.0, tl.float32)
+def _largest(values, factor_ptr, column, size, HAS_FACTOR: tl.constexpr):
+    """Return the largest magnitude of each row of a tile times the columns' factors, fp32."""
+    wide = values.to(tl.float32)
     if HAS_FACTOR:
-        gate = tl.load(factor_ptr + column, mask=column < size, other=0.0)
-        up = tl.load(factor_ptr + size + column, mask=column < size, other=0.0)
-    return gate[None, :], up[None, :]
+        wide *= tl.load(factor_ptr + column, mask=column < size, other=0.0)[None, :]
+    return tl.max(tl.abs(wide), axis=1)
 
 
 @triton.jit
-def _raise_largest(largest_at, dgate, dup, factors, own, HAS_LARGEST: tl.constexpr):
+def _raise_largest(
+    largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST: tl.constexpr, HAS_FACTOR: tl.constexpr
+):
     """Raise the rows' largest magnitudes to those of a tile. They are compared as the bits of numbers from zero on."""
     if HAS_LARGEST:
-        gate, up = tl.abs(dgate.to(tl.float32) * factors[0]), tl.abs(dup.to(tl.float32) * factors[1])
-        tl.atomic_max(largest_at, tl.max(tl.maximum(gate, up), axis=1).to(tl.int32, bitcast=True), mask=own)
+        gate = _largest(dgate, factor_ptr, column, size, HAS_FACTOR)
+        top = tl.maximum(gate, _largest(dup, factor_ptr + size, column, size, HAS_FACTOR))
+        tl.atomic_max(largest_at, top.to(tl.int32, bitcast=True), mask=own)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -124,7 +126,6 @@ def adapted_backward_kernel(
     gate_tile = lane[:, None] * gate_stride + column[None, :]
     dgate_tile = lane[:, None] * dgate_stride + column[None, :]
     dtype = dgate_ptr.dtype.element_ty
-    factors = _factors(factor_ptr, column, size, HAS_FACTOR)
     if ACT_RANKS > 0:
         act_sums = tl.zeros([ACT_RANKS, BLOCK_C], tl.float32)
     if GATE_RANKS > 0:
@@ -145,7 +146,9 @@ def adapted_backward_kernel(
         dgate, dup = _opaque(dgate, INTERPRETED), _opaque(dup, INTERPRETED)
         tl.store(dgate_ptr + far * dgate_stride + dgate_tile, dgate, mask=inside)
         tl.store(dup_ptr + far * dgate_stride + dgate_tile, dup, mask=inside)
-        _raise_largest(largest_ptr + token + lane, dgate, dup, factors, token + lane < end, HAS_LARGEST)
+        own = token + lane < end
+        largest_at = largest_ptr + token + lane
+        _raise_largest(largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST, HAS_FACTOR)
         if ACT_RANKS > 0:
             p = _narrow(act_p_ptr, act_p_stride, token, lane, end, act_ranks, ACT_RANKS)
             act = _opaque((gate * share * up).to(dtype), INTERPRETED)

@@ -35,7 +35,7 @@ CAPABILITIES = (80, 86, 89, 90, 120)
 """Compute capabilities that every kernel must compile for: A100, RTX 30, RTX 40, H100, RTX 50."""
 
 FP8_CAPABILITIES = (89, 90, 120)
-"""Those of them that multiply E4M3."""
+"""Compute capabilities, of those, that multiply E4M3."""
 
 
 @dataclass(frozen=True)

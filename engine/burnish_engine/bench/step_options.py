@@ -24,7 +24,7 @@ class StepOptions:
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         fp8_stored: whether the frozen weights are kept in FP8.
-        products: what products with the frozen weights are computed in: "16" or "fp8".
+        products: number format that products with the frozen weights are computed in: "16" or "fp8".
         rank: rank of the adapter.
         expert_rank: rank of each expert's adapter; 0: as a recipe's.
         targets: names of the matrices with an adapter, as in a recipe.
@@ -78,13 +78,13 @@ class StepOptions:
 
     @property
     def fp8(self) -> Fp8Use:
-        """What is stored and multiplied in FP8."""
+        """Use of FP8 in storage and products."""
         model = ModelSection(quantize="fp8" if self.fp8_stored else "none")
         return fp8_use(Recipe(model=model), self.products, nf4=self.method == "qlora")
 
     @property
     def weights_format(self) -> str:
-        """What the frozen weights are kept in, for people."""
+        """Number format of the frozen weights, for people."""
         return "nf4" if self.method == "qlora" else "fp8" if self.fp8.stored else self.precision
 
     @property

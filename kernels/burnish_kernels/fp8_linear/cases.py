@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.projected import cases as projected
 from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import (
     CAPABILITIES,
@@ -104,7 +105,7 @@ def cases() -> list[Case]:
             found.append(Case(name, 0.0, options))
     for rows, columns in ((130, 40), (1, 1), (128, 256)):
         found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
-    return found
+    return [*found, *projected.cases()]
 
 
 def _product(
@@ -139,6 +140,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     generator = torch.Generator().manual_seed(seed)
     if case.options["kind"] == "product":
         return _compare_product(case.options, device, generator)
+    if case.options["kind"] == "projected":
+        return projected.compare(case.options, device, generator)
     rows, columns = case.options["shape"]
     if case.options["kind"] == "transpose":
         return _compare_transpose(rows, columns, device, generator)
@@ -240,7 +243,7 @@ def compilations() -> list[Compilation]:
             found += [_compilation("bf16", tile, capabilities, backward, even) for even in filled]
         found.append(_compilation("fp16", tile, capabilities, False, bool(tile.persistent)))
         found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
-    return found
+    return [*found, *projected.compilations()]
 
 
 def _compilation(
@@ -328,3 +331,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         codes, plain = weight.codes.view(torch.uint8), turned.view(torch.uint8)
         transpose = partial(op.transpose_codes, weight.codes, turned)
         yield Benchmark(f"transpose-{name}", transpose, partial(plain.copy_, codes.t()), 2 * codes.nbytes)
+    yield from projected.benchmarks(device)

@@ -88,6 +88,11 @@ def notes_on(run: PlannedRun) -> list[str]:
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
             "passes and replies slow."
         )
+    if run.engine.fast and run.recipe.train.products == "auto" and run.device.cuda:
+        notes.append(
+            'train.products = "auto" is decided by a few seconds of timing when the run begins; this plan is for '
+            "products in 16 bits."
+        )
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
     notes += expert_notes(run)

@@ -185,11 +185,11 @@ def frozen_weights(
     return FrozenWeightBytes(matrices, tables, embedding, unpacked, packed)
 
 
-def _scratch(kinds: Sequence[Mapping[StackName, StackShape]], fp8: Fp8Use, ways: int, width: int) -> int:
+def _scratch(kinds: Sequence[Mapping[StackName, StackShape]], fp8: Fp8Use, orientations: int, width: int) -> int:
     """Count the memory that dense stacks share: one for gate and up, one for the largest other, bytes."""
 
     def size(stack: StackShape) -> int:
-        return ways * stack.outputs * stack.inputs if fp8.products else stack.elements * width
+        return orientations * stack.outputs * stack.inputs if fp8.products else stack.elements * width
 
     wide = max((size(found["gate_up"]) for found in kinds if "gate_up" in found), default=0)
     return wide + max(size(stack) for found in kinds for name, stack in found.items() if name != "gate_up")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Fp8Use(NamedTuple):
-    """What a run does in FP8.
+    """Use of FP8 in a run.
 
     Attributes:
         stored: whether the frozen weights of the layers' dense stacks are kept in FP8, one scale an output row.

@@ -9,7 +9,7 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_kernels.registry import FP8_CAPABILITIES
 
-_UNKNOWN_CAPABILITY = 80  # of a GPU that NVML does not tell: one without FP8
+_UNKNOWN_CAPABILITY = 80  # capability that a GPU counts with where NVML does not tell it: without FP8
 
 
 def capability_of(gpu: GpuFacts | None) -> int | None:

@@ -31,22 +31,22 @@ from burnish_kernels.lora_linear.op import Stack, StackedAdapter
 from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
-_MOST_TOKENS = 4096  # of a timed product; more take as long for each
+_MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
 _GAIN = 0.95  # share of the time in 16 bits that products in FP8 may take to be chosen: clearly faster, not by chance
 _MOST_US = 1 << 16  # largest number of a table of tuned choices
 _log = logging.getLogger(__name__)
 
 Storage = str
-"""What the recipe keeps weights in: "none", "nf4" or "fp8"."""
+"""Value of model.quantize, or "nf4" where the checkpoint is so."""
 
 
 @dataclass(frozen=True)
 class ProductsChoice:
-    """What products with the frozen weights are computed in.
+    """Choice of the number format that products with the frozen weights are computed in.
 
     Attributes:
         products: "16" or "fp8".
-        reason: why, as a sentence; empty where the recipe says so.
+        reason: reason, as a sentence; empty where the recipe says so.
     """
 
     products: str
@@ -95,7 +95,7 @@ def _is_processor(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class _Timing:
-    """What products are timed with: storage of the weights, dtype of the operands, tokens, and the device."""
+    """Conditions of a timing: storage of the weights, dtype of the operands, tokens, and the device."""
 
     storage: Storage
     dtype: torch.dtype

@@ -37,7 +37,7 @@ class RunSetup:
         device: device to train on.
         threads: number of CPU threads.
         precision: precision of the base weights.
-        products: what products with the frozen weights are computed in, and why.
+        products: number format that products with the frozen weights are computed in, and why.
         data_order: version of the data order that the run began with.
         inputs: model files, tokenizer and data.
         measure: measurements of memory and speed.

@@ -14,7 +14,7 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use
-from burnish_engine.models.families import stores_nf4, why_not_fast
+from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
@@ -135,6 +135,21 @@ def check_optimizer(recipe: Recipe) -> None:
 def is_nf4(recipe: Recipe, config: Config | None) -> bool:
     """Whether a run keeps the frozen weights in 4 bits (NF4), because the recipe asks or the checkpoint is so."""
     return recipe.model.quantize == "nf4" or (config is not None and stores_nf4(config))
+
+
+def storage_notes(recipe: Recipe, config: Config) -> list[str]:
+    """List what a person should know about weights that the checkpoint stores quantized, as sentences."""
+    asked = recipe.model.quantize
+    if stores_nf4(config) and asked == "none":
+        return ["The model's weights are stored in 4 bits (NF4), so this run is QLoRA."]
+    if not stores_fp8(config):
+        return []
+    if asked == "none" and recipe.train.products != "fp8":
+        return [
+            "The model's weights are stored in FP8 and unpacked to 16 bits here; "
+            'model.quantize = "fp8" would keep them in half of the memory.'
+        ]
+    return ["The model's weights are stored in FP8. Where blocks have a scale each, they are rounded once more."]
 
 
 def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Config | None = None) -> str:

@@ -15,6 +15,8 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.models.checkpoint.stored_fp8 import row_scales as row_scales_of
+from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
     ExpertWeight,
@@ -275,13 +277,24 @@ class FrozenWeightReader:
             self._read_part(module, place)
 
     def _read_fp8(self, slot: StackSlot, rows: Fp8Rows) -> None:
-        """Read a stack's weights, quantized to FP8 on the device, into the memory given."""
+        """Read a stack's weights in FP8 into the memory given."""
         for module in slot.modules:
-            weight = torch.empty(module.rows, module.columns, dtype=torch.float32, device=self._device)
-            self._checkpoint.read_into(self._name(module), weight)
-            found, own = quantize_fp8(weight), slice(module.first_row, module.first_row + module.rows)
+            found, own = self._fp8_rows(module), slice(module.first_row, module.first_row + module.rows)
             rows.codes[own].copy_(found.codes)
             rows.scale[own].copy_(found.scale)
+
+    def _fp8_rows(self, module: Module) -> Fp8Rows:
+        """Return one module's weight in FP8: as published where rows have one scale, else quantized here."""
+        name, shape = self._name(module), (module.rows, module.columns)
+        if scales := scale_name(name, self._checkpoint):
+            codes = self._checkpoint.read(name)
+            if codes.dtype == CODES and codes.shape == shape:
+                scale = row_scales_of(name, codes, self._checkpoint.read(scales))
+                if scale is not None:
+                    return Fp8Rows(codes, scale)
+        weight = torch.empty(shape, dtype=torch.float32, device=self._device)
+        self._checkpoint.read_into(name, weight)
+        return quantize_fp8(weight)
 
     def _read_part(self, module: Module, place: WeightPart) -> None:
         """Read one module's weight into host memory. What is stored in its final form does not pass the device."""

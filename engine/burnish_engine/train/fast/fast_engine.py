@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.coverage import Coverage, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -106,8 +106,7 @@ class FastEngine(Engine):
         else:
             adapters = read_plan(adapter, *parts)
         self._coverage = _coverage(shape, adapters)
-        if source.stored_quantized and recipe.model.quantize == "none":
-            self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
+        self.notes += storage_notes(recipe, source.config)
         nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
         check_fp8(given, shape, spec.precision, capability_of(device), began=spec.name is not None)

@@ -14,11 +14,13 @@ from burnish_kernels.fp8_linear.projected import cases as projected
 from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import (
     CAPABILITIES,
+    HOPPER,
     HOPPER_CANDIDATES,
     HOPPERS,
     INTERPRETED_FLAT,
     INTERPRETED_NESTED,
     OTHERS,
+    UNALIGNED,
     Fp8Tile,
     choose_tile,
     rank_block,
@@ -195,6 +197,10 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         narrow.copy_(draw(tokens, ranks))
         adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
+    if options["loop"]:  # else another kernel would be compared
+        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine
+
+        assert fits_copy_engine(x.codes, codes, buffer[:, :outputs])
     words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
     found = op.fp8_linear(x, codes, **words, tile=_tile(device, options["loop"]) if options["loop"] else None)
     if not bool(buffer[:, outputs:].isnan().all()):
@@ -237,12 +243,15 @@ def compilations() -> list[Compilation]:
             Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
         )
     others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
-    for tile, capabilities in ((OTHERS, others), *((tile, HOPPERS) for tile in HOPPER_CANDIDATES)):
+    for tile, capabilities in ((OTHERS, others), (UNALIGNED, HOPPERS), (HOPPER, HOPPERS)):
         for backward in (False, True):
             filled = (True,) if tile.persistent else (True, False)
             found += [_compilation("bf16", tile, capabilities, backward, even) for even in filled]
         found.append(_compilation("fp16", tile, capabilities, False, bool(tile.persistent)))
         found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
+    for tile in HOPPER_CANDIDATES:
+        found += [_compilation("bf16", tile, HOPPERS, backward, True) for backward in (False, True)]
+    found = list({one.name: one for one in found}.values())  # a candidate may be the choice
     return [*found, *projected.compilations()]
 
 

@@ -24,7 +24,7 @@ from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
 
-__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes", "writes_codes"]
+__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "new_rows", "quantize_rows", "transpose_codes", "writes_codes"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 OUTPUTS = (torch.float16, torch.bfloat16)
@@ -52,8 +52,7 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
     if out is None:
-        codes = torch.empty(tokens, columns, dtype=CODES, device=x_TK.device)
-        out = Fp8Rows(codes, torch.empty(tokens, dtype=torch.float32, device=x_TK.device))
+        out = new_rows(tokens, columns, x_TK.device)
     _require_codes(out, tokens, columns)
     if not x_TK.numel():
         out.scale.fill_(1.0)
@@ -66,6 +65,12 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
         out.codes.copy_(codes)
         out.scale.copy_(scale)
     return out
+
+
+def new_rows(rows: int, columns: int, device: torch.device) -> Fp8Rows:
+    """Allocate uninitialized codes and scales of a matrix `[rows, columns]`."""
+    codes = torch.empty(rows, columns, dtype=CODES, device=device)
+    return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))
 
 
 def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:

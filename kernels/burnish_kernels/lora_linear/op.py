@@ -37,6 +37,7 @@ __all__ = [
     "forward",
     "input_gradient",
     "outer_accumulate",
+    "output_segments",
     "project",
     "project_gradient",
     "project_input",
@@ -184,7 +185,7 @@ def accumulate(
     if not stack.adapters:
         return
     scales = [adapter.scale for adapter in stack.adapters]
-    outer_accumulate(xa_TR, dy_ext_TF[:, : stack.N], [grad.t() for grad in grad_b], scales, _output_segments(stack))
+    outer_accumulate(xa_TR, dy_ext_TF[:, : stack.N], [grad.t() for grad in grad_b], scales, output_segments(stack))
     _accumulate_a(dy_ext_TF[:, stack.N :], x_TK, stack, grad_a, _active(drop))
 
 
@@ -218,7 +219,7 @@ def project_gradient(dy_ext_TF: torch.Tensor, sb_NR: torch.Tensor, stack: Stack)
         stack: layout of the adapters.
     """
     if stack.adapters:
-        project(dy_ext_TF[:, : stack.N], sb_NR.t(), dy_ext_TF[:, stack.N :], _output_segments(stack))
+        project(dy_ext_TF[:, : stack.N], sb_NR.t(), dy_ext_TF[:, stack.N :], output_segments(stack))
 
 
 def add_adapter_gradient(
@@ -254,7 +255,7 @@ def times_transposed(
     return torch.addmm(bias_N, x_TK, weight_NK.t(), out=out)
 
 
-def _output_segments(stack: Stack) -> list[RankSegment]:
+def output_segments(stack: Stack) -> list[RankSegment]:
     """Return which of the N columns of dy belong to which of the R ranks."""
     return [RankSegment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
 

@@ -58,6 +58,7 @@ def backward(
     *,
     activation: str,
     out: torch.Tensor,
+    largest_out: torch.Tensor | None = None,
 ) -> bool:
     """Differentiate the activation, and accumulate down's gradients of A and gate_up's of B.
 
@@ -70,6 +71,7 @@ def backward(
         xa_TR: XAᵀ of `gate_up`'s input.
         activation: "silu", "gelu_tanh" or "gelu".
         out: tensor `[T, J]` for the gradient of `gate_up_TJ`.
+        largest_out: tensor from `gate_up.new_largest` to fill; None: none.
 
     Returns:
         Whether the kernels did it; False: nothing was done.
@@ -85,7 +87,17 @@ def backward(
     ranks = [0 if outer is None else outer.factor_TR.shape[1] for outer in (act, *halves)]
     if not adapted.can_fuse(ranks, dact_TI.dtype):
         return False
-    adapted.backward_adapted(dact_TI, gate_up_TJ, activation=activation, act=act, gate=halves[0], up=halves[1], out=out)
+    adapted.backward_adapted(
+        dact_TI,
+        gate_up_TJ,
+        activation=activation,
+        act=act,
+        gate=halves[0],
+        up=halves[1],
+        out=out,
+        largest_out=largest_out,
+        factor_J=gate_up.frozen.gradient_factor_N,
+    )
     return True
 
 

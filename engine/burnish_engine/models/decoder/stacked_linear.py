@@ -123,7 +123,15 @@ class StackedLinear:
         assert isinstance(self.frozen, MatrixWeight)
         return self.frozen.buffer()
 
-    def input_gradient(self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0) -> torch.Tensor | None:
+    def new_largest(self, dy_TE: torch.Tensor) -> torch.Tensor | None:
+        """Allocate `[T]` fp32 for each row's largest magnitude in the gradient that is quantized; None: none is."""
+        if self.frozen.gradient_factor_N is None:
+            return None
+        return dy_TE.new_empty(len(dy_TE), dtype=torch.float32)
+
+    def input_gradient(
+        self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0, largest_T: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
         Args:
@@ -132,12 +140,14 @@ class StackedLinear:
             wanted: whether the gradient is needed (False where nothing below is trained); dY·sB is computed all the
                 same.
             chunk: same as in `forward`.
+            largest_T: tensor from `new_largest` that was filled; None: it was not.
         """
         if not wanted and not self.rank:
             return None
         if self.magnitudes is not None:
             self.magnitudes.scale_(dy_TE[:, : self.outputs])
-        return self.frozen.input_gradient(dy_TE, self.stack, wanted=wanted, drop=self._drop_of(chunk))
+        drop = self._drop_of(chunk)
+        return self.frozen.input_gradient(dy_TE, self.stack, wanted=wanted, drop=drop, largest_T=largest_T)
 
     def accumulate(
         self,

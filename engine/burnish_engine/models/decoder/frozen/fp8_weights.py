@@ -21,6 +21,7 @@ from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
 from burnish_engine.models.decoder.frozen.parts import WeightPart, part_rows
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_kernels.fp8_linear import op as fp8
+from burnish_kernels.fp8_linear.projected.op import project_codes
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -68,6 +69,11 @@ class Fp8Weight(FrozenWeight):
     def scale_N(self) -> torch.Tensor:
         """Scale of each row, fp32."""
 
+    @property
+    @override
+    def gradient_factor_N(self) -> torch.Tensor:
+        return self.scale_N
+
     @abstractmethod
     def codes(self) -> torch.Tensor:
         """Return the codes `[N, K]`; valid until another stack sharing the memory is used."""
@@ -114,16 +120,30 @@ class Fp8Weight(FrozenWeight):
 
     @override
     def input_gradient(
-        self, dy_TE: torch.Tensor, stack: lora_linear.Stack, *, wanted: bool, drop: lora_linear.Dropout | None = None
+        self,
+        dy_TE: torch.Tensor,
+        stack: lora_linear.Stack,
+        *,
+        wanted: bool,
+        drop: lora_linear.Dropout | None = None,
+        largest_T: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
-        lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
-        if not wanted:
-            return None
-        dxa_TR = dy_TE[:, stack.N :]
+        dy_TN, dxa_TR = dy_TE[:, : stack.N], dy_TE[:, stack.N :]
+        if wanted and stack.adapters and largest_T is not None:
+            codes = fp8.new_rows(len(dy_TN), stack.N, dy_TN.device)
+            segments = lora_linear.output_segments(stack)
+            project_codes(
+                dy_TN, self.sb_NR.t(), dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=self.scale_N
+            )
+        else:
+            lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
+            if not wanted:
+                return None
+            codes = quantized_operand(dy_TN, self.scale_N)
         is_dropped = drop is not None and drop.probability > 0
         fused = bool(stack.R) and not is_dropped
         dx_TK = fp8.fp8_linear(
-            quantized_operand(dy_TE[:, : stack.N], self.scale_N),
+            codes,
             self.turned(),
             narrow_TR=dxa_TR if fused else None,
             adapter_NR=self.a_RK.t() if fused else None,

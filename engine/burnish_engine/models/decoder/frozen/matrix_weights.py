@@ -19,6 +19,11 @@ from burnish_kernels.nf4 import op as nf4
 class MatrixWeight(FrozenWeight):
     """A frozen weight that products read as a part of M."""
 
+    @property
+    @override
+    def gradient_factor_N(self) -> None:
+        return None
+
     @abstractmethod
     def buffer(self) -> torch.Tensor:
         """Return the whole matrix M, ready to multiply with; valid until another stack sharing its memory asks."""
@@ -43,7 +48,13 @@ class MatrixWeight(FrozenWeight):
 
     @override
     def input_gradient(
-        self, dy_TE: torch.Tensor, stack: lora_linear.Stack, *, wanted: bool, drop: lora_linear.Dropout | None = None
+        self,
+        dy_TE: torch.Tensor,
+        stack: lora_linear.Stack,
+        *,
+        wanted: bool,
+        drop: lora_linear.Dropout | None = None,
+        largest_T: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
         return lora_linear.input_gradient(dy_TE, self.buffer(), stack, needs_dx=wanted, drop=drop)
 

@@ -17,6 +17,11 @@ class FrozenWeight(Protocol):
     Where memory is unpacked into that other stacks share, it is theirs again after each product.
     """
 
+    @property
+    def gradient_factor_N(self) -> torch.Tensor | None:
+        """Factor of each output, fp32, in the gradient that is quantized for `input_gradient`; None: none is."""
+        ...
+
     def prepared(self) -> AbstractContextManager[None]:
         """Unpack at most once inside the block. No other stack that shares its memory may be used meanwhile."""
         ...
@@ -50,6 +55,7 @@ class FrozenWeight(Protocol):
         *,
         wanted: bool,
         drop: lora_linear.Dropout | None = None,
+        largest_T: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
@@ -58,6 +64,7 @@ class FrozenWeight(Protocol):
             stack: sizes and adapters.
             wanted: whether the gradient is needed; dY·sB is computed all the same.
             drop: same as in `forward`.
+            largest_T: largest magnitude of each row of dY times `gradient_factor_N`, fp32, where it is known.
         """
         ...
 

@@ -8,10 +8,14 @@ import torch
 
 from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.models.decoder.frozen import fp8_weights
 from burnish_engine.models.decoder.frozen.fp8_weights import Nf4Fp8Weight, StoredFp8Weight
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear import op
 from burnish_kernels.fp8_linear.op import quantize_rows
+from burnish_kernels.fp8_linear.projected.op import project_codes
 
 from support import parity, tiny_models
 
@@ -133,3 +137,24 @@ def test_stored_in_fp8_and_multiplied_in_16_bits_dora_works(tmp_path):
     torch.testing.assert_close(stack.magnitudes.frozen_N, rows.norm(dim=1))
     _, plain = parity.fast(base, adapter).gradients(BATCH)
     assert 0 < distance(ours.gradients(BATCH)[1], plain) < 0.2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_quantized_on_the_way_has_the_bits_of_one_quantized_in_a_pass_of_its_own(tmp_path, monkeypatch, way):
+    base = tiny_models.make("llama", tmp_path / "base")
+    adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5)
+    ours = parity.fast(base, adapter, dtype=torch.bfloat16, **WAYS[way])
+    filled = []
+
+    def project(*args, **options):
+        filled.append(float(options["largest_T"].max()))
+        return project_codes(*args, **options)
+
+    monkeypatch.setattr(fp8_weights, "project_codes", project)
+    loss, on_the_way = ours.gradients(BATCH)
+    assert len(filled) == (len(ours.loaded.decoder.layers) if use_kernels(torch.zeros(1)) else 0)
+    assert all(largest > 0 for largest in filled)
+    monkeypatch.setattr(StackedLinear, "new_largest", lambda _self, _dy: None)
+    apart_loss, apart = ours.gradients(BATCH)
+    assert apart_loss == loss
+    assert all(torch.equal(apart[name], on_the_way[name]) for name in apart)

@@ -317,6 +317,14 @@ def test_further_buckets_take_no_memory_of_their_own(adapted_llama):
     assert peaks[1] < 1.1 * peaks[0]
 
 
+def held():
+    """Bytes that torch holds once it gave back what it can, workspaces of cuBLAS for each stream among it."""
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("level", ["products", "offloaded", "host", "input", "weights"])
 @pytest.mark.parametrize("spoils", [False, True])
@@ -331,8 +339,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, six_
         folders, options = six_layers, options | {"keep": "products", "layers_on_host": frozenset(range(6))}
     passes = [parity.micro_batch((128,) * 64)] * 5
     wanted, _ = train(gpu_trainer(folders, graphs=False, **options), passes)
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
+    before = held()
     real = DecoderLayer.forward
 
     def forward(self, *rest, **options):
@@ -349,10 +356,7 @@ def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, six_
     assert trained.problem.startswith("CUDA graphs could not be captured (")
     assert [one.loss for one in results] == [one.loss for one in wanted]
     del trained
-    gc.collect()
-    torch.cuda.empty_cache()
-    workspace = 2 * 32 << 20  # of cuBLAS on this trainer's stream and the one it captures on: Hopper's default
-    assert spoils or torch.cuda.memory_reserved() <= before + workspace + (4 << 20)
+    assert spoils or held() <= before + (4 << 20)
 
 
 @pytest.mark.gpu

@@ -20,6 +20,7 @@ from burnish_kernels.fp8_linear.tiles import (
     INTERPRETED_FLAT,
     INTERPRETED_NESTED,
     OTHERS,
+    ROWS_TILES,
     UNALIGNED,
     Fp8Tile,
     choose_tile,
@@ -101,7 +102,7 @@ def cases() -> list[Case]:
             _product(1000, 1528, 2544, dtype, ranks=48, backward=True, large=True, loop="nested"),
         ]
     for dtype, kind in TYPES.items():
-        for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True)):
+        for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True), (3, 12300, True)):
             name = f"quantize-{rows}x{columns}-{kind}{'-factor' * factor}"
             options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype, "factor": factor}
             found.append(Case(name, 0.0, options))
@@ -233,15 +234,15 @@ def compilations() -> list[Compilation]:
     found = [
         Compilation("transpose", kernel.transpose_kernel, signature, {"TURN": kernel.TURN}, kernel.TURN_WARPS),
     ]
-    for kind, factor in (("bf16", True), ("bf16", False), ("fp16", True), ("fp32", True)):
+    variants = [(kind, True, ROWS_TILES[0]) for kind in ("fp16", "fp32")]
+    variants += [("bf16", factor, tile) for factor in (True, False) for tile in ROWS_TILES]
+    for kind, factor, own in variants:
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {"HAS_FACTOR": factor, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
-        name = f"quantize-{kind}{'-factor' * factor}"
+        constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns, "INTERPRETED": False}
+        name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}"
         function = kernel.quantize_rows_kernel
-        found.append(
-            Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
-        )
+        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES))
     others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
     for tile, capabilities in ((OTHERS, others), (UNALIGNED, HOPPERS), (HOPPER, HOPPERS)):
         for backward in (False, True):

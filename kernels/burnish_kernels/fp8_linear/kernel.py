@@ -16,10 +16,9 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, rows_tile
 from burnish_kernels.lora_linear.kernel import dot
 
-ROWS, COLUMNS, QUANTIZE_WARPS = 4, 1024, 8  # tile of a program that quantizes; its rows share what factors it reads
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
 
 _LARGEST = tl.constexpr(LARGEST)
@@ -307,7 +306,8 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape
-    quantize_rows_kernel[(triton.cdiv(tokens, ROWS),)](
+    tile = rows_tile(columns)
+    quantize_rows_kernel[(triton.cdiv(tokens, tile.rows),)](
         x_ptr=x_TK,
         factor_ptr=out.scale if factor_K is None else factor_K,
         codes_ptr=kernel_codes(out.codes),
@@ -317,10 +317,10 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
         x_stride=x_TK.stride(0),
         codes_stride=out.codes.stride(0),
         HAS_FACTOR=factor_K is not None,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
         INTERPRETED=interpreted(),
-        num_warps=QUANTIZE_WARPS,
+        num_warps=tile.warps,
     )
 
 

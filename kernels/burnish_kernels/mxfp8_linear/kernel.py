@@ -84,6 +84,14 @@ def quantize_mx_rows_kernel(
     tl.store(scale_ptr + far * (K // _BLOCK) + block[None, :], scale.to(tl.uint8), mask=own)
 
 
+@triton.jit
+def _load_scales(x_scale_at, scale_at, block, scale_column, blocks, part):
+    """Load the exponents of a turn's columns; those past the ends count 1."""
+    inside = (part < blocks - block)[None, :]
+    x_scale = tl.load(x_scale_at + block, mask=inside, other=_ONE)
+    return x_scale, tl.load(scale_at + block * scale_column, mask=inside, other=_ONE)
+
+
 @triton.jit(do_not_specialize=["T"])
 def mxfp8_linear_kernel(
     x_ptr,  # [T, K] E4M3, bytes in the interpreter
@@ -128,23 +136,23 @@ def mxfp8_linear_kernel(
     x_scale_at = x_scale_ptr + own_token.to(tl.int64)[:, None] * (K // _BLOCK) + part[None, :]
     scale_at = scale_ptr + (own_output // _BLOCK).to(tl.int64)[:, None] * scale_output + part[None, :] * scale_column
     sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+    # The compiler does not pipeline loads of single bytes: those of the next turn are on their way during this one's.
+    x_scale, scale = _load_scales(x_scale_at, scale_at, 0, scale_column, K // _BLOCK, part)
     for column in range(0, K, BLOCK_K):
-        block = column // _BLOCK
         if EVEN:
             x, weight = tl.load(x_at + column), tl.load(weight_at + column)
-            x_scale, scale = tl.load(x_scale_at + block), tl.load(scale_at + block * scale_column)
         else:
             inside = (lane < K - column)[None, :]
-            inside_scales = (part < K // _BLOCK - block)[None, :]
             x = tl.load(x_at + column, mask=inside, other=0.0)
             weight = tl.load(weight_at + column, mask=inside, other=0.0)
-            x_scale = tl.load(x_scale_at + block, mask=inside_scales, other=_ONE)
-            scale = tl.load(scale_at + block * scale_column, mask=inside_scales, other=_ONE)
+        block = (column + BLOCK_K) // _BLOCK
+        next_x_scale, next_scale = _load_scales(x_scale_at, scale_at, block, scale_column, K // _BLOCK, part)
         if INTERPRETED:
             left, right = _decoded(x, x_scale, INTERPRETED), _decoded(weight, scale, INTERPRETED)
             sums = tl.dot(left, tl.trans(right), sums)
         else:
             sums = tl.dot_scaled(x, x_scale, "e4m3", tl.trans(weight), scale, "e4m3", sums)
+        x_scale, scale = next_x_scale, next_scale
     if HAS_ADAPTER:
         sums = add_adapter(
             sums,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -82,11 +83,29 @@ def choose_products(
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
-    sixteen, eight = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, make_timer)
+    try:
+        with _on(device):
+            sixteen, eight = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, make_timer)
+    except torch.OutOfMemoryError:
+        return ProductsChoice("16", "Products are not computed in FP8: there was no memory to time them.")
     found = f"for {tokens:,} tokens through all layers they take {eight:.1f} ms on {describe(device)}, in {precision} "
     if eight <= _GAIN * sixteen:
         return ProductsChoice("fp8", f"Products are computed in FP8: {found}{sixteen:.1f}.")
     return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {found}{sixteen:.1f}.")
+
+
+@contextmanager
+def _on(device: torch.device) -> Iterator[None]:
+    """Make the device the current one; free afterwards what was allocated inside, and forget its peak."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        try:
+            yield
+        finally:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
 
 
 def _is_processor(device: torch.device) -> bool:

@@ -145,6 +145,23 @@ def test_the_bare_weight_has_no_adapters(stored):
     assert_near(bare.forward(x), rounded(x) @ (codes * scale[:, None]).t(), torch.bfloat16)
 
 
+@pytest.mark.parametrize("stored", STORED)
+def test_an_input_that_its_maker_projects_gives_the_same_bits(stored):
+    """As the fused activation does, which is given A."""
+    linear, *_ = made(stored, torch.bfloat16, bias=True)
+    x = draw(T, K, seed=3, dtype=torch.bfloat16)
+    x_TE, other = linear.new_input(T, x), linear.new_input(T, x)
+    x_TE[:, :K] = x
+    wanted, found = linear.forward(x_TE), torch.empty(T, N, device=DEVICE, dtype=torch.bfloat16)
+
+    def fill(a):
+        assert a.shape == (linear.rank, K)
+        other.copy_(x_TE)
+
+    linear.forward_filled(other, fill, found)
+    assert torch.equal(found, wanted)
+
+
 def test_a_row_that_is_not_finite_gives_a_product_that_is_not():
     linear, *_ = made("fp8", torch.bfloat16)
     x_TE = linear.new_input(T, draw(T, K, dtype=torch.bfloat16)).fill_(1.0)

@@ -5,10 +5,10 @@
     python tests/bench/fp8.py table quality.jsonl
 
 `speed` times `burnish bench step`, each in a process of its own, the ways of a model by turns. `quality` trains the
-embedded model (or `--model FOLDER`) on the sample dataset in each way, with the same seed, rows and adapter: mean loss
-of the last 100 steps, held-out loss, KL of the held-out replies' tokens to the model trained in bf16, and the overall
-and the smallest cosine of the adapter's first gradient with B randomized, FP8 storage against bf16, and NF4 with 8-bit
-products against NF4 with 16-bit ones.
+embedded model (or `--model FOLDER`) on the sample dataset (or `--files` and `--held-out`) in each way, with the same
+seed, rows and adapter: mean loss of the last 100 steps, held-out loss, KL of the held-out replies' tokens to the model
+trained in bf16, and the overall and the smallest cosine of the adapter's first gradient with B randomized, FP8 storage
+against bf16, and NF4 with 8-bit products against NF4 with 16-bit ones.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ class Trained:
             path = {json.dumps(options.model)}
             quantize = "{quantize}"
             [data]
-            files = [{json.dumps(str(SAMPLES / "bench-notes.train.jsonl"))}]
-            validation_files = [{json.dumps(str(SAMPLES / "bench-notes.heldout.jsonl"))}]
+            files = [{json.dumps(str(options.files))}]
+            validation_files = [{json.dumps(str(options.held_out))}]
             max_length = 512
             [train]
             epochs = 1000.0
             max_steps = {options.steps}
             micro_batch_tokens = {options.tokens}
-            learning_rate = 1e-3
+            learning_rate = {options.learning_rate}
             precision = "bf16"
             products = "{products}"
             seed = {seed}
@@ -262,6 +262,9 @@ def main() -> None:
     learned.add_argument("--steps", type=int, default=300)
     learned.add_argument("--tokens", type=int, default=1024)
     learned.add_argument("--model", default="embedded")
+    learned.add_argument("--files", type=Path, default=SAMPLES / "bench-notes.train.jsonl")
+    learned.add_argument("--held-out", type=Path, default=SAMPLES / "bench-notes.heldout.jsonl")
+    learned.add_argument("--learning-rate", type=float, default=1e-3)
     learned.add_argument("--device", default="cuda")
     shown = jobs.add_parser("table")
     shown.add_argument("path", type=Path)

@@ -106,7 +106,7 @@ def _is_train_field_relevant(name: str, values: Values) -> bool:
     if name in _OPTIMIZER_FIELDS:
         return name in OPTIMIZER_USES.get(train["optimizer"], tuple(_OPTIMIZER_FIELDS))
     if name == "products":  # of frozen weights, on the fast engine
-        return bool(values["adapter"]["method"] == "lora" and train["engine"] != "plain")
+        return bool(values["adapter"]["method"] not in ("dora", "full") and train["engine"] != "plain")
     if name == "lora_plus_ratio":
         return bool(values["adapter"]["method"] != "full")
     if name == "decay_share":

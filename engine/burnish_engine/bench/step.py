@@ -125,7 +125,8 @@ class StepBench:
         options = self.options
         model = ModelSection(quantize="fp8" if options.fp8_stored else "none")
         train = options.section.model_copy(update={"products": options.products})
-        check_fp8(Recipe(model=model, train=train), self.spec, options.precision, capability_of(self.device))
+        recipe = Recipe(model=model).model_copy(update={"train": train})
+        check_fp8(recipe, self.spec, options.precision, capability_of(self.device))
 
     def _packs(self) -> EpochPlan | BatchStream:
         options = self.options

@@ -169,17 +169,29 @@ def add_adapter(
     adapter_output,
     adapter_rank,
     BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Return the sums of a tile plus the adapter's product."""
+    """Return the sums of a tile plus the adapter's product.
+
+    With ONE_BLOCK there is no loop over the ranks, so that the compiler may load them before it scales the sums.
+    """
     narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
     adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
-    for first in tl.range(0, R, BLOCK_R, num_stages=1):
-        rank = first + tl.arange(0, BLOCK_R)
-        narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
-        adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
-        sums = dot(narrow, adapter, sums, INTERPRETED)
+    if ONE_BLOCK:
+        sums = _add_ranks(sums, narrow_at, adapter_at, 0, R, adapter_rank, BLOCK_R, INTERPRETED)
+    else:
+        for first in tl.range(0, R, BLOCK_R, num_stages=1):
+            sums = _add_ranks(sums, narrow_at, adapter_at, first, R, adapter_rank, BLOCK_R, INTERPRETED)
     return sums
+
+
+@triton.jit
+def _add_ranks(sums, narrow_at, adapter_at, first, R, adapter_rank, BLOCK_R: tl.constexpr, INTERPRETED: tl.constexpr):
+    rank = first + tl.arange(0, BLOCK_R)
+    narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+    adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+    return dot(narrow, adapter, sums, INTERPRETED)
 
 
 @triton.jit
@@ -198,6 +210,7 @@ def scaled_and_adapted(
     HAS_SCALE: tl.constexpr,
     HAS_ADAPTER: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
     """Return the sums of a tile times the scales of its rows and outputs, plus the adapter's product."""
@@ -216,6 +229,7 @@ def scaled_and_adapted(
             adapter_output,
             adapter_rank,
             BLOCK_R,
+            ONE_BLOCK,
             INTERPRETED,
         )
     return sums
@@ -291,6 +305,7 @@ def fp8_linear_kernel(
         HAS_SCALE,
         HAS_ADAPTER,
         BLOCK_R,
+        False,
         INTERPRETED,
     )
     out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]

@@ -165,6 +165,7 @@ def mxfp8_linear_kernel(
             adapter_output,
             adapter_rank,
             BLOCK_R,
+            False,
             INTERPRETED,
         )
     out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]

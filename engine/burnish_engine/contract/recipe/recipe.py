@@ -249,7 +249,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _products_are_of_frozen_weights(self) -> Recipe:
         products, method = self.train.products, self.adapter.method
-        if products in ("fp8", "mxfp8") and method != "lora":
+        if products in ("fp8", "mxfp8") and method in ("dora", "full"):
             why = "trains every weight, and none is frozen" if method == "full" else "measures the weights in 16 bits"
             raise ValueError(
                 f'train.products = "{products}" multiplies frozen weights in 8 bits, and adapter.method = "{method}" '

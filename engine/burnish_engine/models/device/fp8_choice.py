@@ -71,7 +71,7 @@ def why_not_fp8(recipe: Recipe, spec: DecoderSpec, precision: str, capability: i
         return f"the model is a mixture of {spec.num_experts} experts, which are multiplied in 16 bits"
     if precision == "fp32":
         return "the run computes in fp32, and products in FP8 give results in 16 bits"
-    if recipe.adapter.method != "lora":
+    if recipe.adapter.method not in ("lora", "rslora"):
         return f'adapter.method = "{recipe.adapter.method}" needs the weights in 16 bits'
     return ""
 

@@ -57,6 +57,7 @@ def _store_tile(
     BLOCK_T: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,  # whether it has all ranks
     INTERPRETED: tl.constexpr,
 ):
     """Scale the sums of a tile, add the adapter's product, and store them."""
@@ -75,6 +76,7 @@ def _store_tile(
         HAS_SCALE,
         HAS_ADAPTER,
         BLOCK_R,
+        ONE_BLOCK,
         INTERPRETED,
     )
     # In halves: the whole would need shared memory that the operands on their way have.
@@ -106,6 +108,7 @@ def nested_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,  # whether it has all ranks
     GROUP: tl.constexpr,
     IMPRECISE: tl.constexpr,  # columns summed in the short accumulator; None: all
     INTERPRETED: tl.constexpr,
@@ -139,6 +142,7 @@ def nested_kernel(
             BLOCK_T,
             BLOCK_N,
             BLOCK_R,
+            ONE_BLOCK,
             INTERPRETED,
         )
 
@@ -166,6 +170,7 @@ def flat_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,  # whether it has all ranks
     GROUP: tl.constexpr,
     IMPRECISE: tl.constexpr,  # columns summed in the short accumulator; None: all
     INTERPRETED: tl.constexpr,
@@ -208,6 +213,7 @@ def flat_kernel(
                 BLOCK_T,
                 BLOCK_N,
                 BLOCK_R,
+                ONE_BLOCK,
                 INTERPRETED,
             )
             sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
@@ -264,6 +270,7 @@ def launch_fp8_linear_persistent(
         BLOCK_N=tile.outputs,
         BLOCK_K=tile.reduction,
         BLOCK_R=rank_block(ranks),
+        ONE_BLOCK=ranks <= rank_block(ranks),
         GROUP=tile.group,
         IMPRECISE=tile.reduction if tile.promoted else None,
         INTERPRETED=interpreted(),

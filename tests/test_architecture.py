@@ -104,7 +104,7 @@ SUBFOLDERS = {
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "fp8_linear", "nf4", "rms_norm", "rope",
         "short_conv",
         "magma", "swiglu", "moe_route", "moe_sort",
-        "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine",
+        "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine", "mxfp8_linear",
     ),
 }  # fmt: skip
 MOST_MODULES = 16

@@ -27,11 +27,15 @@ OPS = (
     "grouped_skinny",
     "moe_act",
     "moe_combine",
+    "mxfp8_linear",
 )
 """Folders of this package that hold an operation (op.py, kernel.py, reference.py, cases.py)."""
 
 CAPABILITIES = (80, 86, 89, 90, 120)
 """Compute capabilities that every kernel must compile for: A100, RTX 30, RTX 40, H100, RTX 50."""
+
+FP8_CAPABILITIES = (89, 90, 120)
+"""Compute capabilities, of those, that multiply E4M3."""
 
 
 @dataclass(frozen=True)

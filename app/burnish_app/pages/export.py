@@ -137,7 +137,7 @@ class ExportPage(Page):
         except ValidationError:  # another version of Burnish wrote it
             asked = self.bench.recipe.export
         model = frozen_section(self.bench.run, "model") if self.bench.run else {}
-        self.choices.show_run(asked, quantized=model.get("quantize", "none") != "none")
+        self.choices.show_run(asked, quantized=model.get("quantize", "none") == "nf4")
 
     def _show_points(self) -> None:
         """Show what is predicted of each type, and what was measured of those that were made."""

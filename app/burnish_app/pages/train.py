@@ -267,7 +267,8 @@ class TrainPage(Page):
         started = self._events.started
         parts = [summary.model]
         if started is not None:
-            parts += [started.device, started.precision]
+            eight = tr("8-bit products") if started.products == "fp8" else ""
+            parts += [started.device, started.precision, eight]
         parts.append(summary.state.where)
         return "  ·  ".join(part for part in parts if part)
 

@@ -84,7 +84,7 @@ def _gpu_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
 def _product_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
     gpus = machine.gpus if machine is not None and values["devices"]["kind"] != "cpu" else []
     able = [gpu for gpu in gpus if (gpu.compute_capability or (0, 0)) >= _EIGHT_BITS]
-    if not able or "products" not in values["train"]:  # not every version of the recipe has them
+    if not able:
         return {}
     name = able[0].name.removeprefix("NVIDIA ").removeprefix("GeForce ")
     reason = tr("The {name} can multiply in 8 bits too, which may be faster; frozen weights are rounded for it.")

@@ -103,7 +103,7 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
         case "export" if name == "importance_tokens":
             relevant = bool(values["export"]["importance"])
         case "export" if name == "merge_onto":
-            relevant = values["model"]["quantize"] != "none"
+            relevant = values["model"]["quantize"] == "nf4"
     return relevant
 
 
@@ -111,6 +111,8 @@ def _is_train_field_relevant(name: str, values: Values) -> bool:
     train = values["train"]
     if name in _OPTIMIZER_FIELDS:
         return name in OPTIMIZER_USES.get(train["optimizer"], tuple(_OPTIMIZER_FIELDS))
+    if name == "products":  # of frozen weights, on the fast engine
+        return bool(values["adapter"]["method"] not in ("dora", "full") and train["engine"] != "plain")
     if name == "lora_plus_ratio":
         return bool(values["adapter"]["method"] != "full")
     if name == "decay_share":

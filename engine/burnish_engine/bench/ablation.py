@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from burnish_engine.bench.step import StepBench, StepOptions
+from burnish_engine.bench.step import StepBench
+from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import (

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from burnish_engine.bench.step import StepBench, StepOptions
+from burnish_engine.bench.step import StepBench
+from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.fast.prefetch import Prefetcher

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,24 @@ import torch
 
 from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.recipe.memory_plan import (
     MemoryPlan,
-    SaveLevel,
-    WeightPlace,
-    parse_save_levels,
-    parse_weight_places,
 )
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import (
-    AUTO,
     AdapterSection,
-    Masking,
     MaskingSection,
-    Optimizer,
-    TrainSection,
 )
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
+from burnish_engine.models.device.device import capability_of
+from burnish_engine.models.device.fp8_choice import check_fp8
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
@@ -56,75 +49,6 @@ from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
 _PROFILED = 3  # number of steps
-
-
-@dataclass(frozen=True)
-class StepOptions:
-    """Settings of a measurement.
-
-    Attributes:
-        shape: name of the shape.
-        layers: number of layers to keep, from the first; 0: all.
-        tokens: tokens of a micro-batch; a step has one.
-        method: "lora" or "qlora" (NF4).
-        rank: rank of the adapter.
-        expert_rank: rank of each expert's adapter; 0: as a recipe's.
-        targets: names of the matrices with an adapter, as in a recipe.
-        precision: "bf16", "fp16" or "fp32".
-        keep: level of saved activations for each layer from the first; the last level is repeated.
-        steps: number of measured steps, after the warm-up.
-        warmup: number of steps before: the first runs eagerly, the second captures.
-        head_rows: tokens of one chunk of the head.
-        graphs: whether to capture CUDA graphs.
-        device: device to measure on.
-        packs: file of recorded micro-batches; None: random ones.
-        mlp_rows: tokens that pass the feed-forward at once; 0: all.
-        tables_on_host: whether embeddings and head stay in host memory.
-        weights: where each layer keeps its frozen weights, from the first; none: all on the device.
-        one_document: whether each micro-batch is a single document.
-        serial_offload: whether the device waits for every copy to or from host memory, for comparison.
-        budget_gib: device memory that the memory plan is chosen for; 0: the settings above are the plan.
-        optimizer: optimizer by its recipe name.
-        masking: masking by its recipe name.
-        objective: objective by its recipe name; the reference's log-probabilities are known before the first step.
-        passes_of: objective whose passes are used, so that sft can be timed on the tokens of another.
-    """
-
-    shape: str
-    tokens: int
-    method: str = "lora"
-    rank: int = 16
-    precision: str = "bf16"
-    keep: tuple[SaveLevel, ...] = ("products",)
-    steps: int = 24
-    warmup: int = 4
-    head_rows: int = 4096
-    graphs: bool = True
-    device: str = "cuda"
-    packs: Path | None = None
-    mlp_rows: int = 0
-    tables_on_host: bool = False
-    weights: tuple[WeightPlace, ...] = ()
-    one_document: bool = False
-    serial_offload: bool = False
-    budget_gib: float = 0.0
-    optimizer: Optimizer = "adamw"
-    masking: Masking = "off"
-    objective: Objective = "sft"
-    passes_of: Objective = "sft"
-    layers: int = 0
-    expert_rank: int = 0
-    targets: tuple[str, ...] = (AUTO,)
-
-    @property
-    def section(self) -> TrainSection:
-        """Optimizer and precision as a recipe's training section."""
-        return TrainSection(optimizer=self.optimizer, precision=self.precision)  # type: ignore[arg-type]
-
-    @property
-    def preference(self) -> PreferenceSection | None:
-        """Objective as a recipe's section; None where rows are learned as they stand."""
-        return PreferenceSection(objective=self.objective) if self.objective != "sft" else None
 
 
 class StepBench:
@@ -148,6 +72,7 @@ class StepBench:
         self._ranks, self._begin = ranks, begin
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
+        self._check_fp8()
         # Before the device is used, so that what others hold of it is not counted.
         self._held = memory_reader(self.device)
         exact_products()
@@ -173,6 +98,7 @@ class StepBench:
                 expert_rank(section, self.spec.experts_per_token),
             ),
             quantize=options.method == "qlora",
+            fp8=options.fp8,
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
             layers_on_host=frozenset(self.plan.layers_on_host),
@@ -194,6 +120,13 @@ class StepBench:
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
         self.trainer.exchange = exchange
+
+    def _check_fp8(self) -> None:
+        options = self.options
+        model = ModelSection(quantize="fp8" if options.fp8_stored else "none")
+        train = options.section.model_copy(update={"products": options.products})
+        recipe = Recipe(model=model).model_copy(update={"train": train})
+        check_fp8(recipe, self.spec, options.precision, capability_of(self.device))
 
     def _packs(self) -> EpochPlan | BatchStream:
         options = self.options
@@ -250,6 +183,7 @@ class StepBench:
             tokens=options.tokens,
             precision=options.precision,
             nf4=options.method == "qlora",
+            fp8=options.fp8,
         )
         self.predicted = {"gib": chosen.peak_bytes / GIB, "step_ms": 1000 * chosen.seconds}
         return chosen.plan
@@ -298,6 +232,8 @@ class StepBench:
             "tokens": options.tokens,
             "objective": options.objective,
             "precision": options.precision,
+            "weights": options.weights_format,
+            "products": options.products,
             "device": torch.cuda.get_device_name() if cuda else "CPU",
             "tok_s": float(np.median([1000 * count / taken for count, taken in zip(tokens, times, strict=True)])),
             "mean_tok_s": 1000 * sum(tokens) / sum(times),
@@ -344,30 +280,6 @@ class StepBench:
                     self.trainer.step(prefetcher)
                 list(self.trainer.results(wait=True))
         return summarize(trace, _PROFILED)
-
-
-def parse_keep(text: str) -> tuple[SaveLevel, ...]:
-    """Parse the option `--keep` with `contract.recipe.memory_plan.parse_save_levels`.
-
-    Raises:
-        UsageError: The text has an unknown level or an invalid count.
-    """
-    try:
-        return parse_save_levels(text)
-    except ValueError as problem:
-        raise UsageError(f"--keep: {problem}.", "Give levels from the first layer on.") from problem
-
-
-def parse_weights(text: str, layers: int) -> tuple[WeightPlace, ...]:
-    """Parse the option `--weights` with `contract.recipe.memory_plan.parse_weight_places`, for as many layers.
-
-    Raises:
-        UsageError: The text has an unknown place or an invalid count.
-    """
-    try:
-        return parse_weight_places(text, layers)
-    except ValueError as problem:
-        raise UsageError(f"--weights: {problem}.", "Give places from the first layer on.") from problem
 
 
 def summarize(trace: Any, steps: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_kernels.registry import OPS
 
 if TYPE_CHECKING:
-    from burnish_engine.bench.step import StepOptions
+    from burnish_engine.bench.step_options import StepOptions
 
 app = typer.Typer(help="Measure whether this machine is as fast as it should be.", no_args_is_help=True)
 
@@ -73,6 +73,12 @@ def step(
     layers: Annotated[int, typer.Option(min=0, help="Layers to keep, from the first; 0: all.")] = 0,
     tokens: Annotated[int, typer.Option(min=64, help="Tokens of a step, in one pass.")] = 16384,
     method: Annotated[str, typer.Option(metavar="lora|qlora", help="qlora: base weights in 4 bits (NF4).")] = "lora",
+    quantize: Annotated[
+        str, typer.Option(metavar="none|nf4|fp8", help="As in a recipe's model.quantize, instead of --method.")
+    ] = "",
+    products: Annotated[
+        str, typer.Option(metavar="16|fp8", help="As in a recipe's train.products; auto is not for benchmarks.")
+    ] = "16",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
     rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter.")] = 16,
     expert_rank: Annotated[
@@ -147,6 +153,8 @@ def step(
         raise UsageError(f"{shape} has {most} layers.", f"Give --layers of at most {most}.")
     _refuse_unknown(
         ("method", method, ("lora", "qlora")),
+        ("quantize", quantize, ("", "none", "nf4", "fp8")),
+        ("products", products, ("16", "fp8")),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
         ("optimizer", optimizer, get_args(Optimizer)),
@@ -159,7 +167,8 @@ def step(
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
         other = "--packs" if packs else "--ablate"
         raise UsageError(f"{other} is for rows as they stand.", f"Leave out {other}, or --objective and --passes-of.")
-    from burnish_engine.bench.step import StepBench, StepOptions, parse_keep, parse_weights
+    from burnish_engine.bench.step import StepBench
+    from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
         from burnish_kernels.timer import why_not
@@ -171,7 +180,9 @@ def step(
         shape=shape,
         layers=layers,
         tokens=tokens,
-        method=method,
+        method="qlora" if quantize == "nf4" else "lora" if quantize else method,
+        fp8_stored=quantize == "fp8",
+        products=products,
         rank=rank,
         expert_rank=expert_rank,
         targets=tuple(name.strip() for name in targets.split(",")),

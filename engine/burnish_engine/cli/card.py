@@ -56,9 +56,9 @@ def _device(facts: RunEnvironment) -> str:
 
 
 def _precision(facts: RunEnvironment) -> str:
-    return (
-        facts.precision if facts.weights == facts.precision else f"{facts.precision}, frozen weights in {facts.weights}"
-    )
+    weights = "" if facts.weights == facts.precision else f"frozen weights in {facts.weights}"
+    products = "" if facts.products == "16" else f"products with them in {facts.products}"
+    return ", ".join(part for part in (facts.precision, weights, products) if part)
 
 
 def _files(files: Sequence[HashedFile]) -> str:

@@ -179,8 +179,10 @@ def _line(event: Event) -> str | Text:
     match event:
         case RunStarted():
             again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
-            how = f" on {event.device} in {event.precision}: {event.total_steps} steps{again}"
-            return styled("[bold]{}[/]{}", event.run, how)
+            products = ", products in FP8" if event.products == "fp8" else ""
+            how = f" on {event.device} in {event.precision}{products}: {event.total_steps} steps{again}"
+            reason = f"\n{event.products_reason}" if event.products_reason else ""
+            return styled("[bold]{}[/]{}{}", event.run, how, reason)
         case DataReady():
             dropped = f", {event.dropped_rows} not used" if event.dropped_rows else ""
             cut = f", {event.truncated_rows} truncated" if event.truncated_rows else ""

@@ -88,6 +88,7 @@ class EngineLoader:
             device=setup.device,
             name=position.engine if position else None,
             layout=position.layout if position else None,
+            products=setup.products.products,
             progress=lambda done, total: self.recorder.progress(done, total, "layers"),
         )
 
@@ -99,6 +100,7 @@ class EngineLoader:
             "run": str(setup.paths.root.absolute()),
             "threads": setup.threads,
             "precision": setup.precision,
+            "products": setup.products.products,
             "data_order": setup.data_order,
             "dataset_hash": setup.inputs.data.dataset_hash,
         }
@@ -118,7 +120,7 @@ class EngineLoader:
     def _announce(self, engine: Engine, position: checkpoints.Position | None) -> None:
         setup, budget = self.setup, self.setup.inputs.budget
         run, total = setup.paths.root.name, budget.steps
-        self.recorder.emit(run_started(run, setup.device, setup.precision, engine.name, position, total))
+        self.recorder.emit(run_started(run, setup, engine.name, position, total))
         self.recorder.emit(data_ready(setup.inputs.data, budget))
         self.recorder.update(step=self.tally.step, total_steps=total, device=lease_name(setup.device))
 

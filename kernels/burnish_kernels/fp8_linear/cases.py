@@ -10,13 +10,31 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.projected import cases as projected
 from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, HOPPER, HOPPERS, OTHERS, Fp8Tile, rank_block, use_fp8_kernels
+from burnish_kernels.fp8_linear.tiles import (
+    CAPABILITIES,
+    HOPPER,
+    HOPPER_CANDIDATES,
+    HOPPERS,
+    INTERPRETED_FLAT,
+    INTERPRETED_NESTED,
+    OTHERS,
+    ROWS_TILES,
+    UNALIGNED,
+    Fp8Tile,
+    choose_tile,
+    rank_block,
+    use_fp8_kernels,
+)
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 TOLERANCE = 2.0**-9
 """Largest relative L2 error of a product against its quantized operands in double precision."""
+
+SHORT_TOLERANCE = 2.0**-8
+"""The same where Hopper's short accumulator holds the sums of all columns."""
 
 INSTRUCTIONS = {
     89: r"mma\.sync\.\S+\.e4m3\.e4m3",
@@ -34,6 +52,32 @@ BENCHMARKS = {
 TOKENS, RANK = 16384, 32
 
 
+class CodesBuffer:
+    """Memory for codes and scales that a case gives to a kernel, each row followed by bytes that must stay.
+
+    Args:
+        tokens: number of rows.
+        columns: number of columns.
+        device: device that the kernel runs on.
+
+    Attributes:
+        rows: codes and scales to write to.
+    """
+
+    def __init__(self, tokens: int, columns: int, device: torch.device | str) -> None:
+        self._buffer = torch.full((tokens, columns + 16), 9, dtype=torch.uint8, device=device)
+        self._columns = columns
+        self.rows = Fp8Rows(self._buffer.view(CODES)[:, :columns], torch.full((tokens,), math.nan, device=device))
+
+    def holds(self, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
+        """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""
+        from burnish_kernels.fp8_linear import reference
+
+        codes, scale = reference.quantize_rows(x_TK, factor_K)
+        same = torch.equal(self._buffer[:, : self._columns], codes.view(torch.uint8))
+        return same and torch.equal(self.rows.scale, scale) and bool((self._buffer[:, self._columns :] == 9).all())
+
+
 def cases() -> list[Case]:
     """List products in both directions, with ranks and types, at edges that no block fills; the doctor runs the first.
 
@@ -49,15 +93,22 @@ def cases() -> list[Case]:
             _product(5, 33, 31, dtype, ranks=40, backward=True),
             _product(1000, 1536, 2560, dtype, ranks=48, large=True),
             _product(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True),
+            _product(70, 104, 48, dtype, ranks=17, loop="nested"),
+            _product(70, 104, 48, dtype, ranks=40, loop="flat"),
+            _product(33, 48, 80, dtype, ranks=40, backward=True, loop="nested"),
+            _product(33, 48, 80, dtype, backward=True, loop="flat"),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="nested"),
+            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="flat"),
+            _product(1000, 1528, 2544, dtype, ranks=48, backward=True, large=True, loop="nested"),
         ]
     for dtype, kind in TYPES.items():
-        for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True)):
+        for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True), (3, 12300, True)):
             name = f"quantize-{rows}x{columns}-{kind}{'-factor' * factor}"
             options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype, "factor": factor}
             found.append(Case(name, 0.0, options))
     for rows, columns in ((130, 40), (1, 1), (128, 256)):
         found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
-    return found
+    return [*found, *projected.cases()]
 
 
 def _product(
@@ -69,10 +120,13 @@ def _product(
     ranks: int = 0,
     backward: bool = False,
     large: bool = False,
+    loop: str = "",
 ) -> Case:
     name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
     options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
-    return Case(name, TOLERANCE, options | {"backward": backward}, gpu_only=large)
+    options |= {"backward": backward, "loop": loop}
+    tolerance = SHORT_TOLERANCE if large and loop else TOLERANCE
+    return Case(name + f"-{loop}" * bool(loop), tolerance, options, gpu_only=large)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -89,6 +143,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     generator = torch.Generator().manual_seed(seed)
     if case.options["kind"] == "product":
         return _compare_product(case.options, device, generator)
+    if case.options["kind"] == "projected":
+        return projected.compare(case.options, device, generator)
     rows, columns = case.options["shape"]
     if case.options["kind"] == "transpose":
         return _compare_transpose(rows, columns, device, generator)
@@ -96,7 +152,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear import op, reference
+    from burnish_kernels.fp8_linear import op
 
     rows, columns = options["shape"]
     # Sizes of rows from 2^-20 to 2^20, and of values within a row down to E4M3's subnormals and below.
@@ -105,12 +161,9 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
     x = (torch.randn(rows, columns, generator=generator) * sizes * spread).clamp(-60000, 60000)
     x = x.to(options["dtype"]).to(device)
     factor = torch.rand(columns, generator=generator).to(device) if options["factor"] else None
-    buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=device)
-    out = Fp8Rows(buffer.view(CODES)[:, :columns], torch.empty(rows, device=device))
-    op.quantize_rows(x, factor_K=factor, out=out)
-    codes, scale = reference.quantize_rows(x, factor)
-    same = torch.equal(buffer[:, :columns], codes.view(torch.uint8)) and torch.equal(out.scale, scale)
-    return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
+    buffer = CodesBuffer(rows, columns, device)
+    op.quantize_rows(x, factor_K=factor, out=buffer.rows)
+    return 0.0 if buffer.holds(x, factor) else math.inf
 
 
 def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Generator) -> float:
@@ -145,7 +198,12 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         narrow.copy_(draw(tokens, ranks))
         adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
-    found = op.fp8_linear(x, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
+    if options["loop"]:  # else another kernel would be compared
+        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine
+
+        assert fits_copy_engine(x.codes, codes, buffer[:, :outputs])
+    words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
+    found = op.fp8_linear(x, codes, **words, tile=_tile(device, options["loop"]) if options["loop"] else None)
     if not bool(buffer[:, outputs:].isnan().all()):
         return math.inf
     exact = reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
@@ -153,6 +211,15 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         exact = rounded(exact.float(), dtype)
     error = float((found.double() - exact.double()).norm() / exact.double().norm())
     return math.inf if math.isnan(error) else error
+
+
+def _tile(device: str, loop: str) -> Fp8Tile:
+    """Return a tile of one of Hopper's kernels where it can run, else the device's own."""
+    if device == "cpu":
+        return INTERPRETED_FLAT if loop == "flat" else INTERPRETED_NESTED
+    if torch.cuda.get_device_capability() != (9, 0):
+        return choose_tile(torch.device(device))
+    return next(tile for tile in HOPPER_CANDIDATES if tile.persistent and tile.flat == (loop == "flat"))
 
 
 def compilations() -> list[Compilation]:
@@ -167,51 +234,75 @@ def compilations() -> list[Compilation]:
     found = [
         Compilation("transpose", kernel.transpose_kernel, signature, {"TURN": kernel.TURN}, kernel.TURN_WARPS),
     ]
-    for kind, factor in (("bf16", True), ("bf16", False), ("fp16", True), ("fp32", True)):
+    variants = [(kind, True, ROWS_TILES[0]) for kind in ("fp16", "fp32")]
+    variants += [("bf16", factor, tile) for factor in (True, False) for tile in ROWS_TILES]
+    for kind, factor, own in variants:
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {"HAS_FACTOR": factor, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
-        name = f"quantize-{kind}{'-factor' * factor}"
+        constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns, "INTERPRETED": False}
+        name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}"
         function = kernel.quantize_rows_kernel
-        found.append(
-            Compilation(name, function, signature, constants, kernel.QUANTIZE_WARPS, capabilities=CAPABILITIES)
-        )
+        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES))
     others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
-    for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
+    for tile, capabilities in ((OTHERS, others), (UNALIGNED, HOPPERS), (HOPPER, HOPPERS)):
         for backward in (False, True):
             found += [_compilation("bf16", tile, capabilities, backward, even) for even in (True, False)]
-        found.append(_compilation("fp16", tile, capabilities, False, False))
+        found.append(_compilation("fp16", tile, capabilities, False, bool(tile.persistent)))
         found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
-    return found
+    for tile in HOPPER_CANDIDATES:
+        found += [_compilation("bf16", tile, HOPPERS, backward, True) for backward in (False, True)]
+    found = list({one.name: one for one in found}.values())  # a candidate may be the choice
+    return [*found, *projected.compilations()]
 
 
 def _compilation(
     kind: str, tile: Fp8Tile, capabilities: Sequence[int], backward: bool, even: bool, *, adapter: bool = True
 ) -> Compilation:
-    from burnish_kernels.fp8_linear import kernel
-
-    signature = dict.fromkeys(("narrow_ptr", "adapter_ptr", "out_ptr"), f"*{kind}")
-    signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "x_scale_ptr": "*fp32", "scale_ptr": "*fp32"}
+    signature = {"x_scale_ptr": "*fp32", "scale_ptr": "*fp32", "narrow_ptr": f"*{kind}", "adapter_ptr": f"*{kind}"}
     one = "adapter_output" if backward else "adapter_rank"  # a stride of one is a constant, as in a launch
-    numbers = ["T", "N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride"]
-    signature |= dict.fromkeys([*numbers, "adapter_rank" if backward else "adapter_output"], "i32")
+    numbers = ["T", "N", "K", "R", "narrow_stride", "adapter_rank" if backward else "adapter_output"]
     constants = {
         one: 1,
         "HAS_SCALE": not backward,
         "HAS_ADAPTER": adapter,
-        "EVEN": even,
         "BLOCK_T": tile.tokens,
         "BLOCK_N": tile.outputs,
         "BLOCK_K": tile.reduction,
         "BLOCK_R": rank_block(RANK),
-        "PARTS": tile.parts,
         "GROUP": tile.group,
+        "IMPRECISE": tile.reduction if tile.promoted else None,
         "INTERPRETED": False,
     }
-    name = f"product-{kind}{'-dx' * backward}{'-even' * even}{'-alone' * (not adapter)}{'-hopper' * (tile == HOPPER)}"
+    function: Any
+    if tile.persistent:
+        from burnish_kernels.fp8_linear.persistent import kernel as persistent
+
+        function = persistent.flat_kernel if tile.flat else persistent.nested_kernel
+        signature |= {
+            "x_desc": f"tensordesc<fp8e4nv[{tile.tokens},{tile.reduction}]>",
+            "weight_desc": f"tensordesc<fp8e4nv[{tile.outputs},{tile.reduction}]>",
+            "out_desc": f"tensordesc<{kind}[{tile.tokens},{tile.outputs // 2}]>",
+        }
+        numbers += ["programs"]
+        constants["ONE_BLOCK"] = even
+    else:
+        from burnish_kernels.fp8_linear.kernel import fp8_linear_kernel as function
+
+        signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "out_ptr": f"*{kind}"}
+        numbers += ["x_stride", "weight_stride", "out_stride"]
+        constants |= {"EVEN": even, "PARTS": tile.parts}
+    signature |= dict.fromkeys(numbers, "i32")
+    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent, "flat": tile.flat}
+    words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True}
+    name = "-".join(
+        [
+            f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",
+            *(word for word, said in words.items() if said),
+        ]
+    )
     return Compilation(
         name,
-        kernel.fp8_linear_kernel,
+        function,
         signature,
         constants,
         tile.warps,
@@ -250,3 +341,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         codes, plain = weight.codes.view(torch.uint8), turned.view(torch.uint8)
         transpose = partial(op.transpose_codes, weight.codes, turned)
         yield Benchmark(f"transpose-{name}", transpose, partial(plain.copy_, codes.t()), 2 * codes.nbytes)
+    yield from projected.benchmarks(device)

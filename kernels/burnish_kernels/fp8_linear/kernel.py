@@ -1,7 +1,7 @@
 """The 8-bit product in Triton, with what it needs: rows quantized, and codes transposed.
 
 The adapter's 16-bit product follows in the same fp32 accumulator, after the scales. Triton's interpreter cannot convert
-E4M3, so there codes are bytes that `to_e4m3` and `_operand` make and read themselves. Launchers assert and never
+E4M3, so there codes are bytes that `to_e4m3` and `operand` make and read themselves. Launchers assert and never
 allocate. Row offsets are int64.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
@@ -16,10 +16,9 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, rows_tile
 from burnish_kernels.lora_linear.kernel import dot
 
-ROWS, COLUMNS, QUANTIZE_WARPS = 4, 1024, 8  # tile of a program that quantizes; its rows share what factors it reads
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
 
 _LARGEST = tl.constexpr(LARGEST)
@@ -50,7 +49,7 @@ def to_e4m3(x, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _operand(codes, INTERPRETED: tl.constexpr):
+def operand(codes, INTERPRETED: tl.constexpr):
     """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
     if not INTERPRETED:
         return codes
@@ -62,12 +61,52 @@ def _operand(codes, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+def row_scale(largest):
+    """Return the scale of rows whose largest magnitudes are given, and its reciprocal, by which codes are made."""
+    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, _LARGEST), _SMALLEST_SCALE))
+    return scale, tl.div_rn(1.0, scale)
+
+
+@triton.jit
+def load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
+    """Load columns of some rows as what is quantized: fp32, times the columns' factors; zeros past K."""
     inside = column < K
     x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
     if HAS_FACTOR:
         x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
+
+
+@triton.jit
+def store_codes(
+    x_at,
+    factor_ptr,
+    codes_at,
+    inverse,
+    own,
+    K,
+    HAS_FACTOR: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
+
+    Args:
+        x_at: pointers to the rows `[ROWS, 1]`; read even where not own.
+        factor_ptr: factor of each column, read only with HAS_FACTOR.
+        codes_at: pointers to the rows' codes `[ROWS, 1]`.
+        inverse: reciprocal of each row's scale `[ROWS]`.
+        own: rows that are stored `[ROWS]`.
+        K: number of columns.
+        HAS_FACTOR: whether columns have factors.
+        COLUMNS: number of columns at a time.
+        INTERPRETED: whether codes are bytes.
+    """
+    for first in range(0, K, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
+        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -90,19 +129,13 @@ def quantize_rows_kernel(
     own = row < T
     x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
     codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
-    lane = tl.arange(0, COLUMNS)
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
-        largest = tl.maximum(largest, tl.abs(_load_tile(x_at, factor_ptr, first + lane, K, HAS_FACTOR)))
-    top = tl.max(largest, axis=1)
-    scale = tl.where(top == 0.0, 1.0, tl.maximum(tl.div_rn(top, _LARGEST), _SMALLEST_SCALE))
+        x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
+        largest = tl.maximum(largest, tl.abs(x))
+    scale, inverse = row_scale(tl.max(largest, axis=1))
     tl.store(scale_ptr + row, scale, mask=own)
-    inverse = tl.div_rn(1.0, scale)
-    for first in range(0, K, COLUMNS):
-        column = first + lane
-        x = _load_tile(x_at, factor_ptr, column, K, HAS_FACTOR)
-        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
-        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
+    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
 
 
 @triton.jit
@@ -122,6 +155,84 @@ def transpose_kernel(
     codes = tl.load(codes_ptr + row.to(tl.int64)[:, None] * codes_stride + column[None, :], mask=inside, other=0)
     out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
     tl.store(out, tl.trans(codes), mask=tl.trans(inside))
+
+
+@triton.jit
+def add_adapter(
+    sums,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile plus the adapter's product.
+
+    With ONE_BLOCK there is no loop over the ranks, so that the compiler may load them before it scales the sums.
+    """
+    narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
+    adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
+    if ONE_BLOCK:
+        sums = _add_ranks(sums, narrow_at, adapter_at, 0, R, adapter_rank, BLOCK_R, INTERPRETED)
+    else:
+        for first in tl.range(0, R, BLOCK_R, num_stages=1):
+            sums = _add_ranks(sums, narrow_at, adapter_at, first, R, adapter_rank, BLOCK_R, INTERPRETED)
+    return sums
+
+
+@triton.jit
+def _add_ranks(sums, narrow_at, adapter_at, first, R, adapter_rank, BLOCK_R: tl.constexpr, INTERPRETED: tl.constexpr):
+    rank = first + tl.arange(0, BLOCK_R)
+    narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
+    adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
+    return dot(narrow, adapter, sums, INTERPRETED)
+
+
+@triton.jit
+def scaled_and_adapted(
+    sums,
+    x_scale_ptr,
+    scale_ptr,
+    narrow_ptr,
+    adapter_ptr,
+    own_token,
+    own_output,
+    R,
+    narrow_stride,
+    adapter_output,
+    adapter_rank,
+    HAS_SCALE: tl.constexpr,
+    HAS_ADAPTER: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    ONE_BLOCK: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return the sums of a tile times the scales of its rows and outputs, plus the adapter's product."""
+    sums *= tl.load(x_scale_ptr + own_token)[:, None]
+    if HAS_SCALE:
+        sums *= tl.load(scale_ptr + own_output)[None, :]
+    if HAS_ADAPTER:
+        sums = add_adapter(
+            sums,
+            narrow_ptr,
+            adapter_ptr,
+            own_token,
+            own_output,
+            R,
+            narrow_stride,
+            adapter_output,
+            adapter_rank,
+            BLOCK_R,
+            ONE_BLOCK,
+            INTERPRETED,
+        )
+    return sums
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -152,6 +263,7 @@ def fp8_linear_kernel(
     BLOCK_R: tl.constexpr,
     PARTS: tl.constexpr,
     GROUP: tl.constexpr,
+    IMPRECISE: tl.constexpr,  # columns summed in Hopper's short accumulator; None: all
     INTERPRETED: tl.constexpr,
 ):
     """Compute one tile; with EVEN no block of the reduction is partly filled."""
@@ -175,20 +287,27 @@ def fp8_linear_kernel(
                 inside = lane < K - at
                 x = tl.load(x_at + at, mask=inside[None, :], other=0.0)
                 weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
-            left, right = _operand(x, INTERPRETED), _operand(weight, INTERPRETED)
-            # 0 would turn wgmma off on Hopper, and the default would leave the sums in its short accumulator.
-            sums = tl.dot(left, right, sums, max_num_imprecise_acc=BLOCK_K)
-    sums *= tl.load(x_scale_ptr + own_token)[:, None]
-    if HAS_SCALE:
-        sums *= tl.load(scale_ptr + own_output)[None, :]
-    if HAS_ADAPTER:
-        narrow_at = narrow_ptr + own_token.to(tl.int64)[:, None] * narrow_stride
-        adapter_at = adapter_ptr + own_output.to(tl.int64)[None, :] * adapter_output
-        for first in tl.range(0, R, BLOCK_R, num_stages=1):
-            rank = first + tl.arange(0, BLOCK_R)
-            narrow = tl.load(narrow_at + rank[None, :], mask=(rank < R)[None, :], other=0.0)
-            adapter = tl.load(adapter_at + rank[:, None] * adapter_rank, mask=(rank < R)[:, None], other=0.0)
-            sums = dot(narrow, adapter, sums, INTERPRETED)
+            left, right = operand(x, INTERPRETED), operand(weight, INTERPRETED)
+            # 0 would turn wgmma off on Hopper.
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE)
+    sums = scaled_and_adapted(
+        sums,
+        x_scale_ptr,
+        scale_ptr,
+        narrow_ptr,
+        adapter_ptr,
+        own_token,
+        own_output,
+        R,
+        narrow_stride,
+        adapter_output,
+        adapter_rank,
+        HAS_SCALE,
+        HAS_ADAPTER,
+        BLOCK_R,
+        False,
+        INTERPRETED,
+    )
     out = out_ptr + token.to(tl.int64)[:, None] * out_stride + output[None, :]
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
 
@@ -202,7 +321,8 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape
-    quantize_rows_kernel[(triton.cdiv(tokens, ROWS),)](
+    tile = rows_tile(columns)
+    quantize_rows_kernel[(triton.cdiv(tokens, tile.rows),)](
         x_ptr=x_TK,
         factor_ptr=out.scale if factor_K is None else factor_K,
         codes_ptr=kernel_codes(out.codes),
@@ -212,10 +332,10 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
         x_stride=x_TK.stride(0),
         codes_stride=out.codes.stride(0),
         HAS_FACTOR=factor_K is not None,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
         INTERPRETED=interpreted(),
-        num_warps=QUANTIZE_WARPS,
+        num_warps=tile.warps,
     )
 
 
@@ -246,6 +366,7 @@ def launch_fp8_linear(
     tile: Fp8Tile,
 ) -> None:
     """Fill `out_TN`."""
+    assert not tile.persistent
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
@@ -279,6 +400,7 @@ def launch_fp8_linear(
         BLOCK_R=rank_block(ranks),
         PARTS=tile.parts,
         GROUP=tile.group,
+        IMPRECISE=tile.reduction if tile.promoted else None,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,

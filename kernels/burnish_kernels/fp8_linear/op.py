@@ -7,6 +7,11 @@ With rows quantized to codes q and scales s (`quantize_rows`), and an adapter in
 For dx the scales of W's rows are multiplied into dy before it is quantized, `quantize_rows(dy, factor_K=s_w)`, and the
 weight is the same codes transposed, `transpose_codes(q_w)`: one payload serves both directions, rounded once.
 
+Norm and gated activation write codes and scales beside their rows, of which a program of theirs has all. A program of
+attention has some heads of a row, and the gradients of query, key and value come from several kernels: those rows are
+quantized afterwards, by `quantize_rows`. So is what `swiglu.adapted` writes, whose programs have more rows than the
+cache holds; of its gradient it finds the scales, and `projected.op.project_codes` makes the codes where it is read.
+
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
 
@@ -17,9 +22,9 @@ import torch
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import choose_tile, use_fp8_kernels
+from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
 
-__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "quantize_rows", "transpose_codes"]
+__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "new_rows", "quantize_rows", "transpose_codes", "writes_codes"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 OUTPUTS = (torch.float16, torch.bfloat16)
@@ -47,11 +52,8 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
     if out is None:
-        codes = torch.empty(tokens, columns, dtype=CODES, device=x_TK.device)
-        out = Fp8Rows(codes, torch.empty(tokens, dtype=torch.float32, device=x_TK.device))
-    out.check()
-    if out.codes.shape != x_TK.shape:
-        raise ValueError(f"out must be {tuple(x_TK.shape)}, not {tuple(out.codes.shape)}")
+        out = new_rows(tokens, columns, x_TK.device)
+    _require_codes(out, tokens, columns)
     if not x_TK.numel():
         out.scale.fill_(1.0)
     elif use_fp8_kernels(x_TK):
@@ -63,6 +65,34 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
         out.codes.copy_(codes)
         out.scale.copy_(scale)
     return out
+
+
+def new_rows(rows: int, columns: int, device: torch.device) -> Fp8Rows:
+    """Allocate uninitialized codes and scales of a matrix `[rows, columns]`."""
+    codes = torch.empty(rows, columns, dtype=CODES, device=device)
+    return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))
+
+
+def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
+    """Return whether a kernel that makes rows like `x_TK` is to quantize them as well.
+
+    Not where no codes are wanted, and on GPUs without E4M3, where `quantize_rows` does it after the kernel.
+
+    Args:
+        out: codes and scales that are wanted; None: none.
+        x_TK: a tensor of the rows' shape and device.
+        factor_K: factor of each column `[K]` fp32; None: none.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if out is None:
+        return False
+    tokens, columns = x_TK.shape
+    _require_codes(out, tokens, columns)
+    if factor_K is not None:
+        _require_vector("factor", factor_K, columns)
+    return use_fp8_kernels(x_TK)
 
 
 def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tensor:
@@ -102,6 +132,7 @@ def fp8_linear(
     adapter_NR: torch.Tensor | None = None,
     dtype: torch.dtype = torch.bfloat16,
     out: torch.Tensor | None = None,
+    tile: Fp8Tile | None = None,
 ) -> torch.Tensor:
     """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once.
 
@@ -113,6 +144,7 @@ def fp8_linear(
         adapter_NR: second matrix of the adapter, of the result's type, any strides: scaled B, or Aᵀ.
         dtype: type of the result, fp16 or bf16; that of `out` if given.
         out: tensor `[T, N]` to write to, rows may be strided. Allocated if None.
+        tile: configuration of the kernel; None: the one for the device.
 
     Returns:
         The product `[T, N]`.
@@ -131,25 +163,30 @@ def fp8_linear(
         _require_vector("scale", scale_N, outputs)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=weight_NK.device)
-    if out.shape != (tokens, outputs) or out.dtype not in OUTPUTS or (outputs > 1 and out.stride(1) != 1):
-        raise ValueError(f"out must be {(tokens, outputs)}, one of {OUTPUTS}, not {tuple(out.shape)} {out.dtype}")
-    _validate_adapter(narrow_TR, adapter_NR, out)
+    validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
     if not use_fp8_kernels(out):
         return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
+    tile = tile or choose_tile(out.device)
+    operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+    if tile.persistent:
+        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine, launch_fp8_linear_persistent
+
+        if fits_copy_engine(x.codes, weight_NK, out):
+            launch_fp8_linear_persistent(**operands, out_TN=out, tile=tile)
+            return out
+        tile = UNALIGNED
     from burnish_kernels.fp8_linear.kernel import launch_fp8_linear
 
-    launch_fp8_linear(
-        x=x,
-        weight_NK=weight_NK,
-        scale_N=scale_N,
-        narrow_TR=narrow_TR,
-        adapter_NR=adapter_NR,
-        out_TN=out,
-        tile=choose_tile(out.device),
-    )
+    launch_fp8_linear(**operands, out_TN=out, tile=tile)
     return out
+
+
+def _require_codes(out: Fp8Rows, tokens: int, columns: int) -> None:
+    out.check()
+    if out.codes.shape != (tokens, columns):
+        raise ValueError(f"out must be {(tokens, columns)}, not {tuple(out.codes.shape)}")
 
 
 def _require_vector(name: str, vector: torch.Tensor, size: int) -> None:
@@ -157,12 +194,27 @@ def _require_vector(name: str, vector: torch.Tensor, size: int) -> None:
         raise ValueError(f"{name} must be [{size}] fp32, not {tuple(vector.shape)} {vector.dtype}")
 
 
-def _validate_adapter(narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None, out_TN: torch.Tensor) -> None:
+def validate_product(
+    out: torch.Tensor, shape: tuple[int, int], narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None
+) -> None:
+    """Check the result and the adapter of a product of 8-bit operands.
+
+    Args:
+        out: tensor `[T, N]` that is written to.
+        shape: shape that it must have.
+        narrow_TR: input times the adapter's first matrix; None: no adapter.
+        adapter_NR: second matrix of the adapter.
+
+    Raises:
+        ValueError: Shapes or types do not fit.
+    """
+    if out.shape != shape or out.dtype not in OUTPUTS or (shape[1] > 1 and out.stride(1) != 1):
+        raise ValueError(f"out must be {shape}, one of {OUTPUTS}, not {tuple(out.shape)} {out.dtype}")
     if narrow_TR is None and adapter_NR is None:
         return
     if narrow_TR is None or adapter_NR is None:
         raise ValueError("an adapter needs both its narrow rows and its matrix")
-    (tokens, outputs), ranks, dtype = out_TN.shape, narrow_TR.shape[-1], out_TN.dtype
+    (tokens, outputs), ranks, dtype = shape, narrow_TR.shape[-1], out.dtype
     if narrow_TR.shape != (tokens, ranks) or narrow_TR.dtype != dtype or (ranks > 1 and narrow_TR.stride(1) != 1):
         raise ValueError(f"narrow must be [{tokens}, R] {dtype}, not {tuple(narrow_TR.shape)} {narrow_TR.dtype}")
     if adapter_NR.shape != (outputs, ranks) or adapter_NR.dtype != dtype:

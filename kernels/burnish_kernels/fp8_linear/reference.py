@@ -18,8 +18,12 @@ SMALLEST_SCALE = 2.0**-126
 
 def row_scale(largest_T: torch.Tensor) -> torch.Tensor:
     """Return the scale of rows whose largest magnitudes are given, fp32: over 448, and 1 for a row of zeros."""
-    largest = largest_T.new_tensor(LARGEST)  # torch multiplies by the reciprocal of a number on a GPU
-    return torch.where(largest_T == 0, 1.0, (largest_T / largest).clamp(min=SMALLEST_SCALE))
+    return torch.where(largest_T == 0, 1.0, over_largest(largest_T).clamp(min=SMALLEST_SCALE))
+
+
+def over_largest(magnitudes: torch.Tensor) -> torch.Tensor:
+    """Return fp32 magnitudes divided by 448, rounded to nearest; torch would multiply by 1 / 448 on a GPU."""
+    return magnitudes / torch.full_like(magnitudes, LARGEST)
 
 
 def encode(x_TK: torch.Tensor, scale_T: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.registry import FP8_CAPABILITIES
 from burnish_kernels.tuning import device_of
 
-CAPABILITIES = (89, 90, 120)
+CAPABILITIES = FP8_CAPABILITIES
 """Compute capabilities, of those that kernels are made for, that multiply E4M3."""
 
 HOPPERS = (90,)
@@ -30,6 +31,11 @@ class Fp8Tile:
         stages: depth of the software pipeline.
         group: tiles of tokens that share their weights through the second-level cache.
         registers: most registers of a thread; None: the compiler decides.
+        persistent: number of programs a multiprocessor, which stay and whose operands the copy engine moves; 0: there
+            is a program for each tile. Hopper only.
+        flat: whether a persistent program has one loop for all of its tiles.
+        promoted: whether sums pass from Hopper's short accumulator (about 14 bits) to fp32 after each block of columns;
+            that takes twice the registers, so tiles of 256 outputs have none for it.
     """
 
     tokens: int
@@ -40,13 +46,53 @@ class Fp8Tile:
     stages: int
     group: int = 8
     registers: int | None = None
+    persistent: int = 0
+    flat: bool = False
+    promoted: bool = True
 
+
+@dataclass(frozen=True)
+class RowsTile:
+    """The configuration of a program that quantizes rows, reading them twice; its rows share what factors it reads.
+
+    Attributes:
+        rows: number of rows.
+        columns: columns at a time.
+        warps: warps of a program.
+    """
+
+    rows: int
+    columns: int
+    warps: int
+
+
+ROWS_TILES = (RowsTile(4, 1024, 8), RowsTile(2, 2048, 8), RowsTile(2, 4096, 16))
+"""Tiles for rows of up to 4,096 columns, of up to 12,288 and of more: the rows of all programs that run at a time fit
+the second-level cache, where they are read again. The result is the same with each."""
 
 INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
-HOPPER = Fp8Tile(128, 128, 128, 1, 8, 4)
+INTERPRETED_NESTED = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1)
+INTERPRETED_FLAT = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1, flat=True)
 OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
-"""Tiles for Hopper, where a wider one has no registers for its two sums, and for RTX cards, of which two programs fit a
-multiprocessor. Neither is timed yet."""
+"""Tile for RTX cards, of which two programs fit a multiprocessor. Not timed yet."""
+
+UNALIGNED = Fp8Tile(128, 128, 128, 1, 8, 4)
+"""Tile for Hopper where rows are not aligned as its copy engine wants them."""
+
+HOPPER = Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False)
+"""Tile for Hopper: 1,115 TFLOP/s on the stacks of a 4B on an H100, where `UNALIGNED` reaches 720 and cuBLAS 1,430."""
+
+HOPPER_CANDIDATES = (
+    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False),
+    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, flat=True, promoted=False),
+    Fp8Tile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
+    Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False),
+    Fp8Tile(128, 128, 128, 1, 8, 4, persistent=1),
+    UNALIGNED,
+)
+"""Tiles that `tests/bench/fp8_products.py` times on Hopper; `HOPPER` is one of them."""
 
 
 def choose_tile(device: torch.device) -> Fp8Tile:
@@ -55,6 +101,11 @@ def choose_tile(device: torch.device) -> Fp8Tile:
     if found is None:
         return INTERPRETED
     return HOPPER if found.capability in HOPPERS else OTHERS
+
+
+def rows_tile(columns: int) -> RowsTile:
+    """Return the configuration to quantize rows with."""
+    return ROWS_TILES[(columns > 4096) + (columns > 12288)]
 
 
 def use_fp8_kernels(tensor: torch.Tensor) -> bool:

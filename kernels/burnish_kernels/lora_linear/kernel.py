@@ -17,7 +17,8 @@ DROP_T, DROP_C = 4, 512
 
 
 @triton.jit
-def _pick(which, first, second, third):
+def pick(which, first, second, third):
+    """Return the value of one of three segments."""
     return tl.where(which == 0, first, tl.where(which == 1, second, third))
 
 
@@ -66,10 +67,10 @@ def project_kernel(
 ):
     """Multiply a block of tokens with a block of one segment's ranks, over a share of its columns."""
     which = tl.program_id(2) // rank_blocks
-    first = _pick(which, first_0, first_1, first_2)
-    columns = _pick(which, columns_0, columns_1, columns_2)
-    first_rank = _pick(which, rank_0, rank_1, rank_2)
-    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    first = pick(which, first_0, first_1, first_2)
+    columns = pick(which, columns_0, columns_1, columns_2)
+    first_rank = pick(which, rank_0, rank_1, rank_2)
+    ranks = pick(which, ranks_0, ranks_1, ranks_2)
     token = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     rank = (tl.program_id(2) % rank_blocks) * BLOCK_R + tl.arange(0, BLOCK_R)
     lane = tl.arange(0, BLOCK_C)
@@ -164,11 +165,11 @@ def outer_kernel(
     blocks_0 = tl.cdiv(columns_0, BLOCK_C)
     blocks_1 = tl.cdiv(columns_1, BLOCK_C)
     which = (block >= blocks_0).to(tl.int32) + (block >= blocks_0 + blocks_1).to(tl.int32)
-    block -= _pick(which, 0, blocks_0, blocks_0 + blocks_1)
-    columns = _pick(which, columns_0, columns_1, columns_2)
-    first = _pick(which, first_0, first_1, first_2)
-    first_rank = _pick(which, rank_0, rank_1, rank_2)
-    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    block -= pick(which, 0, blocks_0, blocks_0 + blocks_1)
+    columns = pick(which, columns_0, columns_1, columns_2)
+    first = pick(which, first_0, first_1, first_2)
+    first_rank = pick(which, rank_0, rank_1, rank_2)
+    ranks = pick(which, ranks_0, ranks_1, ranks_2)
     column = block * BLOCK_C + tl.arange(0, BLOCK_C)
     rank = tl.program_id(2) * BLOCK_R + tl.arange(0, BLOCK_R)
     lane = tl.arange(0, BLOCK_T)
@@ -227,19 +228,19 @@ def join_outers_kernel(
 ):
     """Add up the parts of a tile of one segment's sums, and add them, scaled, to its output."""
     which = tl.program_id(2)
-    columns = _pick(which, columns_0, columns_1, columns_2)
-    ranks = _pick(which, ranks_0, ranks_1, ranks_2)
+    columns = pick(which, columns_0, columns_1, columns_2)
+    ranks = pick(which, ranks_0, ranks_1, ranks_2)
     if tl.program_id(0) * SUM_C < columns and tl.program_id(1) * SUM_R < ranks:
         column = tl.program_id(0) * SUM_C + tl.arange(0, SUM_C)
         rank = tl.program_id(1) * SUM_R + tl.arange(0, SUM_R)
         inside = (rank < ranks)[:, None] & (column < columns)[None, :]
-        first = _pick(which, first_0, first_1, first_2)
-        part = _pick(which, part_0, part_1, part_2)
+        first = pick(which, first_0, first_1, first_2)
+        part = pick(which, part_0, part_1, part_2)
         offsets = (part + rank).to(tl.int64)[:, None] * C + (first + column)[None, :]
         sums = _add_parts(parts_ptr, offsets, inside, part_size, splits, SUM_S)
-        scaled = sums * _pick(which, scale_0, scale_1, scale_2)
-        row = rank.to(tl.int64)[:, None] * _pick(which, row_stride_0, row_stride_1, row_stride_2)
-        at = row + column.to(tl.int64)[None, :] * _pick(which, column_stride_0, column_stride_1, column_stride_2)
+        scaled = sums * pick(which, scale_0, scale_1, scale_2)
+        row = rank.to(tl.int64)[:, None] * pick(which, row_stride_0, row_stride_1, row_stride_2)
+        at = row + column.to(tl.int64)[None, :] * pick(which, column_stride_0, column_stride_1, column_stride_2)
         if which == 0:
             tl.store(out_0 + at, tl.load(out_0 + at, mask=inside) + scaled, mask=inside)
         elif which == 1:

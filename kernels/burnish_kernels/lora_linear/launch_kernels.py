@@ -46,7 +46,7 @@ def launch_project(
         a_row=a_RC.stride(0),
         a_column=a_RC.stride(1),
         out_stride=out_TR.stride(0) if parts_STR is None else total,
-        **_segment_arguments(segments),
+        **segment_arguments(segments),
         rank_blocks=rank_blocks,
         split_columns=triton.cdiv(triton.cdiv(columns, tile.C), splits) * tile.C,
         part_size=tokens * total,
@@ -98,7 +98,7 @@ def launch_outer(
         T=tokens,
         p_stride=p_TR.stride(0),
         q_stride=q_TC.stride(0),
-        **_segment_arguments(plan.segments),
+        **segment_arguments(plan.segments),
         part_rows=plan.rows,
         C=width,
         split_tokens=triton.cdiv(triton.cdiv(tokens, BLOCK_T), plan.splits) * BLOCK_T,
@@ -176,7 +176,7 @@ def launch_dropout(
     )
 
 
-def _segment_arguments(segments: Sequence[RankSegment]) -> dict[str, int]:
+def segment_arguments(segments: Sequence[RankSegment]) -> dict[str, int]:
     """Return the kernels' arguments that say where each segment lies."""
     firsts, columns, first_ranks, ranks = zip(*segments, strict=True)
     return {

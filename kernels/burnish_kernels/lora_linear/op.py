@@ -30,13 +30,18 @@ __all__ = [
     "Stack",
     "StackedAdapter",
     "accumulate",
+    "add_adapter_gradient",
     "add_dropped_",
     "backward",
     "dropout",
     "forward",
     "input_gradient",
     "outer_accumulate",
+    "output_segments",
     "project",
+    "project_gradient",
+    "project_input",
+    "times_transposed",
 ]
 
 
@@ -71,13 +76,13 @@ def forward(
     if out.shape != (x_ext_TE.shape[0], stack.N):
         raise ValueError(f"out must be {(x_ext_TE.shape[0], stack.N)}, not {tuple(out.shape)}")
     if not stack.adapters:
-        return _linear(x_ext_TE, buffer, bias_N, out)
+        return times_transposed(x_ext_TE, buffer, bias_N, out)
     x_TK, xa_TR = x_ext_TE[:, : stack.K], x_ext_TE[:, stack.K :]
     drop = _active(drop)
-    _project_input(x_TK, xa_TR, buffer, stack, drop)
+    project_input(x_ext_TE, buffer[stack.N :, : stack.K], stack, drop)
     if drop is None and stack.fused:
-        return _linear(x_ext_TE, buffer[: stack.N], bias_N, out)
-    _linear(x_TK, buffer[: stack.N, : stack.K], bias_N, out)
+        return times_transposed(x_ext_TE, buffer[: stack.N], bias_N, out)
+    times_transposed(x_TK, buffer[: stack.N, : stack.K], bias_N, out)
     for adapter, first in zip(stack.adapters, stack.firsts, strict=True):
         own = slice(first, first + adapter.padded)
         out[:, adapter.span].addmm_(xa_TR[:, own], buffer[adapter.span, stack.K :][:, own].t())
@@ -139,8 +144,7 @@ def input_gradient(
     _validate(stack, buffer, dy_ext_TF=dy_ext_TF)
     drop = _active(drop)
     dy_TN, dxa_TR = dy_ext_TF[:, : stack.N], dy_ext_TF[:, stack.N :]
-    if stack.adapters:
-        project(dy_TN, buffer[: stack.N, stack.K :].t(), dxa_TR, _output_segments(stack))
+    project_gradient(dy_ext_TF, buffer[: stack.N, stack.K :], stack)
     if not needs_dx:
         return None
     tokens = dy_ext_TF.shape[0]
@@ -150,13 +154,7 @@ def input_gradient(
     if drop is None and stack.fused:
         return torch.mm(dy_ext_TF, buffer[:, : stack.K], out=dx_TK)
     torch.mm(dy_TN, buffer[: stack.N, : stack.K], out=dx_TK)
-    a_RK = buffer[stack.N :, : stack.K]
-    if drop is None:
-        return dx_TK.addmm_(dxa_TR, a_RK)
-    for index, (adapter, first) in enumerate(_placed(stack)):
-        own = slice(first, first + adapter.padded)
-        add_dropped_(dx_TK, torch.mm(dxa_TR[:, own], a_RK[own]), drop.seed, drop.stream + index, drop.probability)
-    return dx_TK
+    return add_adapter_gradient(dx_TK, dxa_TR, buffer[stack.N :, : stack.K], stack, drop)
 
 
 def accumulate(
@@ -187,21 +185,22 @@ def accumulate(
     if not stack.adapters:
         return
     scales = [adapter.scale for adapter in stack.adapters]
-    outer_accumulate(xa_TR, dy_ext_TF[:, : stack.N], [grad.t() for grad in grad_b], scales, _output_segments(stack))
+    outer_accumulate(xa_TR, dy_ext_TF[:, : stack.N], [grad.t() for grad in grad_b], scales, output_segments(stack))
     _accumulate_a(dy_ext_TF[:, stack.N :], x_TK, stack, grad_a, _active(drop))
 
 
-def _output_segments(stack: Stack) -> list[RankSegment]:
-    """Return which of the N columns of dy belong to which of the R ranks."""
-    return [RankSegment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
+def project_input(x_ext_TE: torch.Tensor, a_RK: torch.Tensor, stack: Stack, drop: Dropout | None = None) -> None:
+    """Fill the last R columns of an input with xAᵀ.
 
-
-def _project_input(
-    x_TK: torch.Tensor, xa_TR: torch.Tensor, buffer: torch.Tensor, stack: Stack, drop: Dropout | None
-) -> None:
+    Args:
+        x_ext_TE: input `[T, K + R]`, rows may be strided; the first K columns hold x.
+        a_RK: A of all adapters `[R, K]`, rows may be strided.
+        stack: layout of the adapters.
+        drop: dropout on the adapters' input.
+    """
     if not stack.adapters:
         return
-    a_RK = buffer[stack.N :, : stack.K]
+    x_TK, xa_TR, drop = x_ext_TE[:, : stack.K], x_ext_TE[:, stack.K :], _active(drop)
     if drop is None:
         project(x_TK, a_RK, xa_TR, [RankSegment(0, stack.K, 0, stack.R)])
         return
@@ -209,6 +208,56 @@ def _project_input(
     for index, (adapter, first) in enumerate(_placed(stack)):
         dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
         project(dropped_TK, a_RK, xa_TR, [RankSegment(0, stack.K, first, adapter.padded)])
+
+
+def project_gradient(dy_ext_TF: torch.Tensor, sb_NR: torch.Tensor, stack: Stack) -> None:
+    """Fill the last R columns of an output's gradient with dy sB.
+
+    Args:
+        dy_ext_TF: gradient `[T, N + R]`, rows may be strided; the first N columns hold dy.
+        sb_NR: scaled B of all adapters `[N, R]`, rows may be strided.
+        stack: layout of the adapters.
+    """
+    if stack.adapters:
+        project(dy_ext_TF[:, : stack.N], sb_NR.t(), dy_ext_TF[:, stack.N :], output_segments(stack))
+
+
+def add_adapter_gradient(
+    dx_TK: torch.Tensor, dxa_TR: torch.Tensor, a_RK: torch.Tensor, stack: Stack, drop: Dropout | None = None
+) -> torch.Tensor:
+    """Add the adapters' part of an input's gradient, (dy sB) A with the input's dropout, in place.
+
+    Args:
+        dx_TK: gradient `[T, K]` so far.
+        dxa_TR: what `project_gradient` filled.
+        a_RK: A of all adapters `[R, K]`.
+        stack: layout of the adapters.
+        drop: same as in the forward pass.
+
+    Returns:
+        The given gradient.
+    """
+    drop = _active(drop)
+    if drop is None:
+        return dx_TK.addmm_(dxa_TR, a_RK)
+    for index, (adapter, first) in enumerate(_placed(stack)):
+        own = slice(first, first + adapter.padded)
+        add_dropped_(dx_TK, torch.mm(dxa_TR[:, own], a_RK[own]), drop.seed, drop.stream + index, drop.probability)
+    return dx_TK
+
+
+def times_transposed(
+    x_TK: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None, out: torch.Tensor
+) -> torch.Tensor:
+    """Compute x Wᵀ + bias in one product; return `out`, `[T, N]`."""
+    if bias_N is None:
+        return torch.mm(x_TK, weight_NK.t(), out=out)
+    return torch.addmm(bias_N, x_TK, weight_NK.t(), out=out)
+
+
+def output_segments(stack: Stack) -> list[RankSegment]:
+    """Return which of the N columns of dy belong to which of the R ranks."""
+    return [RankSegment(adapter.first_row, adapter.rows, first, adapter.padded) for adapter, first in _placed(stack)]
 
 
 def _accumulate_a(
@@ -223,14 +272,6 @@ def _accumulate_a(
     for index, (adapter, first) in enumerate(_placed(stack)):
         dropout(x_TK, drop.seed, drop.stream + index, drop.probability, dropped_TK)
         outer_accumulate(dxa_TR, dropped_TK, [grad_a[index]], [1.0], [RankSegment(0, stack.K, first, adapter.padded)])
-
-
-def _linear(
-    x_TK: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None, out: torch.Tensor
-) -> torch.Tensor:
-    if bias_N is None:
-        return torch.mm(x_TK, weight_NK.t(), out=out)
-    return torch.addmm(bias_N, x_TK, weight_NK.t(), out=out)
 
 
 def _placed(stack: Stack) -> list[tuple[StackedAdapter, int]]:

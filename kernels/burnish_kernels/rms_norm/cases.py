@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.fp8_linear.cases import CodesBuffer
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES as FP8_CAPABILITIES
+from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 
 # Relative L2 error against the reference in double precision: a few units in the last place of the dtype.
@@ -23,7 +26,7 @@ HIDDEN_SIZES = (576, 2048, 1152, 2560, 3072, 4096, 5120, 8192, 16384)
 
 
 def cases() -> list[Case]:
-    """List shapes, dtypes, weight conventions, residual or none; strided rows, in-place outputs, far offsets."""
+    """List shapes, dtypes, weight conventions, residual or none; strided rows, in-place outputs, codes, far offsets."""
     found = [
         _case(rows, hidden, dtype, residual=residual, one_plus=one_plus)
         for rows, hidden in SHAPES
@@ -36,6 +39,9 @@ def cases() -> list[Case]:
             _case(6, 96, dtype, residual=False, one_plus=True, padding=16),
             _case(5, 320, dtype, residual=True, in_place=True),
             _case(3, 1152, dtype, residual=True, one_plus=True, padding=8, in_place=True),
+            _case(5, 576, dtype, residual=True, padding=16, in_place=True, codes=True),
+            _case(3, 1000, dtype, residual=False, one_plus=True, codes=True),
+            _case(2, 24, dtype, residual=False, codes=True),
         ]
     # The last row begins 2^31 elements behind the first.
     far = _case(3, 96, torch.bfloat16, residual=True, padding=1 << 30)
@@ -51,11 +57,12 @@ def _case(
     one_plus: bool = False,
     padding: int = 0,
     in_place: bool = False,
+    codes: bool = False,
 ) -> Case:
-    words = {"residual": residual, "1+w": one_plus, f"padding{padding}": padding, "in-place": in_place}
+    words = {"residual": residual, "1+w": one_plus, f"padding{padding}": padding, "in-place": in_place, "codes": codes}
     name = "-".join([f"{rows}x{hidden}", str(dtype).removeprefix("torch."), *(word for word in words if words[word])])
     options = {"rows": rows, "hidden": hidden, "dtype": dtype, "residual": residual, "one_plus": one_plus}
-    options |= {"padding": padding, "in_place": in_place}
+    options |= {"padding": padding, "in_place": in_place, "codes": codes}
     return Case(name, TOLERANCE[dtype], options, gpu_only=rows > INTERPRETED_ROWS)
 
 
@@ -70,7 +77,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     Returns:
         The error; infinite where y does not come back (bit for bit in 16 bits; in fp32, where lanes of a short row may
         add in another order and so differ in the last bit of two factors, to 5e-7), or something beside the outputs
-        was written.
+        was written, or codes are not to the last bit those of `quantize_rows`.
     """
     from burnish_kernels.rms_norm import op
 
@@ -90,6 +97,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     x_in, weight = buffers.new(shape[1], x), weight.to(device)
     residual_in = None if residual is None else buffers.new(shape[1], residual)
     sum_out = None if residual_in is None else residual_in if options["in_place"] else buffers.new(shape[1])
+    y_codes, dx_codes = (CodesBuffer(*shape, device) if options["codes"] else None for _ in range(2))
+    factor = torch.rand(shape[1], generator=generator).to(device) if options["codes"] and residual is not None else None
     y, total, inverse = op.forward(
         x_in,
         weight,
@@ -98,7 +107,10 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         one_plus_weight=one_plus,
         out=x_in if options["in_place"] else buffers.new(shape[1]),
         sum_out=sum_out,
+        codes_out=None if y_codes is None else y_codes.rows,
     )
+    if y_codes is not None and not y_codes.holds(y):
+        return math.inf
     dsum_in = None if dsum is None else buffers.new(shape[1], dsum)
     y_again = buffers.new(shape[1])
     dx = op.backward(
@@ -110,7 +122,11 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         one_plus_weight=one_plus,
         out=dsum_in if options["in_place"] else buffers.new(shape[1]),
         y_out=y_again,
+        codes_out=None if dx_codes is None else dx_codes.rows,
+        factor_H=factor,
     )
+    if dx_codes is not None and not dx_codes.holds(dx, factor):
+        return math.inf
     last_bit = {"rtol": 5e-7, "atol": 0.0} if dtype == torch.float32 else {"rtol": 0.0, "atol": 0.0}
     if not torch.allclose(y, y_again, **last_bit) or buffers.spoiled():
         return math.inf
@@ -145,7 +161,7 @@ def _exact(
 
 
 def compilations() -> list[Compilation]:
-    """List both kernels, at hidden sizes with every form of tile, with every option switched on."""
+    """List both kernels, at hidden sizes with every form of tile, with all options, with and without codes."""
     from burnish_kernels.rms_norm import kernel
 
     found = []
@@ -160,12 +176,28 @@ def compilations() -> list[Compilation]:
             ):
                 strided = [name for name in pointers if name != "weight"]
                 signature = {f"{name}_ptr": pointer for name in pointers} | {"inverse_ptr": "*fp32"}
-                signature |= dict.fromkeys(["H", *(f"{name}_stride" for name in strided)], "i32")
+                signature |= dict.fromkeys(["H", *(f"{name}_stride" for name in strided), "codes_stride"], "i32")
                 if function is kernel.rms_norm_forward_kernel:
                     signature["eps"] = "fp32"
-                name = f"{function.__name__}-{hidden}-{pointer[1:]}"
-                fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152}
-                found.append(Compilation(name, function, signature, fixed, num_warps=warps))
+                else:
+                    signature["factor_ptr"] = "*fp32"
+                fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152, "INTERPRETED": False}
+                for codes, capabilities in ((False, CAPABILITIES), (True, FP8_CAPABILITIES)):
+                    written = (
+                        {"codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
+                        if codes
+                        else {
+                            "codes_ptr": pointer,
+                            "scale_ptr": pointer,
+                        }
+                    )
+                    own = fixed | {"HAS_CODES": codes}
+                    if function is kernel.rms_norm_backward_kernel:
+                        own["HAS_FACTOR"] = codes
+                    name = f"{function.__name__}-{hidden}-{pointer[1:]}{'-codes' * codes}"
+                    found.append(
+                        Compilation(name, function, signature | written, own, warps, capabilities=capabilities)
+                    )
     return found
 
 
@@ -179,25 +211,30 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         yield _benchmark("forward", 4, x, residual, dy, y, total, weight, inverse)
         yield _benchmark("backward", 4, x, residual, dy, y, total, weight, inverse)
         yield _benchmark("backward-y", 5, x, residual, dy, y, total, weight, inverse)
+        if use_fp8_kernels(x):
+            yield _benchmark("forward-codes", 4.5, x, residual, dy, y, total, weight, inverse)
+            yield _benchmark("backward-codes", 4.5, x, residual, dy, y, total, weight, inverse)
 
 
-def _benchmark(kind: str, tensors: int, *buffers: torch.Tensor) -> Benchmark:
+def _benchmark(kind: str, tensors: float, *buffers: torch.Tensor) -> Benchmark:
     from burnish_kernels.rms_norm import op, reference
 
     x, residual, dy, y, total, weight, inverse = buffers
     options: dict[str, Any] = {"dsum_TH": residual}
 
+    codes = CodesBuffer(x.shape[0], x.shape[1], x.device).rows if kind.endswith("codes") else None
+    factor = None if codes is None else weight.float()
+
     def run() -> object:
-        if kind == "forward":
-            return op.forward(x, weight, eps=EPS, residual_TH=residual, out=y, sum_out=total)
-        return op.backward(
-            dy, total, weight, inverse, dsum_TH=residual, out=x, y_out=y if kind == "backward-y" else None
-        )
+        if kind.startswith("forward"):
+            return op.forward(x, weight, eps=EPS, residual_TH=residual, out=y, sum_out=total, codes_out=codes)
+        options["y_out"] = y if kind == "backward-y" else None
+        return op.backward(dy, total, weight, inverse, **options, out=x, codes_out=codes, factor_H=factor)
 
     def plain() -> object:
-        if kind == "forward":
+        if kind.startswith("forward"):
             return reference.forward(x, weight, eps=EPS, residual_TH=residual)
-        return reference.backward(dy, total, weight, inverse, **options)
+        return reference.backward(dy, total, weight, inverse, dsum_TH=residual)
 
     size = f"{x.shape[0]}x{x.shape[1]}"
-    return Benchmark(f"{kind}-{size}", run, plain, bytes=tensors * x.numel() * x.element_size())
+    return Benchmark(f"{kind}-{size}", run, plain, bytes=int(tensors * x.nbytes))

@@ -3,15 +3,22 @@
 A row is a piece of HEAD columns and a piece of TAIL columns, both powers of two: a single power of two would leave
 many lanes idle at hidden sizes such as 576, 2560 or 3072. Short rows take a single warp, which needs no barrier.
 
-Every element is read and written by the same program, and read before it is written: outputs may be inputs.
+Every element is read and written by the same program, and read before it is written: outputs may be inputs. On request
+the row that is written is also quantized to E4M3 (`fp8_linear`) while it is in registers.
 Launchers assert and never allocate. Row offsets are int64: T times a row's stride may pass 2^31.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
+
+from burnish_kernels.dispatch import interpreted
+from burnish_kernels.fp8_linear.kernel import kernel_codes, row_scale, to_e4m3
+from burnish_kernels.fp8_linear.rows import Fp8Rows
 
 WASTE = 1.2  # lanes a column from which on a row is split in two
 ELEMENTS_A_THREAD = 16
@@ -31,13 +38,28 @@ def _load_sum(x_ptr, residual_ptr, sum_ptr, columns, inside, HAS_RESIDUAL: tl.co
 
 @triton.jit
 def _store_scaled(x, inverse, weight, y_ptr, columns, inside, ONE_PLUS: tl.constexpr):
-    """Store the normalized values."""
+    """Store the normalized values, and return them as stored, fp32."""
     TYPE: tl.constexpr = y_ptr.dtype.element_ty
     if ONE_PLUS:
         y = x * inverse * (1.0 + weight.to(tl.float32))
     else:
         y = (x * inverse).to(TYPE).to(tl.float32) * weight.to(tl.float32)
-    tl.store(y_ptr + columns, y.to(TYPE), mask=inside)
+    stored = y.to(TYPE)
+    tl.store(y_ptr + columns, stored, mask=inside)
+    return stored.to(tl.float32)
+
+
+@triton.jit
+def _scaled_by(values, factor_ptr, columns, inside, HAS_FACTOR: tl.constexpr):
+    """Return what is quantized: values times the columns' factors."""
+    if HAS_FACTOR:
+        values *= tl.load(factor_ptr + columns, mask=inside, other=0.0)
+    return values
+
+
+@triton.jit
+def _store_codes(values, inverse, codes_ptr, columns, inside, INTERPRETED: tl.constexpr):
+    tl.store(codes_ptr + columns, to_e4m3(values * inverse, INTERPRETED), mask=inside)
 
 
 @triton.jit
@@ -48,16 +70,21 @@ def rms_norm_forward_kernel(
     y_ptr,  # [T, H]
     sum_ptr,  # [T, H], written only with HAS_RESIDUAL
     inverse_ptr,  # [T] fp32
+    codes_ptr,  # [T, H] E4M3, written only with HAS_CODES
+    scale_ptr,  # [T] fp32, written only with HAS_CODES
     H,
     x_stride,
     residual_stride,
     y_stride,
     sum_stride,
+    codes_stride,
     eps,
     HAS_RESIDUAL: tl.constexpr,
+    HAS_CODES: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,  # 0: HEAD covers the row
+    INTERPRETED: tl.constexpr,
 ):
     """Normalize one row, or the sum of two."""
     row = tl.program_id(0).to(tl.int64)
@@ -80,9 +107,19 @@ def rms_norm_forward_kernel(
         square += tl.sum(x_tail * x_tail, axis=0)
     inverse = tl.rsqrt(square / H + eps)
     tl.store(inverse_ptr + row, inverse)
-    _store_scaled(x, inverse, weight, y_ptr, head, in_head, ONE_PLUS)
+    y = _store_scaled(x, inverse, weight, y_ptr, head, in_head, ONE_PLUS)
     if TAIL > 0:
-        _store_scaled(x_tail, inverse, weight_tail, y_ptr, tail, in_tail, ONE_PLUS)
+        y_tail = _store_scaled(x_tail, inverse, weight_tail, y_ptr, tail, in_tail, ONE_PLUS)
+    if HAS_CODES:
+        codes_ptr += row * codes_stride
+        largest = tl.max(tl.abs(y), axis=0)
+        if TAIL > 0:
+            largest = tl.maximum(largest, tl.max(tl.abs(y_tail), axis=0))
+        scale, shrink = row_scale(largest)
+        tl.store(scale_ptr + row, scale)
+        _store_codes(y, shrink, codes_ptr, head, in_head, INTERPRETED)
+        if TAIL > 0:
+            _store_codes(y_tail, shrink, codes_ptr, tail, in_tail, INTERPRETED)
 
 
 @triton.jit
@@ -113,10 +150,13 @@ def _load_gradients(
 
 @triton.jit
 def _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, columns, inside, HAS_DSUM: tl.constexpr):
+    """Store the gradient, and return it as stored, fp32."""
     dx = inverse * (dunit - x * inverse * mean)
     if HAS_DSUM:
         dx += dsum.to(tl.float32)
-    tl.store(dx_ptr + columns, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+    stored = dx.to(dx_ptr.dtype.element_ty)
+    tl.store(dx_ptr + columns, stored, mask=inside)
+    return stored.to(tl.float32)
 
 
 @triton.jit
@@ -128,17 +168,24 @@ def rms_norm_backward_kernel(
     inverse_ptr,  # [T] fp32
     dx_ptr,  # [T, H]
     y_ptr,  # [T, H], written only with HAS_Y
+    factor_ptr,  # [H] fp32, read only with HAS_FACTOR
+    codes_ptr,  # [T, H] E4M3 of dx times the factors, written only with HAS_CODES
+    scale_ptr,  # [T] fp32, written only with HAS_CODES
     H,
     dy_stride,
     dsum_stride,
     sum_stride,
     dx_stride,
     y_stride,
+    codes_stride,
     HAS_DSUM: tl.constexpr,
     HAS_Y: tl.constexpr,
+    HAS_CODES: tl.constexpr,
+    HAS_FACTOR: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,  # 0: HEAD covers the row
+    INTERPRETED: tl.constexpr,
 ):
     """Compute the gradient of one row before the norm."""
     row = tl.program_id(0).to(tl.int64)
@@ -163,9 +210,21 @@ def rms_norm_backward_kernel(
     if TAIL > 0:
         dot += tl.sum(dunit_tail * x_tail, axis=0)
     mean = dot * inverse / H
-    _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, head, in_head, HAS_DSUM)
+    dx = _store_gradient(dunit, x, inverse, mean, dsum, dx_ptr, head, in_head, HAS_DSUM)
     if TAIL > 0:
-        _store_gradient(dunit_tail, x_tail, inverse, mean, dsum_tail, dx_ptr, tail, in_tail, HAS_DSUM)
+        dx_tail = _store_gradient(dunit_tail, x_tail, inverse, mean, dsum_tail, dx_ptr, tail, in_tail, HAS_DSUM)
+    if HAS_CODES:
+        codes_ptr += row * codes_stride
+        dx = _scaled_by(dx, factor_ptr, head, in_head, HAS_FACTOR)
+        largest = tl.max(tl.abs(dx), axis=0)
+        if TAIL > 0:
+            dx_tail = _scaled_by(dx_tail, factor_ptr, tail, in_tail, HAS_FACTOR)
+            largest = tl.maximum(largest, tl.max(tl.abs(dx_tail), axis=0))
+        scale, shrink = row_scale(largest)
+        tl.store(scale_ptr + row, scale)
+        _store_codes(dx, shrink, codes_ptr, head, in_head, INTERPRETED)
+        if TAIL > 0:
+            _store_codes(dx_tail, shrink, codes_ptr, tail, in_tail, INTERPRETED)
 
 
 def launch_forward(
@@ -176,10 +235,11 @@ def launch_forward(
     y_TH: torch.Tensor,
     sum_TH: torch.Tensor,
     inverse_T: torch.Tensor,
+    codes: Fp8Rows | None,
     eps: float,
     one_plus_weight: bool,
 ) -> None:
-    """Fill `y_TH`, `inverse_T` and, with a residual, `sum_TH`."""
+    """Fill `y_TH`, `inverse_T`, `codes` if given and, with a residual, `sum_TH`."""
     rows, hidden = x_TH.shape
     assert y_TH.shape == sum_TH.shape == x_TH.shape
     assert inverse_T.shape == (rows,)
@@ -191,6 +251,7 @@ def launch_forward(
         y_ptr=y_TH,
         sum_ptr=sum_TH,
         inverse_ptr=inverse_T,
+        **_codes(codes, y_TH),
         H=hidden,
         x_stride=x_TH.stride(0),
         residual_stride=(x_TH if residual_TH is None else residual_TH).stride(0),
@@ -199,6 +260,7 @@ def launch_forward(
         eps=eps,
         HAS_RESIDUAL=residual_TH is not None,
         ONE_PLUS=one_plus_weight,
+        INTERPRETED=interpreted(),
         **configuration(hidden),
     )
 
@@ -212,9 +274,11 @@ def launch_backward(
     inverse_T: torch.Tensor,
     dx_TH: torch.Tensor,
     y_TH: torch.Tensor | None,
+    codes: Fp8Rows | None,
+    factor_H: torch.Tensor | None,
     one_plus_weight: bool,
 ) -> None:
-    """Fill `dx_TH`, the gradient of the sum (so of x and of the residual alike), and `y_TH`, if given."""
+    """Fill `dx_TH`, the gradient of the sum (so of x and of the residual alike), and `y_TH` and `codes`, if given."""
     rows, hidden = sum_TH.shape
     assert dx_TH.shape == dy_TH.shape == sum_TH.shape
     assert inverse_T.dtype == torch.float32
@@ -226,6 +290,8 @@ def launch_backward(
         inverse_ptr=inverse_T,
         dx_ptr=dx_TH,
         y_ptr=dx_TH if y_TH is None else y_TH,
+        factor_ptr=inverse_T if factor_H is None else factor_H,
+        **_codes(codes, dx_TH),
         H=hidden,
         dy_stride=dy_TH.stride(0),
         dsum_stride=(dy_TH if dsum_TH is None else dsum_TH).stride(0),
@@ -234,9 +300,19 @@ def launch_backward(
         y_stride=(dx_TH if y_TH is None else y_TH).stride(0),
         HAS_DSUM=dsum_TH is not None,
         HAS_Y=y_TH is not None,
+        HAS_FACTOR=factor_H is not None,
         ONE_PLUS=one_plus_weight,
+        INTERPRETED=interpreted(),
         **configuration(hidden),
     )
+
+
+def _codes(codes: Fp8Rows | None, instead: torch.Tensor) -> dict[str, Any]:
+    """Return the arguments of a kernel that writes codes, or with `instead` those of one that does not."""
+    if codes is None:
+        return {"codes_ptr": instead, "scale_ptr": instead, "codes_stride": instead.stride(0), "HAS_CODES": False}
+    written = {"codes_ptr": kernel_codes(codes.codes), "scale_ptr": codes.scale}
+    return written | {"codes_stride": codes.codes.stride(0), "HAS_CODES": True}
 
 
 def configuration(hidden: int) -> dict[str, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows, writes_codes
 from burnish_kernels.rms_norm import reference
 from burnish_kernels.row_blocks import row_blocks
 
@@ -26,6 +27,7 @@ def forward(
     one_plus_weight: bool = False,
     out: torch.Tensor | None = None,
     sum_out: torch.Tensor | None = None,
+    codes_out: Fp8Rows | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Add the residual, if any, and normalize each row.
 
@@ -37,6 +39,7 @@ def forward(
         one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
         out: tensor to write y to; may be x or the residual themselves.
         sum_out: tensor to write the sum to; may be x or the residual themselves.
+        codes_out: codes and scales of y to write beside it, as `fp8_linear.quantize_rows` makes them; None: none.
 
     Returns:
         The normalized rows, the sum that was normalized (x itself without a residual), both `[T, H]`, and the inverse
@@ -57,12 +60,16 @@ def forward(
             x_TH, weight_H, eps=eps, residual_TH=residual_TH, one_plus_weight=one_plus_weight
         )
         sum_TH = sum_TH if sum_out is None else sum_out.copy_(sum_TH)
-        return y_TH if out is None else out.copy_(y_TH), sum_TH, inverse_T
+        y_TH = y_TH if out is None else out.copy_(y_TH)
+        if codes_out is not None:
+            quantize_rows(y_TH, out=codes_out)
+        return y_TH, sum_TH, inverse_T
     from burnish_kernels.rms_norm.kernel import launch_forward
 
     y_TH = _empty(x_TH) if out is None else out
     sum_TH = x_TH if residual_TH is None else _empty(x_TH) if sum_out is None else sum_out
     inverse_T = torch.empty(x_TH.shape[0], dtype=torch.float32, device=x_TH.device)
+    fused = writes_codes(codes_out, x_TH)
     if x_TH.shape[0]:
         launch_forward(
             x_TH=x_TH,
@@ -71,9 +78,12 @@ def forward(
             y_TH=y_TH,
             sum_TH=sum_TH,
             inverse_T=inverse_T,
+            codes=codes_out if fused else None,
             eps=eps,
             one_plus_weight=one_plus_weight,
         )
+    if codes_out is not None and not fused:
+        quantize_rows(y_TH, out=codes_out)
     return y_TH, sum_TH, inverse_T
 
 
@@ -87,6 +97,8 @@ def backward(
     one_plus_weight: bool = False,
     out: torch.Tensor | None = None,
     y_out: torch.Tensor | None = None,
+    codes_out: Fp8Rows | None = None,
+    factor_H: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the gradient of the sum, which is that of x and of the residual alike.
 
@@ -99,6 +111,9 @@ def backward(
         one_plus_weight: same as in `forward`.
         out: tensor to write the gradient to; may be dsum or dy themselves.
         y_out: tensor that y is written to again, bit for bit as `forward` made it; None: y is not wanted.
+        codes_out: codes and scales of the gradient times `factor_H` to write beside it, as `fp8_linear.quantize_rows`
+            makes them, for the product that the gradient goes to next; None: none.
+        factor_H: factor of each column `[H]` fp32 in the codes, the scales of that product's weight rows; None: none.
 
     Returns:
         The gradient, `[T, H]`.
@@ -127,9 +142,12 @@ def backward(
             if y_out is not None:
                 y_out[rows] = reference.scale(*fixed, one_plus_weight=one_plus_weight)
             dx_TH[rows] = found_TH
+        if codes_out is not None:
+            quantize_rows(dx_TH, factor_K=factor_H, out=codes_out)
         return dx_TH
     from burnish_kernels.rms_norm.kernel import launch_backward
 
+    fused = writes_codes(codes_out, sum_TH, factor_H)
     if sum_TH.shape[0]:
         launch_backward(
             dy_TH=dy_TH,
@@ -139,8 +157,12 @@ def backward(
             inverse_T=inverse_T,
             dx_TH=dx_TH,
             y_TH=y_out,
+            codes=codes_out if fused else None,
+            factor_H=factor_H if fused else None,
             one_plus_weight=one_plus_weight,
         )
+    if codes_out is not None and not fused:
+        quantize_rows(dx_TH, factor_K=factor_H, out=codes_out)
     return dx_TH
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from burnish_kernels.fp8_linear.cases import CodesBuffer
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES, use_fp8_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.swiglu.adapted import cases as adapted_cases
 
@@ -20,7 +22,7 @@ FAR_ROWS, FAR_SIZE = 80_000, 14_336  # T·2I passes 2^31
 
 
 def cases() -> list[Case]:
-    """List shapes, dtypes and activations; strided rows, in-place outputs, more elements than 32 bits can count."""
+    """List shapes, dtypes and activations; strided rows, in-place outputs, codes, more elements than 32 bits count."""
     found = []
     for dtype in TOLERANCE:
         found += [_case(rows, size, dtype, "silu") for rows, size in SHAPES]
@@ -28,19 +30,28 @@ def cases() -> list[Case]:
             found += [
                 _case(5, 520, dtype, activation, padding=24),
                 _case(4, 96, dtype, activation, padding=8, in_place=True),
+                _case(3, 96, dtype, activation, padding=8, in_place=True, codes=True),
             ]
+        found.append(_case(5, 1056, dtype, "silu", codes=True))
     far = {"rows": FAR_ROWS, "size": FAR_SIZE, "dtype": torch.bfloat16, "activation": "silu", "far": True}
     return [*found, Case("far-rows", TOLERANCE[torch.bfloat16], far, gpu_only=True), *adapted_cases.cases()]
 
 
 def _case(
-    rows: int, size: int, dtype: torch.dtype, activation: str, *, padding: int = 0, in_place: bool = False
+    rows: int,
+    size: int,
+    dtype: torch.dtype,
+    activation: str,
+    *,
+    padding: int = 0,
+    in_place: bool = False,
+    codes: bool = False,
 ) -> Case:
-    words = {f"padding{padding}": padding, "in-place": in_place}
+    words = {f"padding{padding}": padding, "in-place": in_place, "codes": codes}
     kind = str(dtype).removeprefix("torch.")
     name = "-".join([f"{rows}x{size}", kind, activation, *(word for word in words if words[word])])
     options = {"rows": rows, "size": size, "dtype": dtype, "activation": activation}
-    return Case(name, TOLERANCE[dtype], options | {"padding": padding, "in_place": in_place})
+    return Case(name, TOLERANCE[dtype], options | {"padding": padding, "in_place": in_place, "codes": codes})
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -52,7 +63,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         seed: seed of the random inputs.
 
     Returns:
-        The error; infinite where the result does not come back bit for bit, or something beside it was written.
+        The error; infinite where the result does not come back bit for bit, something beside it was written, or codes
+        are not to the last bit those of `quantize_rows`.
     """
     from burnish_kernels.swiglu import op
 
@@ -79,7 +91,13 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return view if content is None else view.copy_(content)
 
     stacked, upstream = new(2 * size, gate_up), new(size, dact)
-    act = op.forward(stacked, activation=activation, out=new(size))
+    act_codes, codes = (CodesBuffer(rows, width, device) if options["codes"] else None for width in (size, 2 * size))
+    factor = torch.rand(2 * size, generator=generator).to(device) if options["codes"] and activation == "silu" else None
+    act = op.forward(
+        stacked, activation=activation, out=new(size), codes_out=None if act_codes is None else act_codes.rows
+    )
+    if act_codes is not None and not act_codes.holds(act):
+        return math.inf
     again = upstream if options["in_place"] else new(size)
     gradient = op.backward(
         upstream,
@@ -87,7 +105,11 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         activation=activation,
         out=stacked if options["in_place"] else new(2 * size),
         act_out=again,
+        codes_out=None if codes is None else codes.rows,
+        factor_J=factor,
     )
+    if codes is not None and not codes.holds(gradient, factor):
+        return math.inf
     spoiled = any(bool(whole[:, width:].isfinite().any()) for whole, width in buffers)
     if spoiled or not torch.equal(act, again):
         return math.inf
@@ -151,7 +173,26 @@ def compilations() -> list[Compilation]:
                 signature |= dict.fromkeys(["T", "size", *(f"{name}_stride" for name in strided)], "i32")
                 name = f"{function.__name__}-{activation}-{str(dtype).removeprefix('torch.')}"
                 found.append(Compilation(name, function, signature, constants | switches, num_warps=kernel.WARPS))
+            found += [_coded(pointer, activation, backward) for backward in (False, True)]
     return [*found, *adapted_cases.compilations()]
+
+
+def _coded(pointer: str, activation: str, backward: bool) -> Compilation:
+    from burnish_kernels.swiglu import kernel
+
+    pointers = ("dact", "gate", "up", "dgate_up", "act") if backward else ("gate", "up", "act")
+    strided = ("dact", "gate", "dgate", "act", "codes") if backward else ("gate", "act", "codes")
+    signature = {f"{name}_ptr": pointer for name in pointers} | {"codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
+    signature |= dict.fromkeys(["T", "size", *(f"{name}_stride" for name in strided)], "i32")
+    constants = {"ACTIVATION": activation, "ROWS": kernel.CODED_ROWS, "COLUMNS": kernel.CODED_COLUMNS}
+    constants |= {"INTERPRETED": False}
+    function = kernel.swiglu_forward_coded_kernel
+    if backward:
+        function = kernel.swiglu_backward_coded_kernel
+        signature["factor_ptr"] = "*fp32"
+        constants |= {"HAS_ACT": True, "HAS_FACTOR": True}
+    name = f"{function.__name__}-{activation}-{pointer[1:]}"
+    return Compilation(name, function, signature, constants, kernel.CODED_WARPS, capabilities=CAPABILITIES)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
@@ -170,7 +211,10 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         # The gradient, not in place: repeated, the values would run off to infinity.
         gradient = torch.empty_like(gate_up)
         act, dact = (torch.randn(rows, size, device=device, dtype=dtype) for _ in range(2))
-        for kind, tensors in (("forward", 3), ("backward", 5), ("backward-act", 6)):
+        kinds: list[tuple[str, float]] = [("forward", 3), ("backward", 5), ("backward-act", 6)]
+        if use_fp8_kernels(act):
+            kinds += [("forward-codes", 3.5), ("backward-codes", 6)]
+        for kind, tensors in kinds:
             yield _benchmark(kind, tensors, activation, gate_up, gradient, act, dact)
         del gate_up, gradient, act, dact
     yield from adapted_cases.benchmarks(device)
@@ -178,7 +222,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
 
 def _benchmark(
     kind: str,
-    tensors: int,
+    tensors: float,
     activation: str,
     gate_up: torch.Tensor,
     gradient: torch.Tensor,
@@ -187,16 +231,21 @@ def _benchmark(
 ) -> Benchmark:
     from burnish_kernels.swiglu import op, reference
 
+    codes, factor = None, None
+    if kind.endswith("codes"):
+        codes = CodesBuffer(len(act), (act if kind.startswith("forward") else gate_up).shape[1], act.device).rows
+        factor = torch.rand(gate_up.shape[1], device=act.device)
+
     def run() -> object:
-        if kind == "forward":
-            return op.forward(gate_up, activation=activation, out=act)
-        again = act if kind == "backward-act" else None
-        return op.backward(dact, gate_up, activation=activation, out=gradient, act_out=again)
+        if kind.startswith("forward"):
+            return op.forward(gate_up, activation=activation, out=act, codes_out=codes)
+        words = {"out": gradient, "act_out": act if kind == "backward-act" else None, "factor_J": factor}
+        return op.backward(dact, gate_up, activation=activation, **words, codes_out=codes)
 
     def plain() -> object:
-        if kind == "forward":
+        if kind.startswith("forward"):
             return reference.forward(gate_up, activation=activation)
         return reference.backward(dact, gate_up, activation=activation)
 
     name = f"{kind}-{activation}-{act.shape[0]}x{act.shape[1]}"
-    return Benchmark(name, run, plain, bytes=tensors * act.numel() * act.element_size())
+    return Benchmark(name, run, plain, bytes=int(tensors * act.nbytes))

@@ -11,19 +11,28 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows, writes_codes
 from burnish_kernels.row_blocks import row_blocks
 from burnish_kernels.swiglu import reference
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu")
 
 
-def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | None = None) -> torch.Tensor:
+def forward(
+    gate_up_TJ: torch.Tensor,
+    *,
+    activation: str,
+    out: torch.Tensor | None = None,
+    codes_out: Fp8Rows | None = None,
+) -> torch.Tensor:
     """Compute the activated gate times up.
 
     Args:
         gate_up_TJ: input `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
         activation: name "silu", "gelu_tanh" or "gelu".
         out: tensor `[T, I]` to write the result to; may be the gate half of `gate_up_TJ`.
+        codes_out: codes and scales of the result to write beside it, as `fp8_linear.quantize_rows` makes them; None:
+            none.
 
     Returns:
         The result `[T, I]`.
@@ -36,11 +45,16 @@ def forward(gate_up_TJ: torch.Tensor, *, activation: str, out: torch.Tensor | No
     if not use_kernels(gate_up_TJ):
         for rows in row_blocks(gate_up_TJ):
             act_TI[rows] = reference.forward(gate_up_TJ[rows], activation=activation)
+        if codes_out is not None:
+            quantize_rows(act_TI, out=codes_out)
         return act_TI
     from burnish_kernels.swiglu.kernel import launch_forward
 
+    fused = writes_codes(codes_out, act_TI)
     if act_TI.numel():
-        launch_forward(gate_up_TJ, act_TI, activation)
+        launch_forward(gate_up_TJ, act_TI, activation, codes_out if fused else None)
+    if codes_out is not None and not fused:
+        quantize_rows(act_TI, out=codes_out)
     return act_TI
 
 
@@ -51,6 +65,8 @@ def backward(
     activation: str,
     out: torch.Tensor | None = None,
     act_out: torch.Tensor | None = None,
+    codes_out: Fp8Rows | None = None,
+    factor_J: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the gradient of the stacked gate and up.
 
@@ -61,6 +77,9 @@ def backward(
         out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
         act_out: tensor `[T, I]` that the result is written to again, bit for bit; may be `dact_TI` itself. None: not
             wanted.
+        codes_out: codes and scales of the gradient times `factor_J` to write beside it, as `fp8_linear.quantize_rows`
+            makes them, for the product that gives the input's gradient; None: none.
+        factor_J: factor of each column `[2I]` fp32 in the codes, the scales of that product's weight rows; None: none.
 
     Returns:
         The gradient `[T, 2I]` of gate, then of up.
@@ -79,11 +98,16 @@ def backward(
             dgate_up_TJ[rows, :size], dgate_up_TJ[rows, size:] = dgate_TI, dup_TI
             if act_out is not None and act_TI is not None:
                 act_out[rows] = act_TI
+        if codes_out is not None:
+            quantize_rows(dgate_up_TJ, factor_K=factor_J, out=codes_out)
         return dgate_up_TJ
     from burnish_kernels.swiglu.kernel import launch_backward
 
+    fused = writes_codes(codes_out, gate_up_TJ, factor_J)
     if gate_up_TJ.numel():
-        launch_backward(dact_TI, gate_up_TJ, dgate_up_TJ, act_out, activation)
+        launch_backward(dact_TI, gate_up_TJ, dgate_up_TJ, act_out, activation, codes_out if fused else None, factor_J)
+    if codes_out is not None and not fused:
+        quantize_rows(dgate_up_TJ, factor_K=factor_J, out=codes_out)
     return dgate_up_TJ
 
 

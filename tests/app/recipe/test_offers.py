@@ -53,16 +53,13 @@ def test_several_gpus_are_offered_where_there_are_several():
     assert "devices.strategy" in offered(shares, machine=ONE), "what is chosen can be taken back"
 
 
-def test_products_in_eight_bits_are_offered_where_recipe_and_card_have_them():
-    with_products = values()
-    with_products["train"]["products"] = "16"
+def test_products_in_eight_bits_are_offered_where_the_card_has_them():
     ada, ampere = ((8, 9), "RTX 4090"), ((8, 6), "RTX 3090")
     for (capability, name), is_offered in ((ada, True), (ampere, False)):
         card = machines.gpu().model_copy(update={"compute_capability": capability, "name": f"NVIDIA GeForce {name}"})
-        reason = offered(with_products, machine=machines.machine(card)).get("train.products", "")
+        reason = offered(machine=machines.machine(card)).get("train.products", "")
         assert (name in reason) == is_offered
-    with_products["devices"]["kind"] = "cpu"
-    assert "train.products" not in offered(with_products, machine=ONE)
+    assert "train.products" not in offered(values(devices={"kind": "cpu"}), machine=ONE)
 
 
 def test_streamed_layers_are_offered_while_some_stream():

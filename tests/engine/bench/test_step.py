@@ -10,10 +10,12 @@ import torch
 
 from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
-from burnish_engine.bench.step import StepBench, StepOptions, kind_of, parse_keep, summarize
+from burnish_engine.bench.step import StepBench, kind_of, summarize
+from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
+from burnish_engine.models.decoder.frozen.fp8_weights import Nf4Fp8Weight, StoredFp8Weight
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_kernels.moe_route import op as moe_route
 
 VOCABULARY = 40_064
@@ -113,6 +115,28 @@ def test_qlora_keeps_its_weights_in_4_bits():
     stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
     assert all(isinstance(stack.frozen, QuantizedWeight) for stack in stacks)
     assert math.isfinite(bench.run()["loss"][1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "weights"),
+    [
+        ({"fp8_stored": True}, QuantizedWeight, "fp8"),
+        ({"products": "fp8"}, StoredFp8Weight, "fp8"),
+        ({"method": "qlora", "products": "fp8"}, Nf4Fp8Weight, "nf4"),
+    ],
+)
+def test_fp8_is_measured_as_a_recipe_would_train_it(changes, kind, weights):
+    bench = StepBench(options(precision="bf16", **changes))
+    stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
+    assert all(isinstance(stack.frozen, kind) for stack in stacks)
+    report = bench.run()
+    assert (report["weights"], report["products"]) == (weights, changes.get("products", "16"))
+    assert math.isfinite(report["loss"][1])
+
+
+def test_fp8_products_in_fp32_are_not_measured():
+    with pytest.raises(UsageError, match="fp32"):
+        StepBench(options(products="fp8"))
 
 
 @pytest.mark.parametrize("name", [name for name in shapes.CONFIGS if name != "tiny"])

@@ -157,6 +157,10 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
         fewer = {name: file[name][:1] for name in file.files}
     np.savez(whole[0], **fewer)
     assert computed(made()), "numbers of other pairs"
+    packed = {"quantize": "nf4", "precision": '"bf16"'}
+    assert computed(made(**packed))
+    assert computed(made(**packed, products='"fp8"')), "other products with the same weights"
+    assert not computed(made(**packed))
     shutil.rmtree(tmp_path / "base")
     make_llama(tmp_path / "base", seed=1)
     assert computed(made()), "another model under the same name"

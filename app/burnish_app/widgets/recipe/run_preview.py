@@ -47,7 +47,8 @@ class RunPreview(Card):
         files = [Path(file).name for file in recipe.data.files]
         rows = f" ({plural(dataset.train_rows, 'row')})" if dataset is not None else ""
         data = files[0] if len(files) == 1 else plural(len(files), "file")
-        quantized = tr("QLoRA, 4 bits") if recipe.model.quantize != "none" else tr("LoRA, 16 bits")
+        storage = {"nf4": tr("QLoRA, 4 bits"), "fp8": tr("LoRA, 8 bits")}
+        quantized = storage.get(recipe.model.quantize, tr("LoRA, 16 bits"))
         method = (
             tr("every weight")
             if adapter.method == "full"

@@ -9,10 +9,12 @@ from typing import Any
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families import stores_nf4, why_not_fast
+from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use
+from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
@@ -28,11 +30,13 @@ class EngineChoice:
         fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
         nf4: whether the frozen weights are kept in 4 bits (NF4).
         note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
+        fp8: what is stored and multiplied in FP8.
     """
 
     fast: bool
     nf4: bool = False
     note: str = ""
+    fp8: Fp8Use = NO_FP8
 
 
 def choose_engine(
@@ -58,7 +62,9 @@ def choose_engine(
     if asked == "plain" or reason:
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
-    return EngineChoice(fast=True, nf4=is_nf4(recipe, config))
+    check_fp8(recipe, spec, precision, capability_of(gpu))
+    nf4 = is_nf4(recipe, config)
+    return EngineChoice(fast=True, nf4=nf4, fp8=fp8_use(recipe, recipe.train.products, nf4=nf4))
 
 
 def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str) -> None:
@@ -75,6 +81,11 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
         UsageError: The recipe has such a setting.
     """
     why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
+    if recipe.model.quantize == "fp8" or recipe.train.products in ("fp8", "mxfp8"):
+        raise UsageError(
+            f"{why}, and only the fast engine keeps or multiplies weights in 8 bits.",
+            'Set model.quantize = "none" or "nf4", and train.products = "16" or "auto".',
+        )
     if recipe.model.quantize != "none" and problem:
         raise UsageError(
             f"model.quantize = {recipe.model.quantize!r} needs Burnish's kernels: {problem}.",
@@ -124,6 +135,21 @@ def check_optimizer(recipe: Recipe) -> None:
 def is_nf4(recipe: Recipe, config: Config | None) -> bool:
     """Whether a run keeps the frozen weights in 4 bits (NF4), because the recipe asks or the checkpoint is so."""
     return recipe.model.quantize == "nf4" or (config is not None and stores_nf4(config))
+
+
+def storage_notes(recipe: Recipe, config: Config) -> list[str]:
+    """List what a person should know about weights that the checkpoint stores quantized, as sentences."""
+    asked = recipe.model.quantize
+    if stores_nf4(config) and asked == "none":
+        return ["The model's weights are stored in 4 bits (NF4), so this run is QLoRA."]
+    if not stores_fp8(config):
+        return []
+    if asked == "none" and recipe.train.products != "fp8":
+        return [
+            "The model's weights are stored in FP8 and unpacked to 16 bits here; "
+            'model.quantize = "fp8" would keep them in half of the memory.'
+        ]
+    return ["The model's weights are stored in FP8. Where blocks have a scale each, they are rounded once more."]
 
 
 def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Config | None = None) -> str:

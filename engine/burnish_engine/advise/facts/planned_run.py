@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 
@@ -62,6 +63,7 @@ class FastRun:
         cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
         precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are kept in 4 bits (NF4).
+        fp8: what is kept and multiplied in FP8.
         gpu: facts of the GPU; None where they are not known, and on the CPU.
         cpu_cores: number of physical CPU cores.
     """
@@ -72,5 +74,6 @@ class FastRun:
     cuda: bool
     precision: str
     nf4: bool
+    fp8: Fp8Use = NO_FP8
     gpu: GpuFacts | None = None
     cpu_cores: int = 1

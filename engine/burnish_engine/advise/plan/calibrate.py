@@ -188,9 +188,11 @@ def device_key(run: PlannedRun) -> str:
 
 def kind_of(run: PlannedRun) -> str:
     """The kind of a run by precision and trained weights, such as "bf16", "nf4 bf16" or "full bf16"."""
-    what = "full" if run.recipe.adapter.method == "full" else "nf4" if run.engine.nf4 else ""
+    packed = "nf4" if run.engine.nf4 else "fp8" if run.engine.fp8.stored else ""
+    what = "full" if run.recipe.adapter.method == "full" else packed
+    products = "8-bit products" if run.engine.fp8.products else ""
     paged = _PAGED if run.recipe.train.optimizer.startswith(_PAGED) else ""
-    return " ".join(word for word in (what, run.device.precision, paged) if word)
+    return " ".join(word for word in (what, run.device.precision, products, paged) if word)
 
 
 def _measured(runs: Sequence[PastRun]) -> list[PastRun]:

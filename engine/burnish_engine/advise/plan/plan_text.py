@@ -13,6 +13,7 @@ from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size
@@ -87,6 +88,11 @@ def notes_on(run: PlannedRun) -> list[str]:
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
             "passes and replies slow."
         )
+    if run.engine.fast and run.recipe.train.products == "auto" and run.device.cuda:
+        notes.append(
+            'train.products = "auto" is decided by a few seconds of timing when the run begins; this plan is for '
+            "products in 16 bits."
+        )
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
     notes += expert_notes(run)
@@ -127,9 +133,10 @@ def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) 
     """
     if plan is None or not run.device.cuda or run.recipe.memory.weights != AUTO:
         return ""
-    layer, count = _hosted_layer(run, nf4=run.engine.nf4), run.spec.num_layers - len(plan.layers_on_host)
+    held, count = run.engine, run.spec.num_layers - len(plan.layers_on_host)
+    layer = _hosted_layer(run, nf4=held.nf4, fp8=held.fp8)
     slots = 0 if plan.layers_on_host else SLOTS * layer.block
-    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=run.engine.nf4)
+    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=held.nf4, fp8=held.fp8)
     tables = weights.embedding * (2 - plan.embedding_on_host - plan.head_on_host) // 2
     machine = run.machine.model_copy(update={"ram_free_bytes": run.machine.ram_total_bytes})
     whole = run.spec.num_layers * layer.block + weights.embedding
@@ -158,8 +165,9 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'
 
 
-def _hosted_layer(run: PlannedRun, *, nf4: bool) -> HostedLayer:
+def _hosted_layer(run: PlannedRun, *, nf4: bool, fp8: Fp8Use = NO_FP8) -> HostedLayer:
     """Count what the largest layer takes in host memory."""
     section, precision = run.recipe.adapter, run.device.precision
     kinds, _ = distinct_layers(run.spec)
-    return max((hosted_layer(run.spec, section, one, precision, nf4=nf4) for one in kinds), key=lambda one: one.block)
+    found = (hosted_layer(run.spec, section, one, precision, nf4=nf4, fp8=fp8) for one in kinds)
+    return max(found, key=lambda one: one.block)

@@ -84,6 +84,7 @@ class LayerShape:
         cuda: whether a GPU trains; otherwise the CPU does.
         layer: one layer of the kind.
         nf4: whether the frozen weights are kept in 4 bits (NF4).
+        fp8_products: whether products with frozen weights are computed in FP8.
     """
 
     spec: DecoderSpec
@@ -92,6 +93,7 @@ class LayerShape:
     cuda: bool
     layer: LayerSpec
     nf4: bool = False
+    fp8_products: bool = False
 
     @cached_property
     def stacks(self) -> dict[StackName, StackShape]:
@@ -113,7 +115,9 @@ class LayerShape:
         """The tensors that the layer declares."""
         fused = is_fused(self.stacks, self.adapter, cuda=self.cuda)
         sizes = expert_sizes(self.spec, self.experts)
-        return layer_tensors(self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused)
+        return layer_tensors(
+            self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused, fp8_products=self.fp8_products
+        )
 
     @property
     def rank(self) -> int:
@@ -140,7 +144,8 @@ def layer_shapes(run: FastRun) -> tuple[list[LayerShape], list[int]]:
     """Return the shape of each kind of layer of a run's model, and for each layer the number of its kind."""
     layers, numbers = distinct_layers(run.spec)
     width = BYTES_OF[run.precision]
-    shapes = [LayerShape(run.spec, run.recipe.adapter, width, run.cuda, layer, run.nf4) for layer in layers]
+    section, products = run.recipe.adapter, run.fp8.products
+    shapes = [LayerShape(run.spec, section, width, run.cuda, layer, run.nf4, products) for layer in layers]
     return shapes, numbers
 
 

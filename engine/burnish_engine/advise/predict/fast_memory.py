@@ -122,9 +122,11 @@ class FastMemory:
         self._kinds = np.array(kinds)
         self.tokens = run.largest.padded_tokens
         most = max(self.tokens, run.recipe.train.micro_batch_tokens)
-        self.weights = frozen_weights(run.spec, run.recipe.adapter, run.precision, nf4=run.nf4, tokens=most)
         section, precision = run.recipe.adapter, run.precision
-        hosted = [hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4) for one in self._shapes]
+        self.weights = frozen_weights(run.spec, section, precision, nf4=run.nf4, fp8=run.fp8, tokens=most)
+        hosted = [
+            hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4, fp8=run.fp8) for one in self._shapes
+        ]
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
         self._freed_experts = np.array([hosted[kind].experts for kind in self._kinds], dtype=np.float64)

@@ -31,7 +31,9 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     loose = int(memory.fragmentation_bytes(found, levels, options)[0])
     workspace = int(found.pass_peak[0]) - activations
     freed, freed_experts = memory.freed_bytes(options), memory.freed_experts(options)
-    tables = weights.tables - int((freed - freed_experts) * (1 - 0.5 / NF4_BYTES)) if run.nf4 else 0
+    tables = 0
+    if run.nf4:
+        tables = weights.tables - int((freed - freed_experts) * (1 - 0.5 / NF4_BYTES))
     experts = weights.experts - freed_experts
     stored = weights.stored - freed - tables - experts - memory.tables_on_host(options)
     parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
@@ -40,7 +42,7 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     if options.layers_on_host:
         note = f"{SLOTS} layers' at a time, copied from host memory"
         parts.append(MemoryPart(name="streamed weights", bytes=memory.slot_bytes(options), note=note))
-    if run.nf4:
+    if tables:
         parts.append(MemoryPart(name="quantization tables", bytes=tables, note="scales of NF4"))
     if weights.scratch:
         parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note=_scratch_note(run)))
@@ -71,7 +73,8 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
 
 
 def _weights_note(run: FastRun, options: PlanOptions) -> str:
-    note = f"NF4, the rest {run.precision}" if run.nf4 else run.precision
+    packed = "NF4" if run.nf4 else "FP8" if run.fp8.stored else ""
+    note = f"{packed}, the rest {run.precision}" if packed else run.precision
     away = {
         "embeddings": options.embedding_on_host,
         "head": options.head_on_host,
@@ -88,7 +91,7 @@ def _experts_note(run: FastRun) -> str:
 
 
 def _scratch_note(run: FastRun) -> str:
-    dense = "gate and up, and one more matrix" if run.nf4 else ""
+    dense = "gate and up, and one more matrix" if run.nf4 or run.fp8.stored else ""
     experts = "a group of experts" if run.spec.num_experts and is_packed(run.spec, nf4=run.nf4) else ""
     return "; ".join(filter(None, (dense, experts)))
 

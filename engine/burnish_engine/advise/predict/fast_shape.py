@@ -7,7 +7,7 @@ the adapters' ranks, each padded to 16.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish_engine.advise.facts.shape import (
@@ -26,6 +26,7 @@ from burnish_engine.advise.predict.fast_experts import (
     selection_bytes,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
@@ -76,9 +77,10 @@ class FrozenWeightBytes:
 
     Attributes:
         matrices: bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms.
-        tables: bytes of the NF4 scales.
+        tables: bytes of the scales of NF4 and FP8.
         embedding: bytes of the token embeddings, and of the head where it is a matrix of its own.
-        scratch: bytes that NF4 is unpacked into: gate and up, and the largest other stack; and groups of experts.
+        scratch: bytes that weights are unpacked or transposed into: gate and up, and the largest other stack; and
+            groups of experts.
         experts: bytes of the experts' weights with their scales.
     """
 
@@ -132,7 +134,13 @@ def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, c
 
 
 def frozen_weights(
-    spec: DecoderSpec, adapter: AdapterSection, precision: str, *, nf4: bool, tokens: int | None = None
+    spec: DecoderSpec,
+    adapter: AdapterSection,
+    precision: str,
+    *,
+    nf4: bool,
+    fp8: Fp8Use = NO_FP8,
+    tokens: int | None = None,
 ) -> FrozenWeightBytes:
     """Count the memory of the frozen weights.
 
@@ -141,6 +149,7 @@ def frozen_weights(
         adapter: the recipe's adapter section.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether they are held in 4 bits.
+        fp8: what is held and multiplied in FP8.
         tokens: most tokens of a pass, on which it depends whether experts are unpacked; None: they are.
     """
     width = BYTES_OF[precision]
@@ -161,16 +170,29 @@ def frozen_weights(
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
             outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)
-    if not nf4:
+    if not nf4 and not fp8.stored:
         matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
         return FrozenWeightBytes(outside + matrices, 0, embedding, unpacked, packed)
     weights = sum(count * stack.outputs * stack.inputs for stack, count in made)
     compute_copies = sum(count * _aligned(stack.compute_copies) for stack, count in made) * width
-    wide = max((found["gate_up"].elements for found, _ in counted if "gate_up" in found), default=0)
-    others = max(stack.elements for found, _ in counted for name, stack in found.items() if name != "gate_up")
-    tables = math.ceil(weights * (NF4_BYTES - 0.5))
+    # Codes are read both ways: NF4 is unpacked into both, FP8 is transposed into one.
+    unpacked += _scratch([found for found, _ in counted], fp8, 2 if nf4 else 1, width)
+    row_scales = 4 * sum(count * stack.outputs for stack, count in made)
+    if fp8.stored:
+        return FrozenWeightBytes(outside + weights + compute_copies, row_scales, embedding, unpacked, packed)
+    tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (row_scales if fp8.products else 0)
     matrices = outside + -(-weights // 2) + compute_copies
-    return FrozenWeightBytes(matrices, tables, embedding, (wide + others) * width + unpacked, packed)
+    return FrozenWeightBytes(matrices, tables, embedding, unpacked, packed)
+
+
+def _scratch(kinds: Sequence[Mapping[StackName, StackShape]], fp8: Fp8Use, orientations: int, width: int) -> int:
+    """Count the memory that dense stacks share: one for gate and up, one for the largest other, bytes."""
+
+    def size(stack: StackShape) -> int:
+        return orientations * stack.outputs * stack.inputs if fp8.products else stack.elements * width
+
+    wide = max((size(found["gate_up"]) for found in kinds if "gate_up" in found), default=0)
+    return wide + max(size(stack) for found in kinds for name, stack in found.items() if name != "gate_up")
 
 
 @dataclass(frozen=True)
@@ -194,13 +216,25 @@ class HostedLayer:
 
 
 def hosted_layer(
-    spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec, precision: str, *, nf4: bool
+    spec: DecoderSpec,
+    adapter: AdapterSection,
+    layer: LayerSpec,
+    precision: str,
+    *,
+    nf4: bool,
+    fp8: Fp8Use = NO_FP8,
 ) -> HostedLayer:
-    """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device."""
+    """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device.
+
+    So do the scales with which NF4 is multiplied in FP8.
+    """
     width, made = BYTES_OF[precision], stacks(spec, adapter, layer).values()
     own = expert_stacks(spec, adapter, layer)
     experts = expert_bytes(spec, own, width, nf4=nf4)
     block = sum(map(_in_block, expert_tensor_bytes(spec, own, width, nf4=nf4)))
+    if fp8.stored:
+        sizes = [size for stack in made for size in (stack.outputs * stack.inputs, 4 * stack.outputs)]
+        return HostedLayer(block + sum(map(_in_block, sizes)), sum(sizes), experts)
     if not nf4:
         freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width
         return HostedLayer(block + sum(_in_block(stack.elements * width) for stack in made), freed, experts)

@@ -73,7 +73,7 @@ def explain(settings: SuggestedSettings, by: SettingsContext) -> None:
 
 def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> None:
     recipe = settings.recipe
-    if recipe.model.quantize == "none":
+    if recipe.model.quantize != "nf4":
         return
     precision, fast = recipe.train.precision, settings.fit.plan.memory_plan is not None
     whole, packed = (memory_size(frozen_bytes(by.spec, precision, nf4=nf4, fast=fast)) for nf4 in (False, True))

@@ -32,10 +32,11 @@ class ModelSection(Section):
         'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
         min_length=1,
     )
-    quantize: Literal["none", "nf4"] = setting(
+    quantize: Literal["none", "nf4", "fp8"] = setting(
         "none",
         "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
-        "the memory for a few percent of the speed.",
+        "the memory for a few percent of the speed. fp8: in 8 bits (E4M3) with a scale for each output: half of the "
+        "memory, and a third of the error of nf4; fast engine, dense models.",
     )
 
 
@@ -269,6 +270,17 @@ class Recipe(Section):
             raise ValueError(
                 f'adapter.method = "full" trains every weight, which cannot be done with model.quantize = '
                 f'"{self.model.quantize}": set that to "none", or adapter.method to "lora"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _products_are_of_frozen_weights(self) -> Recipe:
+        products, method = self.train.products, self.adapter.method
+        if products in ("fp8", "mxfp8") and method in ("dora", "full"):
+            why = "trains every weight, and none is frozen" if method == "full" else "measures the weights in 16 bits"
+            raise ValueError(
+                f'train.products = "{products}" multiplies frozen weights in 8 bits, and adapter.method = "{method}" '
+                f'{why}: set products to "16", or the method to "lora"'
             )
         return self
 

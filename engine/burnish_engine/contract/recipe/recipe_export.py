@@ -32,8 +32,9 @@ class ExportSection(Section):
     )
     merge_onto: MergeOnto = setting(
         "base",
-        "What an adapter trained on 4-bit weights (model.quantize) is added to. base: the 16-bit base, which is nearer "
-        "to the original model. dequantized: the rounded weights it was trained on, nearer to the trained model.",
+        "What an adapter trained on 4-bit weights (model.quantize = nf4) is added to. base: the 16-bit base, which is "
+        "nearer to the original model. dequantized: the rounded weights it was trained on, nearer to the trained "
+        "model.",
     )
     size_limit_mb: float = setting(
         0.0,

@@ -176,7 +176,7 @@ _LATER = {
         "objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma", "desirable_weight",
         "undesirable_weight",
     ),
-    "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes"),
+    "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes", "products"),
     "task": (
         "metric", "pattern", "json_schema", "choices", "ignore_case", "tolerance", "relative_tolerance", "max_rows",
         "max_tokens",

@@ -73,6 +73,10 @@ class RunStarted(_Event):
     device: str
     precision: str
     engine: str = Field(description="fast: Burnish's own decoder. plain: transformers + PEFT.")
+    products: str = Field(
+        default="16", description="What products with the frozen weights are computed in: 16 (the precision) or fp8."
+    )
+    products_reason: str = Field(default="", description="Why, as a sentence, where the recipe left it to timing.")
     resumed_from_step: int | None = Field(default=None, description="Optimizer step of the checkpoint resumed from.")
     total_steps: int = Field(description="Optimizer steps the run will make.")
     versions: dict[str, str] = Field(default_factory=dict)

@@ -287,7 +287,9 @@ def _engine(run: RunState, card: RunCard | None) -> str:
     if card is None:
         return " and ".join(names)
     facts = card.circumstances
-    return ", ".join(part for part in (" and ".join(names), facts.layout, facts.weights, facts.memory_plan) if part)
+    products = "" if facts.products == "16" else f"{facts.products} products"
+    parts = " and ".join(names), facts.layout, facts.weights, products, facts.memory_plan
+    return ", ".join(part for part in parts if part)
 
 
 def _conditions(spec: RunSpec, card: RunCard | None, run: RunState, *, whole: bool) -> RunConditions:

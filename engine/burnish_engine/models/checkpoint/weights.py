@@ -16,6 +16,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
+from burnish_engine.models.checkpoint.stored_fp8 import scale_name, values
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.models.families.experts import BLOCKS, SCALES
 
@@ -24,6 +25,7 @@ PIECE_BYTES = 32 * 1024 * 1024
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
 }  # fmt: skip
 
 
@@ -89,7 +91,7 @@ class Checkpoint:
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """Check before anything large is allocated that tensors exist, in these shapes and types.
 
-        The type is a floating-point one; of a stack of experts in MXFP4, U8.
+        The type is a floating-point one; of a stack of experts in MXFP4, U8; or FP8 with scales beside it.
 
         Raises:
             SetupError: Some are missing or differ; the message names the first.
@@ -104,7 +106,7 @@ class Checkpoint:
                     "Download the model again: config and weights are of different models.",
                 )
             is_packed = name.endswith((BLOCKS, SCALES)) and stored.dtype == "U8"
-            if stored.dtype not in PLAIN_TYPES and not is_packed:
+            if stored.dtype not in PLAIN_TYPES and not is_packed and not self._is_fp8(name):
                 raise SetupError(
                     f"The tensor {name} in {stored.file} is stored as {stored.dtype}, not as F32, F16 or BF16.",
                     "Use the model's original, not quantized files.",
@@ -125,7 +127,7 @@ class Checkpoint:
         return found
 
     def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:
-        """Fill a tensor, converting its type on the destination's device.
+        """Fill a tensor, converting its type on the destination's device; FP8 is multiplied with its scales.
 
         On a GPU the copy is queued on the current stream; whatever runs on that stream afterwards sees it.
 
@@ -150,6 +152,11 @@ class Checkpoint:
         self.require({name: stored.shape})
         if not destination.numel():
             return
+        if self._is_fp8(name):
+            assert rows is None  # of matrices that are read whole
+            scales = self.read(scale_name(name, self))
+            destination.detach().copy_(values(name, self.read(name), scales, destination.device))
+            return
         dtype = _DTYPES[stored.dtype]
         target = destination.detach()
         if not stored.shape:
@@ -162,6 +169,10 @@ class Checkpoint:
             host = buffers.take(part.shape[0] * row_bytes)
             self._fill(host, stored, stored.start + (first + done) * row_bytes)
             buffers.put(host, dtype, part)
+
+    def _is_fp8(self, name: str) -> bool:
+        """Return whether a weight is stored in FP8, with scales beside it."""
+        return self._tensors[name].dtype == "F8_E4M3" and bool(scale_name(name, self))
 
     def _stored(self, name: str) -> StoredTensor:
         self._check_present([name])

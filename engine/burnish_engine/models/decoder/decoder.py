@@ -195,7 +195,7 @@ class Decoder:
             with self.ring.present(index):
                 for stack in layer.stacks:
                     if stack.magnitudes is not None:
-                        stack.magnitudes.measure(stack.frozen.buffer())
+                        stack.magnitudes.measure(stack.matrix())
 
     def expire_magnitudes(self) -> None:
         """Have the next pass compute DoRA's factors again, because adapters or magnitudes changed."""

@@ -15,12 +15,14 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.units import memory_size
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.experts.expert_load import ExpertBuilder, ExpertSlots, expert_slots
+from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.frozen_weights import (
     NF4_SUFFIX,
     FrozenWeightReader,
@@ -34,7 +36,7 @@ from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.decoder.rope_tables import position_tables
-from burnish_engine.models.decoder.stacked_linear import FrozenWeight, StackedLinear
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
@@ -56,6 +58,8 @@ class DecoderOptions:
         positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
         quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
+        fp8: what to store and to multiply in FP8; nothing of experts, and nothing is stored so beside NF4. Products in
+            FP8 take weights in NF4 or FP8, and no DoRA.
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.
@@ -69,6 +73,7 @@ class DecoderOptions:
     positions: int
     plan: AdapterPlan = NO_ADAPTER
     quantize: bool = False
+    fp8: Fp8Use = NO_FP8
     embedding_on_host: bool = False
     head_on_host: bool = False
     layers_on_host: frozenset[int] = frozenset()
@@ -185,7 +190,7 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
             for item in chosen
         )
         stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
-        is_apart = options.quantize or key[0] in options.layers_on_host
+        is_apart = options.quantize or options.fp8.stored or key[0] in options.layers_on_host
         slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots
 
@@ -248,6 +253,7 @@ class _Builder:
             slots,
             self._compute_buffer,
             quantize=options.quantize,
+            fp8=options.fp8,
             on_host=sorted(options.layers_on_host),
             pages=self.pages,
         )

@@ -119,8 +119,17 @@ class FeedForward:
         dgate_up_TE = gate_up_stack.new_gradient(len(dy_TE), dy_TE)
         dgate_up, xa_gate_up = dgate_up_TE[:, : gate_up_stack.outputs], not_none(xa_gate_up)
         activation = self._shape.activation
+        largest = gate_up_stack.new_largest(dgate_up_TE)
         fused = fused_mlp.backward(
-            down, gate_up_stack, dy_TE, dact, gate_up, xa_gate_up, activation=activation, out=dgate_up
+            down,
+            gate_up_stack,
+            dy_TE,
+            dact,
+            gate_up,
+            xa_gate_up,
+            activation=activation,
+            out=dgate_up,
+            largest_out=largest,
         )
         activated, act_out = chunk_of(saved.activated_TE, tokens), None
         if not fused:
@@ -136,7 +145,7 @@ class FeedForward:
         down.accumulate(dy_TE, act, not_none(saved.xa_down_TR)[tokens], chunk=chunk)
         activated = act_out = act = None
         del dy_TE
-        dx = gate_up_stack.input_gradient(dgate_up_TE, chunk=chunk)
+        dx = gate_up_stack.input_gradient(dgate_up_TE, chunk=chunk, largest_T=largest if fused else None)
         stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
         x = norm_backward(self._shape, dx, middle, w.mlp_norm, inverse, stream_gradient_TH, x)
         xa_TR = None if fused else xa_gate_up

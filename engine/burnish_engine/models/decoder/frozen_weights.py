@@ -7,33 +7,35 @@ of the slot that the block is copied to; the adapters' compute copies are always
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.models.checkpoint.stored_fp8 import row_scales as row_scales_of
+from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
     ExpertWeight,
     placed_weight,
     weight_tensors,
 )
+from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
+from burnish_engine.models.decoder.frozen.parts import WeightPart, empty_fp8, part_tensors, placed
+from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule
-from burnish_engine.models.decoder.stacked_linear import (
-    FrozenWeight,
-    QuantizedWeight,
-    ResidentWeight,
-    StreamedWeight,
-    WeightPart,
-)
 from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
+from burnish_kernels.fp8_linear.op import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.op import quantize_rows as quantize_fp8
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -91,6 +93,7 @@ class FrozenWeightReader:
         slots: all stacks but the experts'.
         compute_buffer: tensor in the compute dtype on the device.
         quantize: whether weights are kept in NF4.
+        fp8: what is stored and multiplied in FP8; never stored where weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
         pages: page locks of host memory.
 
@@ -107,13 +110,16 @@ class FrozenWeightReader:
         compute_buffer: torch.Tensor,
         *,
         quantize: bool,
+        fp8: Fp8Use = NO_FP8,
         on_host: Iterable[int],
         pages: PageLock,
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
+        self._fp8, self._is_packed = fp8, quantize or fp8.stored
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
-        self._scratch = self._make_scratch() if quantize else {}
+        self._scratch = self._make_scratch() if self._is_packed and not fp8.products else {}
+        self._fp8_scratch = self._make_fp8_scratch() if fp8.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
         self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
         self._parts = {index: self._like_layer(index) for index in on_host}
@@ -127,7 +133,7 @@ class FrozenWeightReader:
         """Read the frozen weights of a layer's stacks; those of experts apart (`experts`)."""
         if index in self._parts:
             return self._to_host(index)
-        read = self._quantized if self._quantize else self._resident
+        read = self._packed if self._is_packed else self._resident
         return {name: read(self._slots[index, name], name) for name in STACK_NAMES if (index, name) in self._slots}
 
     def experts(self, index: int) -> dict[ExpertRole, ExpertWeight]:
@@ -161,12 +167,11 @@ class FrozenWeightReader:
         host_views, slot_views = self._views(index)
         for name, parts in like.items():
             slot = self._slots[index, name]
-            stored = [_placed(part, host_views) for part in parts]
-            used = [_placed(part, slot_views) for part in parts]
-            if self._quantize:
-                for module, part in zip(slot.modules, stored, strict=True):
-                    self._read_part(module, part)
-                found[name] = self._quantized_of(slot, name, used)
+            stored = [placed(part, host_views) for part in parts]
+            used = [placed(part, slot_views) for part in parts]
+            if self._is_packed:
+                self._read_parts(slot, stored)
+                found[name] = self._packed_of(slot, name, used, stored)
             else:
                 (matrix,), (place,) = stored, used
                 assert isinstance(matrix, torch.Tensor)
@@ -188,13 +193,38 @@ class FrozenWeightReader:
             rows = matrix[module.first_row : module.first_row + module.rows, : slot.stack.K]
             self._checkpoint.read_into(self._name(module), rows)
 
-    def _quantized(self, slot: StackSlot, name: StackName) -> FrozenWeight:
-        return self._quantized_of(slot, name, [self._part(module, self._device) for module in slot.modules])
+    def _packed(self, slot: StackSlot, name: StackName) -> FrozenWeight:
+        if self._fp8.stored:
+            rows = empty_fp8(slot.stack.N, slot.stack.K, self._device)
+            self._read_fp8(slot, rows)
+            parts: list[WeightPart] = [rows]
+        else:
+            parts = [self._part(module, self._device) for module in slot.modules]
+        return self._packed_of(slot, name, parts, parts)
 
-    def _quantized_of(self, slot: StackSlot, name: StackName, parts: list[WeightPart]) -> FrozenWeight:
-        shape = slot.shape
-        scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
-        return QuantizedWeight(parts, *self._compute_copies(slot), scratch)
+    def _packed_of(
+        self, slot: StackSlot, name: StackName, parts: list[WeightPart], stored: list[WeightPart]
+    ) -> FrozenWeight:
+        """Return the weight of a stack.
+
+        Args:
+            slot: the stack.
+            name: name of the stack.
+            parts: parts as products read them; where the layer is on the host, they are not filled yet.
+            stored: the same parts where they are filled.
+        """
+        a_RK, sb_NR = self._compute_copies(slot)
+        if not self._fp8.products:
+            shape = slot.shape
+            scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
+            return QuantizedWeight(parts, a_RK, sb_NR, scratch)
+        codes = self._fp8_scratch[name == "gate_up"]
+        if self._fp8.stored:
+            (rows,) = parts
+            assert isinstance(rows, Fp8Rows)
+            return StoredFp8Weight(a_RK, sb_NR, codes, rows)
+        scales = torch.cat([row_scales(part, self._device) for part in stored])
+        return Nf4Fp8Weight(a_RK, sb_NR, codes, parts, scales)
 
     def _compute_copies(self, slot: StackSlot) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the places of A and sB in the compute buffer, filled with zeros."""
@@ -209,8 +239,21 @@ class FrozenWeightReader:
             sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.shape[0] * slot.shape[1])
         return {wide: torch.zeros(size, dtype=self._dtype, device=self._device) for wide, size in sizes.items()}
 
+    def _make_fp8_scratch(self) -> dict[bool, Fp8Scratch]:
+        """Allocate memory for codes in FP8: one for gate and up, one for the others, as `_make_scratch`."""
+        sizes = {True: 0, False: 0}
+        for (_, name), slot in self._slots.items():
+            sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.stack.N * slot.stack.K)
+        return {
+            wide: Fp8Scratch(*(torch.empty(count, dtype=CODES, device=self._device) for count in counts))
+            for wide, size in sizes.items()
+            for counts in [(0 if self._fp8.stored else size, size)]
+        }
+
     def _like(self, slot: StackSlot) -> list[WeightPart]:
-        """Return the parts of a stack's weight on the meta device: each module's in NF4, or one whole matrix."""
+        """Return the parts of a stack's weight on the meta device: each module's in NF4, or the whole one."""
+        if self._fp8.stored:
+            return [empty_fp8(slot.stack.N, slot.stack.K, "meta")]
         if not self._quantize:
             return [torch.empty(slot.shape, dtype=self._dtype, device="meta")]
         found: list[WeightPart] = []
@@ -223,12 +266,43 @@ class FrozenWeightReader:
                 found.append(nf4.empty(shape, double=double, device="meta"))
         return found
 
+    def _read_parts(self, slot: StackSlot, places: list[WeightPart]) -> None:
+        """Read a stack's weights into host memory."""
+        if self._fp8.stored:
+            (rows,) = places
+            assert isinstance(rows, Fp8Rows)
+            self._read_fp8(slot, rows)
+            return
+        for module, place in zip(slot.modules, places, strict=True):
+            self._read_part(module, place)
+
+    def _read_fp8(self, slot: StackSlot, rows: Fp8Rows) -> None:
+        """Read a stack's weights in FP8 into the memory given."""
+        for module in slot.modules:
+            found, own = self._fp8_rows(module), slice(module.first_row, module.first_row + module.rows)
+            rows.codes[own].copy_(found.codes)
+            rows.scale[own].copy_(found.scale)
+
+    def _fp8_rows(self, module: Module) -> Fp8Rows:
+        """Return one module's weight in FP8: as published where rows have one scale, else quantized here."""
+        name, shape = self._name(module), (module.rows, module.columns)
+        if scales := scale_name(name, self._checkpoint):
+            codes = self._checkpoint.read(name)
+            if codes.dtype == CODES and codes.shape == shape:
+                scale = row_scales_of(name, codes, self._checkpoint.read(scales))
+                if scale is not None:
+                    return Fp8Rows(codes, scale)
+        weight = torch.empty(shape, dtype=torch.float32, device=self._device)
+        self._checkpoint.read_into(name, weight)
+        return quantize_fp8(weight)
+
     def _read_part(self, module: Module, place: WeightPart) -> None:
         """Read one module's weight into host memory. What is stored in its final form does not pass the device."""
         if isinstance(place, torch.Tensor):
             self._checkpoint.read_into(self._name(module), place)
             return
         found = self._part(module, torch.device("cpu") if self._stored_in_nf4 else self._device)
+        assert isinstance(place, nf4.Nf4)
         assert isinstance(found, nf4.Nf4)
         for name, tensor in place.tensors().items():
             tensor.copy_(found.tensors()[name])
@@ -261,11 +335,4 @@ def _tensors(stacks: Iterable[Sequence[WeightPart]]) -> Iterator[torch.Tensor]:
     """Yield the tensors of all parts of all stacks, in order."""
     for parts in stacks:
         for part in parts:
-            yield from [part] if isinstance(part, torch.Tensor) else part.tensors().values()
-
-
-def _placed(part: WeightPart, views: Iterator[torch.Tensor]) -> WeightPart:
-    """Return a part of the same form whose tensors are the next views."""
-    if isinstance(part, torch.Tensor):
-        return next(views)
-    return replace(part, **{name: next(views) for name in part.tensors()})
+            yield from part_tensors(part).values()

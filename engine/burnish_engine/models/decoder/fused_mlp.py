@@ -34,19 +34,17 @@ def forward(
     fits = down.stack.fused and adapted.can_fuse([down.rank], gate_up_TJ.dtype)
     if not (fits and use_kernels(gate_up_TJ) and adapted.fills(len(gate_up_TJ))) or _goes_alone(down):
         return False
-    matrix = down.frozen.buffer()
-    adapted.forward_adapted(
-        gate_up_TJ,
-        matrix[down.outputs :, : down.inputs],
-        activation=activation,
-        out=activated_TE[:, : down.inputs],
-        xa_out=activated_TE[:, down.inputs :],
-    )
-    turned = matrix[: down.outputs].t()
-    if down.bias_N is None:
-        torch.mm(activated_TE, turned, out=out)
-    else:
-        torch.addmm(down.bias_N, activated_TE, turned, out=out)
+
+    def fill(a_RK: torch.Tensor) -> None:
+        adapted.forward_adapted(
+            gate_up_TJ,
+            a_RK,
+            activation=activation,
+            out=activated_TE[:, : down.inputs],
+            xa_out=activated_TE[:, down.inputs :],
+        )
+
+    down.forward_filled(activated_TE, fill, out)
     return True
 
 
@@ -60,6 +58,7 @@ def backward(
     *,
     activation: str,
     out: torch.Tensor,
+    largest_out: torch.Tensor | None = None,
 ) -> bool:
     """Differentiate the activation, and accumulate down's gradients of A and gate_up's of B.
 
@@ -72,6 +71,7 @@ def backward(
         xa_TR: XAᵀ of `gate_up`'s input.
         activation: "silu", "gelu_tanh" or "gelu".
         out: tensor `[T, J]` for the gradient of `gate_up_TJ`.
+        largest_out: tensor from `gate_up.new_largest` to fill; None: none.
 
     Returns:
         Whether the kernels did it; False: nothing was done.
@@ -87,7 +87,17 @@ def backward(
     ranks = [0 if outer is None else outer.factor_TR.shape[1] for outer in (act, *halves)]
     if not adapted.can_fuse(ranks, dact_TI.dtype):
         return False
-    adapted.backward_adapted(dact_TI, gate_up_TJ, activation=activation, act=act, gate=halves[0], up=halves[1], out=out)
+    adapted.backward_adapted(
+        dact_TI,
+        gate_up_TJ,
+        activation=activation,
+        act=act,
+        gate=halves[0],
+        up=halves[1],
+        out=out,
+        largest_out=largest_out,
+        factor_J=gate_up.frozen.gradient_factor_N,
+    )
     return True
 
 

@@ -112,6 +112,7 @@ class LayerTensor:
         by_chunk: whether only a chunk's tokens exist where it is not kept.
         is_fp32: whether it is fp32 whatever the layer computes in.
         is_int32: whether it holds whole numbers of 32 bits.
+        is_byte: whether a number takes one byte.
         of_mixer: whether the mixer's half keeps it, until its own gradient; otherwise the feed-forward's half does.
         is_view: whether it is a part of another tensor that has to be copied to be kept.
     """
@@ -127,6 +128,7 @@ class LayerTensor:
     by_chunk: bool = False
     is_fp32: bool = False
     is_int32: bool = False
+    is_byte: bool = False
     of_mixer: bool = False
     is_view: bool = False
 
@@ -137,7 +139,7 @@ class LayerTensor:
 
     def number_bytes(self, width: int) -> int:
         """Return the bytes of one of its numbers, where those of the compute dtype take `width`."""
-        return 4 if self.is_fp32 or self.is_int32 else width
+        return 1 if self.is_byte else 4 if self.is_fp32 or self.is_int32 else width
 
     def is_kept(self, level: SaveLevel, *, chunked: bool) -> bool:
         """Return whether a layer keeps it, on the device or in host memory."""
@@ -379,6 +381,26 @@ def feed_forward_activations(gate_up: int, x: int, activated: int) -> tuple[Laye
             by_chunk=True,
         ),
     )
+
+
+def operand_codes(stacks: StackSizes) -> tuple[LayerTensor, ...]:
+    """Declare the codes of the operands of products in FP8, where they exist beside a phase's other tensors.
+
+    In the other phases a product is over before the widest of them are made.
+    """
+    widest = max(stacks["mixer_in"].inputs, stacks["mixer_out"].inputs)
+    every, evaluated = always(ANY), always(EVERY)
+    return (
+        LayerTensor("mixer_codes_TK", (TOKENS, widest), extra={"mixer": every}, is_byte=True),
+        LayerTensor(
+            "activated_codes_TI", (TOKENS, stacks["down"].inputs), extra={"feed_forward": every}, by_chunk=True,
+            is_byte=True,
+        ),
+        LayerTensor(
+            "gate_up_gradient_codes_TJ", (TOKENS, stacks["gate_up"].outputs), extra={"input_gradient": evaluated},
+            by_chunk=True, is_byte=True,
+        ),
+    )  # fmt: skip
 
 
 def normalized_output(hidden: int) -> tuple[LayerTensor, LayerTensor]:

@@ -11,111 +11,17 @@ Shapes: T tokens, K inputs, N outputs, R padded rank sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
 
 import torch
-from typing_extensions import override
 
+from burnish_engine.models.decoder.frozen.matrix_weights import MatrixWeight
+from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_kernels.lora_linear import op as lora_linear
-from burnish_kernels.nf4 import op as nf4
 
 _STREAMS_PER_CHUNK = 1 << 16  # random streams: more than the stacks of any model have together
-
-WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4"
-"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32 or NF4."""
-
-
-class FrozenWeight(Protocol):
-    """The storage of a stack's frozen weight."""
-
-    def buffer(self) -> torch.Tensor:
-        """Return the whole matrix M, ready to multiply with; valid until another stack sharing its memory asks."""
-        ...
-
-    def prepared(self) -> AbstractContextManager[None]:
-        """Make the matrix ready once inside the block. No other stack that shares its memory may be used meanwhile."""
-        ...
-
-
-@dataclass
-class ResidentWeight(FrozenWeight):
-    """A frozen weight W that stays in M in the compute dtype."""
-
-    matrix: torch.Tensor
-
-    @override
-    def buffer(self) -> torch.Tensor:
-        return self.matrix
-
-    @override
-    def prepared(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-@dataclass
-class StreamedWeight(FrozenWeight):
-    """A frozen weight W in M in the compute dtype, in memory to which layers are copied from the host by turns.
-
-    Attributes:
-        matrix: memory `[N + R, K + R]`; W is there while its layer computes.
-        a_RK, sb_NR: compute copies of the adapters, pasted beside W.
-    """
-
-    matrix: torch.Tensor
-    a_RK: torch.Tensor
-    sb_NR: torch.Tensor
-
-    @override
-    def buffer(self) -> torch.Tensor:
-        if self.a_RK.shape[0]:
-            nf4.paste(self.matrix, self.sb_NR.shape[0], self.a_RK.shape[1], self.a_RK, self.sb_NR)
-        return self.matrix
-
-    @override
-    def prepared(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-@dataclass
-class QuantizedWeight(FrozenWeight):
-    """A frozen weight W in NF4 (some rows may be 16-bit), dequantized into scratch memory that other stacks share.
-
-    Attributes:
-        parts: rows of W from top to bottom.
-        a_RK, sb_NR: compute copies of the adapters, pasted beside W.
-        scratch: memory `[N + R, K + R]`; nothing reads the corner below sB and beside A.
-    """
-
-    parts: list[WeightPart]
-    a_RK: torch.Tensor
-    sb_NR: torch.Tensor
-    scratch: torch.Tensor
-    _is_shared: bool = False
-    _is_ready: bool = False
-
-    @contextmanager
-    @override
-    def prepared(self) -> Iterator[None]:
-        self._is_shared, self._is_ready = True, False
-        try:
-            yield
-        finally:
-            self._is_shared = False
-
-    @override
-    def buffer(self) -> torch.Tensor:
-        if self._is_shared and self._is_ready:
-            return self.scratch
-        self._is_ready = True
-        n, k = self.sb_NR.shape[0], self.a_RK.shape[1]
-        nf4.dequantize_stack(self.parts, self.scratch[:n, :k], self.scratch.dtype)
-        if self.a_RK.shape[0]:
-            nf4.paste(self.scratch, n, k, self.a_RK, self.sb_NR)
-        return self.scratch
 
 
 @dataclass
@@ -191,16 +97,41 @@ class StackedLinear:
             out: tensor to write the result to.
             chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
         """
-        matrix, bias = self.frozen.buffer(), self.bias_N if self.magnitudes is None else None
-        y_TN = lora_linear.forward(x_TE, matrix, self.stack, bias_N=bias, out=out, drop=self._drop_of(chunk))
-        if self.magnitudes is not None:
-            self.magnitudes.follow(matrix)
-            self.magnitudes.scale_(y_TN)
-            if self.bias_N is not None:
-                y_TN += self.bias_N
+        drop = self._drop_of(chunk)
+        if self.magnitudes is None:
+            return self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, drop=drop)
+        matrix = self.matrix()
+        y_TN = lora_linear.forward(x_TE, matrix, self.stack, out=out, drop=drop)
+        self.magnitudes.follow(matrix)
+        self.magnitudes.scale_(y_TN)
+        if self.bias_N is not None:
+            y_TN += self.bias_N
         return y_TN
 
-    def input_gradient(self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0) -> torch.Tensor | None:
+    def forward_filled(self, x_TE: torch.Tensor, fill: Callable[[torch.Tensor], object], out: torch.Tensor) -> None:
+        """Compute the output of an input that a caller makes together with its XAᵀ; without dropout or DoRA.
+
+        Args:
+            x_TE: tensor from `new_input`, to be filled.
+            fill: function that fills it, given A `[R, K]`.
+            out: tensor `[T, N]` for the output.
+        """
+        self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, fill=fill)
+
+    def matrix(self) -> torch.Tensor:
+        """Return M, which DoRA's lengths of rows are measured on; never where products have 8 bits."""
+        assert isinstance(self.frozen, MatrixWeight)
+        return self.frozen.buffer()
+
+    def new_largest(self, dy_TE: torch.Tensor) -> torch.Tensor | None:
+        """Allocate `[T]` fp32 for each row's largest magnitude in the gradient that is quantized; None: none is."""
+        if self.frozen.gradient_factor_N is None:
+            return None
+        return dy_TE.new_empty(len(dy_TE), dtype=torch.float32)
+
+    def input_gradient(
+        self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0, largest_T: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
         Args:
@@ -209,13 +140,14 @@ class StackedLinear:
             wanted: whether the gradient is needed (False where nothing below is trained); dY·sB is computed all the
                 same.
             chunk: same as in `forward`.
+            largest_T: tensor from `new_largest` that was filled; None: it was not.
         """
         if not wanted and not self.rank:
             return None
         if self.magnitudes is not None:
             self.magnitudes.scale_(dy_TE[:, : self.outputs])
-        matrix, drop = self.frozen.buffer(), self._drop_of(chunk)
-        return lora_linear.input_gradient(dy_TE, matrix, self.stack, needs_dx=wanted, drop=drop)
+        drop = self._drop_of(chunk)
+        return self.frozen.input_gradient(dy_TE, self.stack, wanted=wanted, drop=drop, largest_T=largest_T)
 
     def accumulate(
         self,
@@ -240,7 +172,7 @@ class StackedLinear:
         if self.magnitudes is not None and magnitudes:
             assert x_TK is not None
             assert xa_TR is not None
-            self.magnitudes.accumulate_again(dy_TE[:, : self.outputs], x_TK, xa_TR, self.frozen.buffer())
+            self.magnitudes.accumulate_again(dy_TE[:, : self.outputs], x_TK, xa_TR, self.matrix())
         found, adapters, firsts = self.gradients, self.stack.adapters, self.stack.firsts
         dy_TN, dxa_TR = dy_TE[:, : self.outputs], dy_TE[:, self.outputs :]
         if x_TK is not None and xa_TR is not None:

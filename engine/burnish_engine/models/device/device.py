@@ -101,6 +101,14 @@ def describe(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
+def capability_of(device: torch.device) -> int | None:
+    """Return a GPU's compute capability, such as 89; None for the CPU."""
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
 def choose_precision(asked: str, device: torch.device) -> str:
     """Return the precision of the base weights: as asked, or for "auto" bf16 where the device supports it.
 

@@ -19,7 +19,7 @@ from burnish_engine.models.families.phi3 import PHI3
 from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from burnish_engine.models.families.smollm3 import SMOLLM3
 
-__all__ = ["Family", "Module", "family", "stores_nf4", "why_not_fast"]
+__all__ = ["Family", "Module", "family", "stores_fp8", "stores_nf4", "why_not_fast"]
 
 _FAMILIES = {
     entry.model_type: entry
@@ -47,7 +47,8 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
     """
     stored = config.get("quantization_config")
     is_mxfp4 = spec is not None and spec.has_mxfp4_experts
-    if stored and not is_mxfp4 and (not (nf4 and stores_nf4(config)) or (spec is not None and spec.num_experts > 0)):
+    is_read = (nf4 and stores_nf4(config)) or stores_fp8(config)
+    if stored and not is_mxfp4 and (not is_read or (spec is not None and spec.num_experts > 0)):
         return "is stored quantized"
     if any(config.get(key) for key in _DROPOUTS):
         return "drops out parts of its activations in training"
@@ -70,3 +71,24 @@ def stores_nf4(config: Mapping[str, Any]) -> bool:
         return False
     method = stored.get("quant_method", "bitsandbytes")
     return bool(stored.get("load_in_4bit")) and method == "bitsandbytes" and stored.get("bnb_4bit_quant_type") == "nf4"
+
+
+def stores_fp8(config: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint stores linear weights as E4M3 with scales, by transformers or compressed-tensors.
+
+    Args:
+        config: parsed config.json of the checkpoint.
+    """
+    stored = config.get("quantization_config")
+    if not isinstance(stored, dict):
+        return False
+    if stored.get("quant_method") == "fp8":
+        return stored.get("weight_block_size") in (None, [128, 128])
+    groups = stored.get("config_groups")
+    if stored.get("quant_method") != "compressed-tensors" or not isinstance(groups, dict) or not groups:
+        return False
+    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
+    return len(weights) == len(groups) and all(
+        isinstance(one, dict) and (one.get("type"), one.get("num_bits")) == ("float", 8) and one.get("symmetric", True)
+        for one in weights
+    )

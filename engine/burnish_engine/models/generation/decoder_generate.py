@@ -25,13 +25,7 @@ from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.caches import MixerCaches
 from burnish_engine.models.decoder.mixers.mixer import PackedPrompts
 from burnish_engine.models.decoder.rope_tables import RopeTable, position_tables
-from burnish_engine.models.decoder.stacked_linear import (
-    FrozenWeight,
-    QuantizedWeight,
-    ResidentWeight,
-    StackedLinear,
-    StreamedWeight,
-)
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.generation.text_generator import TextGenerator
 from burnish_kernels.attention import op as attention
 from burnish_kernels.attention.documents import Documents
@@ -175,15 +169,7 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
 def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
     if adapted or not own.rank:
         return StackedLinear(own.stack, own.frozen, own.bias_N)
-    return StackedLinear(Stack(own.outputs, own.inputs), _bare(own.frozen, own.outputs, own.inputs), own.bias_N)
-
-
-def _bare(frozen: FrozenWeight, outputs: int, inputs: int) -> FrozenWeight:
-    """Return the frozen weight without the adapters around it."""
-    if isinstance(frozen, ResidentWeight | StreamedWeight):
-        return ResidentWeight(frozen.matrix[:outputs, :inputs])
-    assert isinstance(frozen, QuantizedWeight)
-    return QuantizedWeight(frozen.parts, frozen.a_RK[:0], frozen.sb_NR[:, :0], frozen.scratch[:outputs, :inputs])
+    return StackedLinear(Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N)
 
 
 def _first_row(rope: RopeTable, length: int) -> int:

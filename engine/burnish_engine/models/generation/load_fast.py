@@ -14,7 +14,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan, why_not_saved
 from burnish_engine.models.device.precision import DTYPES
-from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.families import family, stores_nf4, why_not_fast
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_kernels.adamw.op import FlatLayout, write_compute_copies
 from burnish_kernels.attention.op import capability
@@ -55,7 +55,7 @@ def load_for_generation(
             plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
-    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=source.stored_quantized)
+    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=stores_nf4(source.config))
     loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)

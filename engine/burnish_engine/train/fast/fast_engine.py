@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.coverage import Coverage, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -27,6 +27,8 @@ from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
+from burnish_engine.models.device.device import capability_of
+from burnish_engine.models.device.fp8_choice import check_fp8, fp8_use
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts
@@ -104,22 +106,25 @@ class FastEngine(Engine):
         else:
             adapters = read_plan(adapter, *parts)
         self._coverage = _coverage(shape, adapters)
-        if source.stored_quantized and recipe.model.quantize == "none":
-            self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
-        nf4 = is_nf4(recipe, source.config)
-        self._precision, self._nf4 = spec.precision, nf4
+        self.notes += storage_notes(recipe, source.config)
+        nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
+        given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
+        check_fp8(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
+        fp8 = fp8_use(recipe, products, nf4=nf4)
+        self._precision, self._nf4, self._fp8 = spec.precision, nf4, fp8
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
-            recipe, shape, stream, device, precision=spec.precision, nf4=nf4
+            recipe, shape, stream, device, precision=spec.precision, nf4=nf4, fp8=fp8
         )
         lockable = lockable_memory(device)
         if spec.plan == SMALLEST:
-            plan = with_weights_on_host(plan, recipe, shape, room=lockable, precision=spec.precision, nf4=nf4)
+            plan = with_weights_on_host(plan, recipe, shape, room=lockable, precision=spec.precision, nf4=nf4, fp8=fp8)
         options = DecoderOptions(
             dtype=DTYPES[spec.precision],
             device=device,
             positions=max(section.micro_batch_tokens, 64),
             plan=adapters,
             quantize=nf4,
+            fp8=fp8,
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
             layers_on_host=frozenset(plan.layers_on_host),
@@ -205,7 +210,7 @@ class FastEngine(Engine):
             return ""
         room = lockable_memory(device) + self.locked_bytes  # which loading anew gives back
         smaller = with_weights_on_host(
-            self.plan, self._recipe, spec, room=room, precision=self._precision, nf4=self._nf4
+            self.plan, self._recipe, spec, room=room, precision=self._precision, nf4=self._nf4, fp8=self._fp8
         )
         return "" if smaller == self.plan else smaller.model_dump_json()
 

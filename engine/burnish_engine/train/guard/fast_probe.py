@@ -12,7 +12,7 @@ from typing_extensions import override
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, StackedLinear
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE, BatchCounts, BucketLayout
@@ -146,14 +146,5 @@ def _frozen_of(name: str, stack: StackedLinear, *, is_here: bool) -> dict[str, t
     found = {} if stack.bias_N is None else {f"{name} bias": stack.bias_N}
     if not is_here:
         return found
-    frozen = stack.frozen
-    if not isinstance(frozen, QuantizedWeight):
-        return found | {name: frozen.buffer()[: stack.outputs, : stack.inputs]}
-    for number, part in enumerate(frozen.parts):
-        tensors = {"": part} if isinstance(part, torch.Tensor) else vars(part)
-        found |= {
-            f"{name} part {number} {key}".rstrip(): value
-            for key, value in tensors.items()
-            if isinstance(value, torch.Tensor)
-        }
-    return found
+    stored = stack.frozen.tensors(stack.outputs, stack.inputs)
+    return found | {f"{name} {key}".rstrip(): value for key, value in stored.items()}

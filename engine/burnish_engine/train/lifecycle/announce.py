@@ -6,8 +6,6 @@ import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-import torch
-
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import DataReady, RunStarted
 from burnish_engine.contract.version import burnish_version
@@ -19,17 +17,15 @@ from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.stream import Budget
 from burnish_engine.train.lifecycle.checkpoint import Position
+from burnish_engine.train.lifecycle.run_setup import RunSetup
 
 
-def run_started(
-    run: str, device: torch.device, precision: str, engine: str, position: Position | None, total_steps: int
-) -> RunStarted:
+def run_started(run: str, setup: RunSetup, engine: str, position: Position | None, total_steps: int) -> RunStarted:
     """Build the event that says that this process carries the run out.
 
     Args:
         run: name of the run's folder.
-        device: device to train on.
-        precision: precision of the base weights.
+        setup: setup of the run.
         engine: name of the engine.
         position: position of the checkpoint that the run resumes from; None at the start.
         total_steps: optimizer steps of the run.
@@ -39,9 +35,11 @@ def run_started(
         run=run,
         pid=pid,
         process_created=created,
-        device=describe(device),
-        precision=precision,
+        device=describe(setup.device),
+        precision=setup.precision,
         engine=engine,
+        products=setup.products.products,
+        products_reason=setup.products.reason,
         resumed_from_step=position.step if position else None,
         total_steps=total_steps,
         versions=_versions(),

@@ -24,6 +24,7 @@ from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_o
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.device import describe
+from burnish_engine.models.device.fp8_choice import fp8_use
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine
@@ -69,12 +70,15 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
 
     """
     recipe, source, data = setup.recipe, setup.inputs.source, setup.inputs.data
+    nf4 = is_nf4(recipe, source.config)
+    fp8 = fp8_use(recipe, setup.products.products, nf4=nf4)
     circumstances = RunEnvironment(
         **_machine(setup.device),
         threads=setup.threads,
         engine=engine.name,
         precision=setup.precision,
-        weights="nf4" if is_nf4(recipe, source.config) else setup.precision,
+        weights="nf4" if nf4 else "fp8" if fp8.stored and engine.name == "fast" else setup.precision,
+        products=setup.products.products,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),
     )

@@ -16,6 +16,7 @@ from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.models.device.device import cap_memory, choose_precision, choose_threads
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.random_state import seed_everything
+from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle.fit import check_fit
 from burnish_engine.train.lifecycle.inputs import RunInputs
@@ -36,6 +37,7 @@ class RunSetup:
         device: device to train on.
         threads: number of CPU threads.
         precision: precision of the base weights.
+        products: number format that products with the frozen weights are computed in, and why.
         data_order: version of the data order that the run began with.
         inputs: model files, tokenizer and data.
         measure: measurements of memory and speed.
@@ -53,6 +55,7 @@ class RunSetup:
     device: torch.device
     threads: int
     precision: str
+    products: ProductsChoice
     data_order: int
     inputs: RunInputs
     measure: Measure
@@ -101,14 +104,23 @@ class RunSetup:
         if not fresh:  # it goes on with whatever plan it had
             measure.not_as_planned()
         _prepare_gpu(device, recipe.memory.budget_gib, measure)
+        precision = position.precision if position else choose_precision(recipe.train.precision, device)
+        if position:
+            products = ProductsChoice(position.products)
+        else:
+            products = choose_products(recipe, inputs.source, device, precision)
         planned = plan.memory_plan.model_dump_json() if plan and plan.memory_plan else ""
+        if fresh and recipe.train.products == "auto" and products.products == "fp8":
+            planned = ""  # the plan was made for products in 16 bits
+            measure.not_as_planned()
         return cls(
             paths=paths,
             recipe=recipe,
             recipe_hash=recipe_hash(frozen),
             device=device,
             threads=threads,
-            precision=position.precision if position else choose_precision(recipe.train.precision, device),
+            precision=precision,
+            products=products,
             data_order=order,
             inputs=inputs,
             measure=measure,

@@ -157,6 +157,7 @@ class RunReplica(Replica):
             stream=inputs.stream,
             tokenizer=inputs.tokenizer,
             precision=order["precision"],
+            products=order["products"],
             device=self._device,
             name="fast",
             layout="packed",

@@ -81,4 +81,5 @@ class CheckpointWriter:
             engine=engine.name,
             guard=record.model_dump_json(),
             data_order=setup.data_order,
+            products=setup.products.products,
         )

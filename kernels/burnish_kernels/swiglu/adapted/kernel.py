@@ -5,7 +5,8 @@ Forward: a program takes some whole rows, and sums up xAᵀ of the activation wh
 Backward: a program takes a block of columns for a share of the tokens. It multiplies the tensors of each tile (the
 activation again, and both gradients) with the adapters' narrow factors while the tile is in registers. The sums over
 its tokens go to a workspace in fp32, and a second kernel adds the parts up in a fixed order: no atomics, so the same
-inputs give the same bits. Launchers assert and never allocate; `tiles` computes the workspace.
+inputs give the same bits. (Rows' largest magnitudes are found by atomics, but are the same in any order.) Launchers
+assert and never allocate; `tiles` computes the workspace.
 
 Shapes: T tokens, I intermediate size, J = 2I (gate, then up), R ranks of one adapter, S parts of the tokens.
 """
@@ -59,6 +60,26 @@ def _store_part(parts_ptr, first_row, sums, column, size, ranks, RANKS: tl.const
     )
 
 
+@triton.jit
+def _largest(values, factor_ptr, column, size, HAS_FACTOR: tl.constexpr):
+    """Return the largest magnitude of each row of a tile times the columns' factors, fp32."""
+    wide = values.to(tl.float32)
+    if HAS_FACTOR:
+        wide *= tl.load(factor_ptr + column, mask=column < size, other=0.0)[None, :]
+    return tl.max(tl.abs(wide), axis=1)
+
+
+@triton.jit
+def _raise_largest(
+    largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST: tl.constexpr, HAS_FACTOR: tl.constexpr
+):
+    """Raise the rows' largest magnitudes to those of a tile. They are compared as the bits of numbers from zero on."""
+    if HAS_LARGEST:
+        gate = _largest(dgate, factor_ptr, column, size, HAS_FACTOR)
+        top = tl.maximum(gate, _largest(dup, factor_ptr + size, column, size, HAS_FACTOR))
+        tl.atomic_max(largest_at, top.to(tl.int32, bitcast=True), mask=own)
+
+
 @triton.jit(do_not_specialize=["T"])
 def adapted_backward_kernel(
     dact_ptr,  # [T, I]
@@ -70,6 +91,8 @@ def adapted_backward_kernel(
     gate_p_ptr,  # [T, gate_ranks]
     up_p_ptr,  # [T, up_ranks]
     parts_ptr,  # [S, act_ranks + gate_ranks + up_ranks, I] fp32
+    factor_ptr,  # [2I] fp32, read only with HAS_FACTOR
+    largest_ptr,  # [T] int32: the bits of fp32 from zero on; raised only with HAS_LARGEST
     T,
     size,
     dact_stride,
@@ -86,6 +109,8 @@ def adapted_backward_kernel(
     ACT_RANKS: tl.constexpr,  # blocks; 0: no such adapter
     GATE_RANKS: tl.constexpr,
     UP_RANKS: tl.constexpr,
+    HAS_LARGEST: tl.constexpr,
+    HAS_FACTOR: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
@@ -121,6 +146,9 @@ def adapted_backward_kernel(
         dgate, dup = _opaque(dgate, INTERPRETED), _opaque(dup, INTERPRETED)
         tl.store(dgate_ptr + far * dgate_stride + dgate_tile, dgate, mask=inside)
         tl.store(dup_ptr + far * dgate_stride + dgate_tile, dup, mask=inside)
+        own = token + lane < end
+        largest_at = largest_ptr + token + lane
+        _raise_largest(largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST, HAS_FACTOR)
         if ACT_RANKS > 0:
             p = _narrow(act_p_ptr, act_p_stride, token, lane, end, act_ranks, ACT_RANKS)
             act = _opaque((gate * share * up).to(dtype), INTERPRETED)
@@ -224,8 +252,13 @@ def launch_backward(
     plan: BackwardPlan,
     parts: torch.Tensor,
     activation: str,
+    largest_T: torch.Tensor | None = None,
+    factor_J: torch.Tensor | None = None,
 ) -> None:
-    """Fill `dgate_up_TJ` and `parts`; the factors `[T, R]` are those of the activation, of dgate and of dup."""
+    """Fill `dgate_up_TJ`, `parts` and, if given, `largest_T`.
+
+    The factors `[T, R]` are those of the activation, of dgate and of dup.
+    """
     rows, size = dact_TI.shape
     act_ranks, gate_ranks, up_ranks = (0 if factor is None else factor.shape[1] for factor in factors)
     assert gate_up_TJ.shape == dgate_up_TJ.shape == (rows, 2 * size)
@@ -242,6 +275,8 @@ def launch_backward(
         gate_p_ptr=gate_p_TR,
         up_p_ptr=up_p_TR,
         parts_ptr=parts,
+        factor_ptr=parts if factor_J is None else factor_J,
+        largest_ptr=parts if largest_T is None else largest_T.zero_().view(torch.int32),
         T=rows,
         size=size,
         dact_stride=dact_TI.stride(0),
@@ -258,6 +293,8 @@ def launch_backward(
         ACT_RANKS=rank_block(act_ranks),
         GATE_RANKS=rank_block(gate_ranks),
         UP_RANKS=rank_block(up_ranks),
+        HAS_LARGEST=largest_T is not None,
+        HAS_FACTOR=factor_J is not None,
         BLOCK_T=plan.tile.T,
         BLOCK_C=plan.tile.C,
         STAGES=plan.tile.stages,

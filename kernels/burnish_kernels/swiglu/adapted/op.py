@@ -83,6 +83,8 @@ def backward_adapted(
     gate: OuterProduct | None = None,
     up: OuterProduct | None = None,
     out: torch.Tensor | None = None,
+    largest_out: torch.Tensor | None = None,
+    factor_J: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the gradient of the stacked gate and up, and sums over the tokens with it and with the activation.
 
@@ -94,6 +96,9 @@ def backward_adapted(
         gate: product with the gradient of gate (the gradient of its B, transposed).
         up: product with the gradient of up (the gradient of its B, transposed).
         out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
+        largest_out: tensor `[T]` fp32 to write the largest magnitude of each row of the gradient times `factor_J` to,
+            with which `fp8_linear.projected.op.project_codes` quantizes it; None: none.
+        factor_J: factor of each column `[2I]` fp32; None: none.
 
     Returns:
         The gradient `[T, 2I]` of gate, then of up.
@@ -106,8 +111,13 @@ def backward_adapted(
     for name, outer in zip(("act", "gate", "up"), outers, strict=True):
         _validate(name, outer, dact_TI)
     there = [outer for outer in outers if outer is not None]
+    _validate_largest(largest_out, factor_J, gate_up_TJ)
     if not use_kernels(gate_up_TJ):
-        return _backward_plain(dact_TI, gate_up_TJ, activation, outers, out)
+        dgate_up_TJ = _backward_plain(dact_TI, gate_up_TJ, activation, outers, out)
+        if largest_out is not None:
+            wide_TJ = dgate_up_TJ.float() if factor_J is None else dgate_up_TJ.float() * factor_J
+            largest_out.copy_(wide_TJ.abs().amax(dim=1))
+        return dgate_up_TJ
     ranks = [0 if outer is None else outer.factor_TR.shape[1] for outer in outers]
     if not can_fuse(ranks, gate_up_TJ.dtype):
         raise ValueError(f"ranks {ranks} in {gate_up_TJ.dtype} are not done in one kernel")
@@ -118,7 +128,7 @@ def backward_adapted(
     tokens, size = dact_TI.shape
     if not tokens:
         return dgate_up_TJ
-    plan = backward_plan(tokens, size, gate_up_TJ.dtype, ranks)
+    plan = backward_plan(tokens, size, gate_up_TJ.dtype, ranks, largest=largest_out is not None)
     parts = torch.empty((plan.splits, sum(ranks), size), dtype=torch.float32, device=gate_up_TJ.device)
     factors = [None if outer is None else outer.factor_TR for outer in outers]
     launch_backward(
@@ -129,6 +139,8 @@ def backward_adapted(
         plan=plan,
         parts=parts,
         activation=activation,
+        largest_T=largest_out,
+        factor_J=factor_J,
     )
     first_rows = [sum(ranks[:index]) for index, rank in enumerate(ranks) if rank]
     launch_join_outers(
@@ -155,6 +167,15 @@ def _backward_plain(
         if outer is not None and wide_TI is not None:
             outer_accumulate(outer.factor_TR, wide_TI, [outer.out_rI], [outer.scale])
     return dgate_up_TJ
+
+
+def _validate_largest(largest_T: torch.Tensor | None, factor_J: torch.Tensor | None, gate_up_TJ: torch.Tensor) -> None:
+    rows, columns = gate_up_TJ.shape
+    for name, tensor, size in (("largest_out", largest_T, rows), ("factor", factor_J, columns)):
+        if tensor is None:
+            continue
+        if tensor.shape != (size,) or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+            raise ValueError(f"{name} must be [{size}] fp32, not {tuple(tensor.shape)} {tensor.dtype}")
 
 
 def _validate(name: str, outer: OuterProduct | None, dact_TI: torch.Tensor) -> None:

@@ -67,10 +67,18 @@ def rank_block(ranks: int) -> int:
     return ranks and max(16, 1 << (ranks - 1).bit_length())
 
 
-def backward_tile(dtype: torch.dtype, ranks: Sequence[int]) -> AdaptedTile:
-    """Return the tile of the backward pass by the ranks of the three adapters."""
+def backward_tile(dtype: torch.dtype, ranks: Sequence[int], *, largest: bool = False) -> AdaptedTile:
+    """Return the tile of the backward pass by the ranks of the three adapters.
+
+    Args:
+        dtype: dtype of the activations.
+        ranks: padded ranks.
+        largest: whether rows' largest magnitudes are found as well: a smaller tile has the registers for that.
+    """
     if dtype == torch.float32:
         return AdaptedTile(T=16, C=64, warps=8, stages=2)
+    if max(ranks) <= 32 and largest:
+        return AdaptedTile(T=32, C=64, warps=8, stages=3 if max(ranks) <= 16 else 2)
     if max(ranks) <= 32:
         return AdaptedTile(T=32, C=128, warps=8, stages=2)
     return AdaptedTile(T=16, C=64, warps=8, stages=3)
@@ -83,9 +91,11 @@ def forward_tile(dtype: torch.dtype, ranks: int) -> AdaptedTile:
     return AdaptedTile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
 
 
-def backward_plan(tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int]) -> BackwardPlan:
+def backward_plan(
+    tokens: int, size: int, dtype: torch.dtype, ranks: Sequence[int], *, largest: bool = False
+) -> BackwardPlan:
     """Divide the tokens into parts so that the grid fills a device, and none is empty."""
-    tile = backward_tile(dtype, ranks)
+    tile = backward_tile(dtype, ranks, largest=largest)
     blocks = _blocks(tokens, tile.T)
     splits = max(1, min(PROGRAMS // _blocks(size, tile.C), blocks // _FEWEST_BLOCKS))
     share = _blocks(blocks, splits) * tile.T

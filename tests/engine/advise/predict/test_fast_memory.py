@@ -24,6 +24,7 @@ from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
 from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.bench.shapes import RandomWeights, shape
+from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -32,9 +33,9 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
 from burnish_engine.models.decoder.experts.declared import SCRATCH_BYTES
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.models.host_memory.offloader import Offloader
@@ -177,6 +178,69 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert 0 <= real - predicted.stored <= (4 * len(loaded.plan.modules) if name == "lfm3" else 0)
     groups = scratch_bytes(spec, [*LayerShape(spec, section, 2, True, spec.layers[-1]).experts.values()], 2, nf4=True)
     assert predicted.scratch == sum(scratch.values()) + groups
+
+
+FP8 = {
+    "FP8 stored": (False, Fp8Use(True, False)),
+    "FP8": (False, Fp8Use(True, True)),
+    "NF4": (True, Fp8Use(False, True)),
+}
+DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("way", FP8)
+def test_fp8_weights_are_counted_to_the_byte(name, way):
+    """What is stored, with its scales, and what is unpacked or transposed into."""
+    (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
+    loaded = build(spec, section, torch.bfloat16, quantize=nf4, fp8=fp8)
+    frozen = [stack.frozen for layer in loaded.decoder.layers for stack in layer.stacks]
+    predicted = frozen_weights(spec, section, "bf16", nf4=nf4, fp8=fp8)
+    if not fp8.products:
+        scratch = [one.scratch for one in frozen]
+    else:
+        scratch = [tensor for one in frozen for tensor in (one.scratch.codes, one.scratch.turned)]
+    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in scratch}
+    assert predicted.scratch == sum(storages.values())
+    held = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values())
+    if nf4:
+        held += sum(one.scales.nbytes for one in frozen)
+        held -= (256 * 4 + 4) * len(loaded.plan.modules)
+    real = outside(loaded) + loaded.compute_buffer.nbytes + held
+    assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("way", FP8)
+def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
+    (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
+    options = {"dtype": torch.bfloat16, "quantize": nf4, "fp8": fp8}
+    here, there = build(spec, section, **options), build(spec, section, **options, layers_on_host=frozenset({0, 1, 2}))
+    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, fp8=fp8)
+    places, memory = PlanOptions(0, 256, layers_on_host=(0, 1, 2)), memory_of(planned)
+    assert [len(there.decoder.ring.host(layer)) for layer in range(3)] == memory.blocks.tolist()
+    frozen = [stack.frozen for layer in here.decoder.layers for stack in layer.stacks]
+    left = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values())
+    assert memory.freed_bytes(places) == pytest.approx(left - (nf4 * 1028 * len(here.plan.modules)), rel=0.003)
+
+
+@pytest.mark.parametrize(("name", "way", "level", "tile"), [
+    ("llama-3.2-1b", "FP8", "products", 0), ("llama-3.2-1b", "FP8", "attention", 1024),
+    ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
+    ("qwen3-4b", "NF4", "narrow", 0), ("qwen3-4b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024),
+    ("lfm2.5-1.2b", "NF4", "attention", 0), ("lfm2.5-1.2b", "FP8", "products", 0),
+])  # fmt: skip
+def test_the_peak_of_a_pass_in_fp8(monkeypatch, name, way, level, tile):
+    """The operands' codes come on top of what a pass in 16 bits holds."""
+    pytest.importorskip("triton")
+    (nf4, fp8), section, spec = FP8[way], AdapterSection(rank=16), shape(name)
+    levels, chunk = (level,) * spec.num_layers, head_chunk_tokens(256, cuda=True)
+    options = {"rows": 4096, "head_rows": chunk, "layers": levels, "mlp_rows": tile, "quantize": nf4, "fp8": fp8}
+    real = peak_of_a_pass(monkeypatch, name, section, **options)
+    plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(4096, 256), plan, nf4=nf4, fp8=fp8)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("qwen3-30b-a3b", 3072), ("gpt-oss-20b", 2560)])

@@ -7,6 +7,7 @@ from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s, rates
 from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import (
     LEVEL_NAMES,
@@ -23,14 +24,26 @@ H100 = GpuFacts(
 
 
 def seconds(
-    name, tokens, layers, *, gpu=H100, nf4=False, precision="bf16", cuda=True, cores=1, span=SPAN, first=0, **pieces
+    name,
+    tokens,
+    layers,
+    *,
+    gpu=H100,
+    nf4=False,
+    fp8=NO_FP8,
+    precision="bf16",
+    cuda=True,
+    cores=1,
+    span=SPAN,
+    first=0,
+    **pieces,
 ):
     spec, one = shape(name, first), MicroBatchSize(tokens, tokens, bucket=tokens, longest=2048, span=span)
     plan = {
         "layers": parse_save_levels(layers, spec.num_layers),
         "head_rows": head_chunk_tokens(tokens, cuda=cuda),
     } | pieces
-    run = FastRun(Recipe(), spec, one, cuda=cuda, precision=precision, nf4=nf4, gpu=gpu, cpu_cores=cores)
+    run = FastRun(Recipe(), spec, one, cuda=cuda, precision=precision, nf4=nf4, fp8=fp8, gpu=gpu, cpu_cores=cores)
     return fast_seconds(run, one, MemoryPlan(**plan))
 
 
@@ -115,6 +128,19 @@ def test_heads_that_share_a_program_attend_faster():
         run = FastRun(Recipe(), spec, one, cuda=True, precision="bf16", nf4=False, gpu=H100)
         times.append(attention_operations(spec, one, 0)[0] / rates(run).attention)
     assert times[1] == pytest.approx(2 * times[0], rel=0.1)
+
+
+def test_products_in_fp8_pay_more_the_wider_a_model_is():
+    """What is saved in products is spent in part on codes; with NF4 nothing is unpacked to 16 bits any more."""
+    gains = []
+    for name, layers in (("qwen3-0.6b", "products"), ("llama-3.2-1b", "products"), ("qwen3-4b", "narrow")):
+        plain = seconds(name, 16384, layers)
+        stored, eight = (seconds(name, 16384, layers, fp8=Fp8Use(True, way)) for way in (False, True))
+        assert eight < plain < stored
+        gains.append(plain / eight)
+    assert gains == sorted(gains)
+    packed = [seconds("qwen3-4b", 16384, "narrow", nf4=True, fp8=Fp8Use(False, way)) for way in (False, True)]
+    assert packed[1] < packed[0]
 
 
 # Milliseconds of a step of NF4 with layers in host memory, on one of two H100s: see tests/bench/LOG.md.

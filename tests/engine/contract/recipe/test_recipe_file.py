@@ -44,6 +44,11 @@ def test_the_empty_recipe_is_all_defaults():
         ("[devices]\ngpus = [0, 1]\n", ["devices", "exactly one GPU"]),
         ('[train]\noptimizer = "adam8"\n', ["train.optimizer", "adam8", "'paged_adamw8bit'"]),
         (
+            '[adapter]\nmethod = "dora"\n[train]\nproducts = "fp8"\n',
+            ['train.products = "fp8"', 'adapter.method = "dora"'],
+        ),
+        ('[train]\nproducts = "fp8"\nprecision = "fp32"\n', ['products = "fp8"', 'precision is "fp32"']),
+        (
             '[adapter]\nmethod = "full"\n[model]\nquantize = "nf4"\n',
             ['adapter.method = "full" trains every weight', 'model.quantize = "nf4"', 'set that to "none"'],
         ),

@@ -7,10 +7,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, ResidentWeight, StreamedWeight
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_kernels.moe_unpack.op import Mxfp4Experts
@@ -25,6 +26,9 @@ WAYS = {
     "fp32": {"dtype": torch.float32},
     "bf16": {"dtype": torch.bfloat16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
+    "FP8": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, False)},
+    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, True)},
+    "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use(False, True)},
 }
 PLACES = {"all": range(6), "every other": (1, 3, 5), "the lowest": (0, 1, 2), "two": (2, 5)}
 

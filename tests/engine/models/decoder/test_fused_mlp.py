@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from burnish_engine.models.decoder import fused_mlp
-from burnish_engine.models.decoder.stacked_linear import AdapterGradients, ResidentWeight, StackedLinear
+from burnish_engine.models.decoder.frozen.matrix_weights import ResidentWeight
+from burnish_engine.models.decoder.stacked_linear import AdapterGradients, StackedLinear
 from burnish_kernels.lora_linear.op import Dropout, Stack, StackedAdapter
 from burnish_kernels.swiglu import op as swiglu
 from burnish_kernels.swiglu.adapted import op as adapted

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from burnish_engine.models.decoder.stacked_linear import QuantizedWeight, ResidentWeight, StackedLinear
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear import reference
 from burnish_kernels.nf4 import op as nf4

@@ -1,4 +1,4 @@
-"""The doctor's kernels: those that training uses, each compared on the card."""
+"""The doctor's kernels, each compared on the card: training uses all of them."""
 
 import json
 import re

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.data.tokens.tokenize import Document
@@ -95,6 +96,15 @@ GPU_KINDS = {
     "bf16": {"dtype": torch.bfloat16},
     "fp16": {"dtype": torch.float16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
+    "FP8 stored": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, False)},
+    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, True)},
+    "FP8 products, recomputing in tiles": {
+        "dtype": torch.bfloat16,
+        "fp8": Fp8Use(True, True),
+        "keep": "attention",
+        "mlp_rows": 40,
+    },
+    "NF4, FP8 products": {"dtype": torch.float16, "quantize": True, "fp8": Fp8Use(False, True)},
     "recomputing": {"dtype": torch.bfloat16, "keep": "attention"},
     "offloading": {"dtype": torch.bfloat16, "keep": "offloaded"},
     "tiling on the host": {"dtype": torch.bfloat16, "keep": "host", "mlp_rows": 40},

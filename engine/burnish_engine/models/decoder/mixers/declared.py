@@ -9,6 +9,7 @@ from burnish_engine.models.decoder.layer_tensors import (
     StackSizes,
     between_tensors,
     feed_forward_tensors,
+    operand_codes,
     output_tensors,
     stream_tensors,
 )
@@ -42,6 +43,7 @@ def layer_tensors(
     *,
     experts: ExpertSizes | None = None,
     is_fused: bool = False,
+    fp8_products: bool = False,
 ) -> tuple[LayerTensor, ...]:
     """Declare all tensors of a layer, in the order of their allocation.
 
@@ -51,6 +53,7 @@ def layer_tensors(
         stacks: sizes of the layer's stacks; those of the mixer alone in a mixture of experts.
         experts: sizes of the layer's experts; None: its feed-forward is dense.
         is_fused: same as in `feed_forward_tensors`.
+        fp8_products: whether products with the stacks are computed in FP8; never in a mixture of experts.
     """
     hidden, before, after = spec.hidden_size, spec.pre_norms, spec.sandwich_norms
     if experts:
@@ -65,4 +68,5 @@ def layer_tensors(
         *declared_mixer(spec, kind).tensors(spec, stacks),
         *between_tensors(hidden, has_pre_norms=before, has_post_norms=after),
         *half,
+        *(operand_codes(stacks) if fp8_products else ()),
     )

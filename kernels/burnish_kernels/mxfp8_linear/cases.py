@@ -1,0 +1,207 @@
+"""Test cases, compilations and benchmarks of MXFP8 products and of the rows quantized for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.cases import TOLERANCE, TYPES
+from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.fp8_linear.tiles import rank_block, use_fp8_kernels
+from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows
+from burnish_kernels.mxfp8_linear.tiles import CAPABILITIES, COMPILED
+from burnish_kernels.registry import Benchmark, Case, Compilation
+
+INSTRUCTIONS = {120: r"mma\.sync\.\S+\.kind::mxf8f6f4\.block_scale\.\S+\.e4m3\.e4m3\.\S+\.ue8m0"}
+"""Regular expression of the matrix instruction by compute capability; wrong settings give a 16-bit one silently."""
+
+BENCHMARKS = {"gate-up-4b": (19456, 2560), "down-4b": (2560, 9728)}
+TOKENS, RANK = 16384, 32
+
+
+def cases() -> list[Case]:
+    """List products in both directions, with ranks and types, at edges that no block fills; the doctor runs the first.
+
+    Quantized rows must be equal to the last bit.
+    """
+    found = []
+    for dtype in (torch.bfloat16, torch.float16):
+        found += [
+            _product(33, 64, 96, dtype, ranks=17),
+            _product(33, 96, 64, dtype, ranks=17, backward=True),
+            _product(70, 32, 64, dtype),
+            _product(1, 32, 32, dtype, ranks=1),
+            _product(5, 64, 32, dtype, ranks=40, backward=True),
+            _product(1000, 1536, 2592, dtype, ranks=48, large=True),
+            _product(1000, 1504, 2560, dtype, ranks=256, backward=True, large=True),
+        ]
+    for dtype, kind in TYPES.items():
+        for rows, columns in ((5, 64), (9, 4128), (1, 32)):
+            options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype}
+            found.append(Case(f"quantize-{rows}x{columns}-{kind}", 0.0, options))
+    return found
+
+
+def _product(
+    tokens: int,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+    *,
+    ranks: int = 0,
+    backward: bool = False,
+    large: bool = False,
+) -> Case:
+    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
+    options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
+    return Case(name, TOLERANCE, options | {"backward": backward}, gpu_only=large)
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Return the relative L2 error against the reference in double precision, or whether codes and scales are equal.
+
+    Args:
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
+
+    Returns:
+        The error; infinite where codes differ, or something beside the output was written.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if case.options["kind"] == "product":
+        return _compare_product(case.options, device, generator)
+    return _compare_rows(case.options, device, generator)
+
+
+def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.mxfp8_linear import op, reference
+
+    rows, columns = options["shape"]
+    # Sizes of values from 2^-20 to 2^15, so that blocks differ and hold E4M3's subnormals; one block of zeros.
+    sizes = torch.exp2(torch.randint(-10, 10, (rows, columns), generator=generator).float())
+    blocks = torch.exp2(torch.randint(-10, 6, (rows, columns // BLOCK), generator=generator).float())
+    x = torch.randn(rows, columns, generator=generator) * sizes * blocks.repeat_interleave(BLOCK, dim=1)
+    x[0, :BLOCK] = 0
+    x = x.clamp(-60000, 60000).to(options["dtype"]).to(device)
+    buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=device)
+    out = MxRows(buffer.view(CODES)[:, :columns], torch.full_like(buffer[:, : columns // BLOCK].contiguous(), 9))
+    op.quantize_rows(x, out=out)
+    codes, scale = reference.quantize_rows(x)
+    same = torch.equal(buffer[:, :columns], codes.view(torch.uint8)) and torch.equal(out.scale, scale)
+    return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
+
+
+def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.mxfp8_linear import op, reference
+
+    tokens, (rows, columns), dtype, ranks = (options[name] for name in ("tokens", "shape", "dtype", "ranks"))
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).to(device)
+
+    # Tiles of the weight and columns of the rows differ by powers of two, so that a wrong scale is seen.
+    spread = torch.exp2(torch.randint(-4, 5, (rows // BLOCK, columns // BLOCK), generator=generator).float()).to(device)
+    spread = spread.repeat_interleave(BLOCK, dim=0).repeat_interleave(BLOCK, dim=1)
+    weight = op.quantize_weight(draw(rows, columns) * columns**-0.5 * spread)
+    inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
+    # Beside rows of inputs lie NaN, which must not be read.
+    nan_codes = torch.full((tokens, inputs + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)
+    x = MxRows(nan_codes[:, :inputs], torch.empty(tokens, inputs // BLOCK, dtype=torch.uint8, device=device))
+    spread = torch.exp2(torch.randint(-4, 5, (tokens, inputs // BLOCK), generator=generator).float()).to(device)
+    op.quantize_rows((draw(tokens, inputs) * spread.repeat_interleave(BLOCK, dim=1)).to(dtype), out=x)
+    if options["backward"]:
+        weight = op.transpose_weight(weight, torch.empty(columns, rows, dtype=CODES, device=device))
+    narrow = adapter = None
+    if ranks:  # B is [N, R], A [R, K]
+        narrow = torch.full((tokens, ranks + 16), torch.nan, dtype=dtype, device=device)[:, :ranks]
+        narrow.copy_(draw(tokens, ranks))
+        adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
+    buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
+    found = op.mxfp8_linear(x, weight, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
+    if not bool(buffer[:, outputs:].isnan().all()):
+        return math.inf
+    operands = (x.codes, x.scale), (weight.codes, weight.scale)
+    exact = reference.mxfp8_linear(*operands, narrow, adapter, torch.float64)
+    if device == "cpu":
+        exact = rounded(exact.float(), dtype)
+    error = float((found.double() - exact.double()).norm() / exact.double().norm())
+    return math.inf if math.isnan(error) else error
+
+
+def compilations() -> list[Compilation]:
+    """List rows of each type, and the product in each direction, with blocks filled or not."""
+    from burnish_kernels.mxfp8_linear import kernel
+
+    found = []
+    for kind in ("bf16", "fp16", "fp32"):
+        signature = {"x_ptr": f"*{kind}", "codes_ptr": "*fp8e4nv", "scale_ptr": "*u8"}
+        signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
+        constants = {"ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
+        function = kernel.quantize_mx_rows_kernel
+        warps = kernel.QUANTIZE_WARPS
+        found.append(Compilation(f"quantize-{kind}", function, signature, constants, warps, capabilities=CAPABILITIES))
+    found += [_compilation("bf16", backward, even) for backward in (False, True) for even in (True, False)]
+    return [*found, _compilation("fp16", False, False), _compilation("bf16", False, True, adapter=False)]
+
+
+def _compilation(kind: str, backward: bool, even: bool, *, adapter: bool = True) -> Compilation:
+    from burnish_kernels.mxfp8_linear import kernel
+
+    signature = dict.fromkeys(("narrow_ptr", "adapter_ptr", "out_ptr"), f"*{kind}")
+    signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "x_scale_ptr": "*u8", "scale_ptr": "*u8"}
+    ones = ["adapter_output", "scale_output"] if backward else ["adapter_rank", "scale_column"]  # constants in a launch
+    others = ["adapter_rank", "scale_column"] if backward else ["adapter_output", "scale_output"]
+    numbers = ["T", "N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride"]
+    signature |= dict.fromkeys([*numbers, *others], "i32")
+    constants = dict.fromkeys(ones, 1) | {
+        "HAS_ADAPTER": adapter,
+        "EVEN": even,
+        "BLOCK_T": COMPILED.tokens,
+        "BLOCK_N": COMPILED.outputs,
+        "BLOCK_K": COMPILED.reduction,
+        "BLOCK_R": rank_block(RANK),
+        "GROUP": COMPILED.group,
+        "INTERPRETED": False,
+    }
+    return Compilation(
+        f"product-{kind}{'-dx' * backward}{'-even' * even}{'-alone' * (not adapter)}",
+        kernel.mxfp8_linear_kernel,
+        signature,
+        constants,
+        COMPILED.warps,
+        COMPILED.stages,
+        CAPABILITIES,
+        COMPILED.registers,
+        instructions=INSTRUCTIONS,
+    )
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """List quantization and product of a published model's wide projections, where the GPU multiplies E4M3.
+
+    Args:
+        device: device to make the tensors on.
+    """
+    from burnish_kernels.mxfp8_linear import op, reference
+
+    if not use_fp8_kernels(torch.empty(0, device=device)):
+        return
+    for name, (outputs, columns) in BENCHMARKS.items():
+        x = torch.randn(TOKENS, columns, device=device).bfloat16()
+        dense = (torch.randn(outputs, columns, device=device) * columns**-0.5).bfloat16()
+        weight, rows = op.quantize_weight(dense), op.quantize_rows(x)
+        narrow = torch.randn(TOKENS, RANK, device=device).bfloat16()
+        adapter = torch.randn(outputs, RANK, device=device).bfloat16()
+        y = x.new_empty(TOKENS, outputs)
+        product = partial(op.mxfp8_linear, rows, weight, narrow_TR=narrow, adapter_NR=adapter, out=y)
+        size = rows.codes.nbytes + weight.codes.nbytes + y.nbytes
+        flops = 2 * TOKENS * outputs * columns
+        yield Benchmark(f"product-{name}", product, partial(torch.mm, x, dense.t(), out=y), size, flops)
+        quantize = partial(op.quantize_rows, x, out=rows)
+        yield Benchmark(f"quantize-{name}", quantize, partial(reference.quantize_rows, x), 3 * x.numel())

@@ -1,0 +1,192 @@
+"""One stack whose products are in FP8, by each storage, beside the same operands rounded in fp64."""
+
+import os
+
+import pytest
+import torch
+
+from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
+from burnish_engine.models.decoder.frozen.parts import empty_fp8, part_tensors, placed, unpack
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_kernels.fp8_linear import op as fp8
+from burnish_kernels.lora_linear import op as lora_linear
+from burnish_kernels.nf4 import op as nf4
+
+DEVICE = "cuda" if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
+T, K, N = 37, 64, 96
+ADAPTERS = (lora_linear.StackedAdapter(0, 16, 5, 2.0), lora_linear.StackedAdapter(24, 72, 16, 0.5))
+STORED = ("fp8", "nf4", "nf4 and 16 bits")
+DTYPES = [torch.float16, torch.bfloat16]
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) / 4).to(DEVICE, dtype)
+
+
+def made(stored, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
+    """A stack, and its weight as products read it, fp64."""
+    stack = lora_linear.Stack(N, K, adapters)
+    whole = torch.zeros(stack.buffer_shape, device=DEVICE)
+    weight = draw(N, K, seed=1, dtype=dtype)
+    if adapters:
+        a = [draw(one.rank, K, seed=2 + place) for place, one in enumerate(adapters)]
+        stack.fill(whole, a, [draw(one.rows, one.rank, seed=5 + place) for place, one in enumerate(adapters)])
+    whole = whole.to(dtype)
+    a_RK, sb_NR = whole[N:, :K], whole[:N, K:]
+    scratch = scratch or Fp8Scratch(*(torch.empty(N * K, dtype=fp8.CODES, device=DEVICE) for _ in range(2)))
+    if stored == "fp8":
+        rows = fp8.quantize_rows(weight)
+        frozen, codes, scale = StoredFp8Weight(a_RK, sb_NR, scratch, rows), rows.codes, rows.scale
+    else:
+        parts = [nf4.quantize(weight[:32].float()), nf4.quantize(weight[32:].float())]
+        if stored != "nf4":
+            parts[0] = weight[:32]
+        scale = torch.cat([row_scales(part, torch.device(DEVICE)) for part in parts])
+        frozen = Nf4Fp8Weight(a_RK, sb_NR, scratch, parts, scale)
+        values = torch.cat(
+            [part.float() if isinstance(part, torch.Tensor) else nf4.dequantize(part, dtype=torch.float32)
+             for part in parts]
+        )  # fmt: skip
+        codes = (values / scale[:, None]).to(fp8.CODES)
+    linear = StackedLinear(stack, frozen, draw(N, seed=9, dtype=dtype) if bias else None)
+    return linear, codes.double(), scale.double(), a_RK.double(), sb_NR.double()
+
+
+def rounded(rows, factor=None):
+    """An operand as products read it, fp64."""
+    found = fp8.quantize_rows(rows, factor_K=factor)
+    return found.codes.double() * found.scale.double()[:, None]
+
+
+def assert_near(found, wanted, dtype):
+    """The result differs by its own rounding, and by that of XAᵀ or dY·sB."""
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-7, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("adapters", [ADAPTERS, ()])
+def test_products_are_those_of_the_rounded_operands(stored, dtype, adapters):
+    linear, codes, scale, a_RK, sb_NR = made(stored, dtype, adapters, bias=True)
+    x = draw(T, K, seed=11, dtype=dtype)
+    x_TE = linear.new_input(T, x).fill_(float("nan"))
+    x_TE[:, :K] = x
+    wanted = rounded(x) @ (codes * scale[:, None]).t() + x.double() @ a_RK.t() @ sb_NR.t() + linear.bias_N.double()
+    assert_near(linear.forward(x_TE), wanted, dtype)
+    assert_near(linear.adapted_input(x_TE), x.double() @ a_RK.t(), dtype)
+
+    dy = draw(T, N, seed=12, dtype=dtype)
+    dy_TE = linear.new_gradient(T, dy).fill_(float("nan"))
+    dy_TE[:, :N] = dy
+    wanted = rounded(dy, linear.frozen.scale_N) @ codes + dy.double() @ sb_NR @ a_RK
+    assert_near(linear.input_gradient(dy_TE), wanted, dtype)
+    assert_near(dy_TE[:, N:], dy.double() @ sb_NR, dtype)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_the_gradient_that_is_not_wanted_still_reaches_the_adapters(stored):
+    linear, _, _, _, sb_NR = made(stored, torch.bfloat16)
+    dy_TE = linear.new_gradient(T, draw(T, N, dtype=torch.bfloat16)).fill_(1.0)
+    assert linear.input_gradient(dy_TE, wanted=False) is None
+    assert_near(dy_TE[:, N:], torch.ones(T, N, device=DEVICE).double() @ sb_NR, torch.bfloat16)
+
+
+def test_dropout_reaches_the_adapters_alone():
+    """Of everything dropped, only the frozen product is left; the mask of the gradient is that of the input."""
+    linear, codes, _, a_RK, sb_NR = made("fp8", torch.float16)
+    linear.drop = lora_linear.Dropout(0.5, torch.zeros(1, dtype=torch.int64, device=DEVICE), 0)
+    x = draw(T, K, seed=11, dtype=torch.float16)
+    x_TE = linear.new_input(T, x)
+    x_TE[:, :K] = x
+    linear.forward(x_TE)
+    dropped = torch.empty_like(x)
+    lora_linear.dropout(x, linear.drop.seed, 0, 0.5, dropped)
+    assert_near(linear.adapted_input(x_TE)[:, :16], dropped.double() @ a_RK[:16].t(), torch.float16)
+    dy_TE = linear.new_gradient(T, x)
+    dy_TE[:, :N] = draw(T, N, seed=12, dtype=torch.float16)
+    plain = rounded(dy_TE[:, :N], linear.frozen.scale_N) @ codes
+    own = (linear.input_gradient(dy_TE).double() - plain) / 2  # half of the inputs are kept, times 2
+    of_first, of_second = dy_TE[:, N : N + 16].double() @ a_RK[:16], dy_TE[:, N + 16 :].double() @ a_RK[16:]
+    kept = [torch.empty_like(x), torch.empty_like(x)]
+    for stream, mask in enumerate(kept):
+        lora_linear.dropout(torch.ones_like(x), linear.drop.seed, stream, 0.5, mask)
+    assert_near(own * 2, of_first * kept[0] + of_second * kept[1], torch.float16)
+    assert sb_NR.abs().max() > 0
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_stacks_that_share_memory_unpack_again_and_a_prepared_one_once(stored, monkeypatch):
+    linear, *_ = made(stored, torch.bfloat16)
+    other, *_ = made(stored, torch.bfloat16, scratch=linear.frozen.scratch)
+    x, dy = draw(T, K, seed=3, dtype=torch.bfloat16), draw(T, N, seed=4, dtype=torch.bfloat16)
+    x_TE, dy_TE = linear.new_input(T, x), linear.new_gradient(T, dy)
+    x_TE[:, :K], dy_TE[:, :N] = x, dy
+    wanted = linear.forward(x_TE).clone(), linear.input_gradient(dy_TE).clone()
+    other.forward(x_TE)
+    other.input_gradient(dy_TE)
+    for scratch in (linear.frozen.scratch.codes, linear.frozen.scratch.turned):
+        scratch.view(torch.uint8).fill_(7)
+    assert torch.equal(linear.forward(x_TE), wanted[0])
+    assert torch.equal(linear.input_gradient(dy_TE), wanted[1])
+    with linear.frozen.prepared():
+        found = [linear.forward(x_TE), linear.input_gradient(dy_TE)]
+        linear.frozen.scratch.turned.view(torch.uint8).fill_(7)  # nothing fills it again inside
+        assert not torch.equal(linear.input_gradient(dy_TE), wanted[1])
+    assert all(map(torch.equal, found, wanted))
+    assert torch.equal(linear.input_gradient(dy_TE), wanted[1])
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_the_bare_weight_has_no_adapters(stored):
+    linear, codes, scale, *_ = made(stored, torch.bfloat16)
+    bare = StackedLinear(lora_linear.Stack(N, K), linear.frozen.bare(N, K))
+    x = draw(T, K, seed=3, dtype=torch.bfloat16)
+    assert_near(bare.forward(x), rounded(x) @ (codes * scale[:, None]).t(), torch.bfloat16)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_an_input_that_its_maker_projects_gives_the_same_bits(stored):
+    """As the fused activation does, which is given A."""
+    linear, *_ = made(stored, torch.bfloat16, bias=True)
+    x = draw(T, K, seed=3, dtype=torch.bfloat16)
+    x_TE, other = linear.new_input(T, x), linear.new_input(T, x)
+    x_TE[:, :K] = x
+    wanted, found = linear.forward(x_TE), torch.empty(T, N, device=DEVICE, dtype=torch.bfloat16)
+
+    def fill(a):
+        assert a.shape == (linear.rank, K)
+        other.copy_(x_TE)
+
+    linear.forward_filled(other, fill, found)
+    assert torch.equal(found, wanted)
+
+
+def test_a_row_that_is_not_finite_gives_a_product_that_is_not():
+    linear, *_ = made("fp8", torch.bfloat16)
+    x_TE = linear.new_input(T, draw(T, K, dtype=torch.bfloat16)).fill_(1.0)
+    x_TE[3, 5], x_TE[9, 0] = float("nan"), float("inf")
+    found = linear.forward(x_TE).isfinite().all(dim=1)
+    assert found.nonzero().flatten().tolist() == [row for row in range(T) if row not in (3, 9)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
+def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
+    """Products in 16 bits read codes times scales, rounded once."""
+    weight = draw(N, K, seed=1)
+    rows, stack = fp8.quantize_rows(weight), lora_linear.Stack(N, K, ADAPTERS)
+    whole = torch.zeros(stack.buffer_shape, device=DEVICE, dtype=dtype)
+    frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.empty_like(whole))
+    wanted = (rows.codes.double() * rows.scale.double()[:, None]).to(dtype)
+    assert torch.equal(frozen.buffer()[:N, :K], wanted)
+    mixed = torch.empty(2 * N, K, device=DEVICE, dtype=dtype)
+    unpack([rows, weight.to(dtype)], mixed)
+    assert torch.equal(mixed[:N], wanted)
+    assert torch.equal(mixed[N:], weight.to(dtype))
+
+
+def test_a_part_can_be_placed_in_other_memory():
+    rows = fp8.quantize_rows(draw(N, K))
+    tensors = list(part_tensors(rows).values())
+    there = placed(empty_fp8(N, K, "meta"), iter(tensors))
+    assert [one.data_ptr() for one in part_tensors(there).values()] == [one.data_ptr() for one in tensors]

@@ -1,0 +1,179 @@
+"""Whole runs with FP8: resumed to the bit, read by PEFT, told in events and card, refused where they cannot be."""
+
+import json
+from itertools import count
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.run.events import RunStarted
+from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Weight
+from burnish_engine.models.device import device as device_module
+from burnish_engine.models.transformers_path import plain
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.store import create_run, read_recipe
+from burnish_engine.train.fast import fast_engine, products_choice
+from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products
+from burnish_engine.train.lifecycle import run_setup
+from burnish_engine.train.run import run_training
+from burnish_kernels import tuning
+
+from support.runs import commanding, losses, of_kind, tiny_recipe, trained
+
+CPU = torch.device("cpu")
+WAYS = {"FP8": ("none", "fp8"), "FP8 stored": ("fp8", "16"), "NF4, FP8 products": ("nf4", "fp8")}
+BF16 = {"precision": '"bf16"'}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make a run: (model.quantize, train.products, keyword arguments of tiny_recipe) -> its paths."""
+    numbers = count()
+
+    def make_run(quantize="none", products="16", **train):
+        recipe = tiny_recipe(tmp_path, products=f'"{products}"', **BF16 | train)
+        model = recipe.model.model_copy(update={"quantize": quantize})
+        return create_run(recipe.model_copy(update={"model": model}), tmp_path / f"run {next(numbers)}")
+
+    return make_run
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_ended_run_goes_on_with_the_same_bits(make, way):
+    """Under dropout, and the adapter is one that PEFT reads."""
+    settings = {"max_steps": 7, "epochs": 9.0}
+    whole, cut = make(*WAYS[way], **settings), make(*WAYS[way], **settings)
+    assert run_training(whole).exit_code == ExitCode.DONE
+    assert run_training(cut, listener=commanding(cut, 4, "stop")).exit_code == ExitCode.STOPPED
+    assert run_training(cut).exit_code == ExitCode.DONE
+    assert losses(cut) == losses(whole)
+    assert trained(cut) == trained(whole)
+    products = WAYS[way][1]
+    assert {event.products for event in of_kind(cut, RunStarted)} == {products}
+    facts = read_card(cut).circumstances
+    assert (facts.engine, facts.products, facts.weights) == ("fast", products, "nf4" if "NF4" in way else "fp8")
+    source = open_model(json.loads((cut.adapter / "adapter_config.json").read_text())["base_model_name_or_path"])
+    model = plain.load_adapter(plain.load_base(source, "fp32", CPU), cut.adapter)
+    there = {name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name}
+    saved = load_file(cut.adapter / "adapter_model.safetensors")
+    assert saved.keys() == there.keys()
+    assert all(torch.equal(there[name].float(), saved[name].float()) for name in saved)
+
+
+def test_it_learns_what_16_bits_learn(make):
+    settings = {"max_steps": 12, "epochs": 9.0}
+    runs = [make(*way, **settings) for way in (("none", "16"), ("none", "fp8"))]
+    for one in runs:
+        run_training(one)
+    sixteen, eight = (losses(one) for one in runs)
+    assert sixteen != eight
+    assert eight[12] < eight[1] - 0.2
+    assert eight[12] == pytest.approx(sixteen[12], rel=0.02)
+
+
+def test_products_are_chosen_once_and_a_resumed_run_keeps_them(make, monkeypatch):
+    """However the timing ends the second time; and on a card without FP8 the run says what it needs."""
+    paths = make("none", "auto", max_steps=6, epochs=9.0, checkpoint_every=2)
+    chosen = ProductsChoice("fp8", "Because it is.")
+    monkeypatch.setattr(run_setup, "choose_products", lambda *_: chosen)
+    run_training(paths, listener=commanding(paths, 4, "stop"))
+    monkeypatch.setattr(run_setup, "choose_products", lambda *_: pytest.fail("it was chosen before"))
+    with monkeypatch.context() as patch:
+        patch.setattr(fast_engine, "capability_of", lambda _: 86)
+        refused = run_training(paths)
+        assert (refused.exit_code, refused.step) == (ExitCode.USAGE, 0)
+        assert "8.6" in refused.message
+    assert run_training(paths).exit_code == ExitCode.DONE
+    started = of_kind(paths, RunStarted)
+    assert {event.products for event in started} == {"fp8"}
+    assert started[0].products_reason == chosen.reason
+
+
+class Clock:
+    """A timer that needs so long for 16 bits and for FP8, by turns; and counts."""
+
+    def __init__(self, *milliseconds):
+        self.milliseconds, self.timed = milliseconds, 0
+
+    def __call__(self, run, *, captured=True):
+        run()
+        self.timed += 1
+        return self.milliseconds[(self.timed - 1) % 2]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A processor that says it is a GPU with FP8, and a GPU's table of tuned choices."""
+    kept = {}
+    monkeypatch.setattr(products_choice, "capability_of", lambda _: 90)
+    monkeypatch.setattr(products_choice.tuning, "device_of", lambda _: tuning.Device("Lamp 9000", 90))
+    monkeypatch.setattr(products_choice.tuning, "choose", lambda op, key, default, **_: kept.get((op, key), default))
+    save = lambda op, choices, _: kept.update({(op, key): one for key, one in choices.items()})  # noqa: E731
+    monkeypatch.setattr(products_choice.tuning, "save", save)
+    monkeypatch.setattr(products_choice, "_is_processor", lambda _: False)
+    return kept
+
+
+@pytest.mark.parametrize("quantize", ["none", "nf4", "fp8"])
+@pytest.mark.parametrize(("times", "products"), [((2.0, 1.0), "fp8"), ((1.0, 0.99), "16"), ((1.0, 3.0), "16")])
+def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, times, products):
+    recipe = _recipe(make, quantize)
+    source, clock = open_model(recipe.model.path), Clock(*times)
+    found = choose_products(recipe, source, CPU, "bf16", lambda: clock)
+    assert found.products == products
+    assert found.reason
+    assert clock.timed == 2 * len(gpu) > 0
+    again = choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known"))
+    assert again == found
+
+
+def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
+    recipe = _recipe(make, "none")
+    source = open_model(recipe.model.path)
+    for change in ({}, {"engine": "plain"}):
+        one = recipe.model_copy(update={"train": recipe.train.model_copy(update=change)})
+        found = choose_products(one, source, CPU, "bf16", lambda: pytest.fail("nothing is timed"))
+        assert found.products == "16"
+        assert found.reason
+    monkeypatch.setattr(products_choice, "capability_of", lambda _: 86)
+    assert "8.6" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+
+
+def test_what_the_recipe_says_is_taken_as_it_is(make):
+    recipe = read_recipe(make("none", "fp8"))
+    assert choose_products(recipe, open_model(recipe.model.path), CPU, "bf16") == ProductsChoice("fp8")
+
+
+@pytest.mark.parametrize(
+    ("quantize", "products", "changes", "named"),
+    [
+        ("fp8", "16", {"engine": '"plain"'}, "model.quantize"),
+        ("none", "fp8", {"engine": '"plain"'}, "train.products"),
+        ("none", "mxfp8", {}, "mxfp8"),
+    ],
+)
+def test_what_is_not_done_is_refused(make, quantize, products, changes, named):
+    outcome = run_training(make(quantize, products, **changes))
+    assert (outcome.exit_code, outcome.step) == (ExitCode.USAGE, 0)
+    assert named in outcome.message
+
+
+def test_the_engine_multiplies_with_codes(make, monkeypatch):
+    """What the recipe says reaches the decoder."""
+    seen = []
+    load = fast_engine.load_decoder
+    monkeypatch.setattr(fast_engine, "load_decoder", lambda *args: seen.append(load(*args)) or seen[-1])
+    run_training(make("none", "fp8", max_steps=1))
+    stacks = [stack for layer in seen[0].decoder.layers for stack in layer.stacks]
+    assert all(isinstance(stack.frozen, Fp8Weight) for stack in stacks)
+
+
+def test_a_processor_has_no_compute_capability():
+    assert device_module.capability_of(CPU) is None
+
+
+def _recipe(make, quantize):
+    return read_recipe(make(quantize, "auto"))

@@ -8,7 +8,8 @@ import torch
 
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import DevicesSection
-from burnish_engine.contract.run.events import StepDone, Warned
+from burnish_engine.contract.run.events import PhaseChanged, StepDone, Warned
+from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
@@ -55,7 +56,21 @@ def test_gpus_train_what_one_does(tmp_path, quantize):
         assert losses(paths) == pytest.approx(losses(alone), rel=2e-3)
 
 
-def test_a_killed_rank_ends_the_run_and_one_gpu_goes_on(tmp_path, monkeypatch):
+def test_a_long_run_tries_itself_first_beside_nccl(tmp_path):
+    """A dry run captures passes on the leader alone, while NCCL's threads look at events of their own."""
+    recipe = recipe_of(tmp_path, precision='"bf16"', max_steps=60, epochs=60.0, checkpoint_every=30)
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    for count in COUNTS:
+        paths = create_run(recipe, tmp_path / str(count))
+        assert run_training(paths, gpus=range(count)).exit_code is ExitCode.DONE
+        assert "dry_run" in [event.phase for event in of_kind(paths, PhaseChanged)]
+        assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
+        assert losses(paths) == losses(alone)
+        assert trained(paths) == trained(alone)
+
+
+def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, monkeypatch):
     """The leader waits for a sum that will never come; it must neither hang nor damage what is saved."""
     recipe, started, start = recipe_of(tmp_path), [], launch._start
 
@@ -75,6 +90,12 @@ def test_a_killed_rank_ends_the_run_and_one_gpu_goes_on(tmp_path, monkeypatch):
     outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 9:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
     assert run_training(paths).exit_code is ExitCode.DONE
     assert losses(paths) == losses(alone)
     assert trained(paths) == trained(alone)

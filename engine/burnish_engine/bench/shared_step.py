@@ -74,6 +74,10 @@ class BenchReplica(Replica):
         return weights_checksum(self._benches[0].model)
 
     @override
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        raise NotImplementedError("a benchmark evaluates nothing")
+
+    @override
     def close(self) -> None:
         if self._prefetcher:
             self._prefetcher.close()

@@ -21,7 +21,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.documents import lengths_of
-from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -38,7 +38,13 @@ from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.fast.fast_evaluate import held_out_loss, mean_divergence, sequence_log_probs
+from burnish_engine.train.fast.fast_evaluate import (
+    EvaluationPasses,
+    mean_divergence,
+    mean_loss,
+    pass_losses,
+    sequence_log_probs,
+)
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.memory_choice import (
@@ -290,10 +296,12 @@ class FastEngine(Engine):
     def held_out_loss(
         self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
     ) -> tuple[float, int]:
-        layout = self._evaluation_layout(documents, budget)
+        return mean_loss(self.pass_losses(self.evaluation_passes(documents, budget), progress))
+
+    def pass_losses(self, passes: EvaluationPasses, progress: CountListener = ignore_count) -> torch.Tensor:
+        """Compute the loss of each pass of an evaluation; see `fast_evaluate.pass_losses`."""
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            budget = min(budget, layout.capacity)
-            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
+            return pass_losses(self.model.loaded.decoder, passes, progress)
 
     @override
     def log_probs(
@@ -304,20 +312,26 @@ class FastEngine(Engine):
         adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
-        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        each = len(documents[0].sequence_lengths) if len(documents) else 1
+        return self.pass_log_probs(self.evaluation_passes(documents, budget), each, adapter=adapter, progress=progress)
+
+    def pass_log_probs(
+        self, passes: EvaluationPasses, each: int, *, adapter: Path | bool, progress: CountListener = ignore_count
+    ) -> npt.NDArray[np.float32]:
+        """Compute log-probabilities in the passes of an evaluation; see `log_probs` and `sequence_log_probs`."""
         with (
             self._trainer.on_stream(),
             self.model.averaged(),
             self._other_adapter(adapter),
             self._trainer.idle_memory(),
         ):
-            return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout, progress)
+            return sequence_log_probs(self.model.loaded.decoder, passes, each, progress)
 
     @override
     def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
-        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        passes = self.evaluation_passes(documents, budget)
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            return mean_divergence(decoder, documents, min(budget, layout.capacity), layout, self.without_adapter)
+            return mean_divergence(self.model.loaded.decoder, passes, self.without_adapter)
 
     @contextmanager
     def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
@@ -363,12 +377,18 @@ class FastEngine(Engine):
                     compute_copy.copy_(value)
             decoder.expire_magnitudes()
 
-    def _evaluation_layout(self, documents: Sequence[Document], budget: int) -> BucketLayout:
-        layout = max(self._layouts, key=lambda one: one.capacity)
+    @property
+    def largest_layout(self) -> BucketLayout:
+        """Layout of training's largest bucket."""
+        return max(self._layouts, key=lambda one: one.capacity)
+
+    def evaluation_passes(self, documents: Sequence[Document], budget: int) -> EvaluationPasses:
+        """Plan the passes of an evaluation, each of at most `budget` tokens."""
+        layout = self.largest_layout
         longest = int(lengths_of(documents).max()) if len(documents) else 0
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
             layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
-        return layout
+        return EvaluationPasses(held_out_batches(documents, min(budget, layout.capacity)), layout)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -85,6 +85,17 @@ class RankExchange(GradientExchange):
             self._over_ranks(self._collectives.all_reduce, gradient)
             self._over_ranks(self._collectives.all_reduce, loss)
 
+    def add_up(self, values: torch.Tensor) -> None:
+        """Wait until every rank has its part of the values, then replace these by the sums over all ranks.
+
+        Raises:
+            MemoryError: A rank ran out of memory; nothing is exchanged.
+            BurnishError: A rank is gone.
+        """
+        self._agree()
+        if self._collectives:
+            self._over_ranks(self._collectives.all_reduce, values)
+
     @override
     def check(self) -> None:
         self._check()

@@ -9,6 +9,7 @@ Orders and answers, each a JSON object:
 | start | position; tensors: weights, optimizer state, references | checksum of the weights |
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
 | checksum | | checksum of the weights |
+| evaluate | what to compute; tensors: this rank's documents | as of a step |
 | time | bytes, repeats | `ready` and `exchange` as in a step; after so many exchanges an empty one |
 | close | | none: the process ends |
 
@@ -25,6 +26,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -65,6 +67,10 @@ class Replica(Protocol):
 
     def checksum(self) -> int:
         """Compute the checksum of the weights after all queued steps."""
+        ...
+
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Compute a share of an evaluation; see `evaluate_share`."""
         ...
 
     def close(self) -> None:
@@ -169,6 +175,8 @@ class RankServer:
             answer = {"checksum": replica.checksum()}
         elif name == "time":
             return self._time(order)
+        elif name == "evaluate":
+            return self._evaluate(replica, order, tensors)
         else:
             raise ValueError(f"unknown order {name!r}")
         return self._link.send(answer)
@@ -198,6 +206,13 @@ class RankServer:
         if verdict["do"] != "exchange":
             raise AbandonedStepError
         self._exchanged = True
+
+    def _evaluate(self, replica: Replica, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
+        if self._behind:
+            raise MemoryError(self._behind)
+        values = replica.evaluate(order, tensors)
+        with suppress(AbandonedStepError):
+            self.exchange(exact=False).add_up(values)
 
     def _time(self, order: Message) -> None:
         """Take part in the leader's measurement of exchanges."""

@@ -6,7 +6,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -176,6 +176,17 @@ class Ranks:
         self._send({"do": "step"})
         self._stepping = True
 
+    def begin_evaluation(self, order: Message, shares: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        """Tell all ranks to compute their shares of an evaluation. `agree` or `drop_step` must follow.
+
+        Args:
+            order: order, see `rank_server`.
+            shares: tensors on the CPU for each other rank.
+        """
+        for rank, share in zip(self._others, shares, strict=True):
+            self._send(order, share, [rank])
+        self._stepping = True
+
     def _awaits(self, rank: Rank, answer: Message) -> bool:
         """Whether an answer that arrives early is that of the step: a rank may be ready before the leader is."""
         return self._stepping and rank.number not in self._early and answer.get("failed") != "error"
@@ -282,8 +293,10 @@ class Ranks:
             rank.end(kill=kill)
         self.collectives.close(abort=kill)
 
-    def _send(self, message: Message, tensors: Mapping[str, torch.Tensor] | None = None) -> None:
-        for rank in self._others:
+    def _send(
+        self, message: Message, tensors: Mapping[str, torch.Tensor] | None = None, to: Sequence[Rank] | None = None
+    ) -> None:
+        for rank in self._others if to is None else to:
             try:
                 rank.link.send(message, tensors)
             except LinkLostError as error:

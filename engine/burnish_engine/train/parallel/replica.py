@@ -25,6 +25,7 @@ from burnish_engine.train.fast.smaller_plan import read_memory_plan
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.start import started_recipe
+from burnish_engine.train.parallel.evaluation_share import evaluate_share
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.recovery.recovery import release
@@ -129,6 +130,10 @@ class RunReplica(Replica):
         for _ in self._engine.results(wait=True):
             pass
         return weights_checksum(self._engine.model)
+
+    @override
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return evaluate_share(self._engine, order, tensors)
 
     @override
     def close(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
 from burnish_engine.train.base.stream import References
+from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
@@ -251,6 +252,89 @@ def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     assert found == alone
     assert other == loss
     assert torch.equal(theirs, masters)
+
+
+class Shares:
+    """Notes which passes each rank evaluates, and fails where it is told to."""
+
+    def __init__(self, monkeypatch, failing=lambda engine: None):
+        self.passes, self.failing, make = {}, failing, FastEngine.pass_losses
+        replies = FastEngine.pass_log_probs
+
+        def losses(engine, passes, *arguments):
+            self.note(engine, passes)
+            return make(engine, passes, *arguments)
+
+        def log_probs(engine, passes, *arguments, **options):
+            self.note(engine, passes)
+            return replies(engine, passes, *arguments, **options)
+
+        monkeypatch.setattr(FastEngine, "pass_losses", losses)
+        monkeypatch.setattr(FastEngine, "pass_log_probs", log_probs)
+
+    def note(self, engine, passes):
+        self.failing(engine)
+        self.passes.setdefault(id(engine), []).append(len(passes.batches))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_evaluation_is_dealt_to_all_ranks_and_gives_the_bits_of_one(tmp_path, shared, monkeypatch, size):
+    monkeypatch.setattr(leading_engine, "ROUND_PASSES", 2)
+    recipe, told = recipe_of(tmp_path, exact=True), []
+    alone, made = shared(recipe, 1), shared(recipe, size)
+    for one in (alone, made):
+        one.steps(2)
+    rows, first = [made.data.train[index] for index in range(17)], Shares(monkeypatch)
+    loss = alone.engine.held_out_loss(rows, 128)
+    ((passes,),) = first.passes.values()
+    dealt = Shares(monkeypatch)
+    assert made.engine.held_out_loss(rows, 128, told.append) == loss
+    assert len(dealt.passes) == size, "every rank had some"
+    assert sum(map(sum, dealt.passes.values())) == passes
+    assert len(dealt.passes[id(made.engine)]) == -(-passes // (2 * size)), "in rounds"
+    assert told == sorted(told)
+    assert told[-1] == len(rows)
+    made.engine.save_adapter(tmp_path / "adapter")  # weights are alike still
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_log_probabilities_are_dealt_where_all_ranks_hold_the_weights(tmp_path, shared, monkeypatch, started):
+    """Before the start other ranks lack the leader's weights, and yet what concerns no adapter is shared."""
+    recipe = recipe_of(tmp_path, exact=True)
+    alone, made = shared(recipe, 1), shared(recipe, 2)
+    for one in (alone, made) if started else ():
+        one.steps(2)
+    rows = [made.data.train[index] for index in range(9)]
+    for adapter in (False, True):
+        wanted = alone.engine.log_probs(rows, 128, adapter=adapter)
+        dealt = Shares(monkeypatch)
+        assert np.array_equal(made.engine.log_probs(rows, 128, adapter=adapter), wanted)
+        assert len(dealt.passes) == (2 if started or not adapter else 1)
+        assert (wanted < 0).any()
+
+
+@pytest.mark.parametrize("where", ["leader", "other rank"])
+def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_path, shared, monkeypatch, where):
+    recipe, told, failed = recipe_of(tmp_path, exact=True), [], []
+    alone, made = shared(recipe, 1), shared(recipe, 2)
+    alone.steps(3)
+    made.steps(2)
+    engine = RecoveringEngine(made.engine, CPU, told.append)
+    engine.start(2, made.budget.steps, made.budget.micro_batches)
+    loss = alone.engine.held_out_loss(alone.data.validation, 128)
+
+    def fail(one):
+        if not failed and (one is made.engine) == (where == "leader"):
+            failed.append(True)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    engine.queue_step()
+    Shares(monkeypatch, fail)
+    assert engine.held_out_loss(made.data.validation, 128) == loss
+    assert failed
+    assert len(told) == 1
+    engine.queue_step()
+    engine.save_adapter(tmp_path / "adapter")
 
 
 def test_a_gradient_that_is_no_number_on_one_rank_skips_the_step_on_all(tmp_path, shared):

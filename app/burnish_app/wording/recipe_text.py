@@ -132,6 +132,7 @@ LABELS = {
     "devices.strategy": tr("Several GPUs"),
     "devices.gpus": tr("GPUs"),
     "devices.exact": tr("Same bits on any number"),
+    "devices.exchange": tr("Exchange of gradients"),
     "devices.threads": tr("CPU threads"),
 }
 """Label of each field: the field's term, with a plain word where that helps. The tooltip holds the key itself; a field
@@ -139,6 +140,12 @@ that is not listed is called by its key."""
 
 CHOICES: dict[str, dict[str, str]] = {
     "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
+    "devices.exchange": {
+        "auto": tr("as the links ask for"),
+        "whole": tr("after the backward pass"),
+        "sliced": tr("in slices, during it"),
+        "bf16": tr("rounded to 16 bits"),
+    },
     "data.learn": {"responses": tr("all replies"), "last": tr("the last reply")},
     "data.overlong": {
         "auto": tr("go on if text, are cut if chat"),

@@ -191,6 +191,12 @@ class DevicesSection(Section):
         "data_parallel: add up gradients in the order of passes, so that any number of GPUs trains the same bits. "
         "Takes more memory and exchanges each pass.",
     )
+    exchange: Literal["auto", "whole", "sliced", "bf16"] = setting(
+        "auto",
+        "data_parallel: how gradients are added up. whole: after the backward pass. sliced: in slices, the upper "
+        "layers' while the lower ones still compute. bf16: rounded, half the bytes; the rest is added in the next "
+        "step. auto: as the links between the GPUs ask for, by what one exchange takes as the run starts.",
+    )
     threads: int = setting(
         0,
         "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
@@ -212,6 +218,8 @@ class DevicesSection(Section):
     def _known_gpus(self) -> DevicesSection:
         if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):
             raise ValueError(f"must name each GPU once for the data_parallel strategy, such as [0, 1], not {self.gpus}")
+        if self.exact and self.exchange == "bf16":
+            raise ValueError("cannot add up in the order of passes (exact) what is rounded (exchange = bf16)")
         if not self.shares and (len(self.gpus) != 1 or self.gpus[0] < 0):
             raise ValueError(f"must name exactly one GPU for the single strategy, such as [0], not {self.gpus}")
         return self

@@ -37,6 +37,7 @@ from burnish_engine.models.generation.load_fast import declared_ends, device_pro
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS, GradientSlice
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast.fast_evaluate import (
     EvaluationPasses,
@@ -47,6 +48,7 @@ from burnish_engine.train.fast.fast_evaluate import (
 )
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
 from burnish_engine.train.fast.memory_choice import (
     choose_memory_plan,
     lockable_memory,
@@ -139,6 +141,7 @@ class FastEngine(Engine):
             self.model.write_compute_copies()
         else:
             self.model.initialize(section.seed)
+        self._slices: Sequence[GradientSlice] = ()
         self.use_plan(plan)
         self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
 
@@ -163,6 +166,14 @@ class FastEngine(Engine):
                 preference=self._preference,
             )
         )
+        self._trainer.cut_backward(backward_cuts(self._slices, plan))
+
+    def slice_gradient(self, most: int) -> Sequence[GradientSlice]:
+        """Let the backward pass complete the gradient in at most so many slices from now on, and return these."""
+        model = self.model
+        self._slices = gradient_slices(list(model.adapter.named()), model.optimizer.layout, most)
+        self._trainer.cut_backward(backward_cuts(self._slices, self.plan))
+        return self._slices
 
     @property
     def _preference(self) -> PreferenceSection | None:
@@ -408,7 +419,7 @@ class FastEngine(Engine):
 
     @override
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.model.restore(tensors)
+        self.model.restore({name: value for name, value in tensors.items() if not name.startswith(ERRORS)})
 
     @override
     def close(self) -> None:

@@ -13,14 +13,12 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
-from burnish_engine.contract.units import memory_size
 from burnish_engine.data.tokens.pack import MicroBatch, pass_cost
 from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.probe import probe
-from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
+from burnish_engine.models.device.device import MEMORY_ERRORS
 from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_evaluate import mean_loss
 from burnish_engine.train.parallel.deal import deal_by_cost
@@ -30,6 +28,7 @@ from burnish_engine.train.parallel.evaluation_share import (
     evaluation_order,
     share_tensors,
 )
+from burnish_engine.train.parallel.exchange_choice import choose_exchange
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
@@ -37,32 +36,6 @@ from burnish_engine.train.parallel.replica import state_of, weights_checksum
 
 CHECK_STEPS = 100
 """Steps between two comparisons of the weights on all ranks."""
-_SLOW = 1.5  # times the expected time from which on an exchange is worth a word
-_TIMED = 10  # exchanges that are timed as the engine is loaded
-
-
-def slow_exchange(ranks: Ranks, gradient: torch.Tensor) -> list[str]:
-    """Measure an exchange of gradients; return a note where it takes much longer than these links should need.
-
-    Args:
-        ranks: other ranks.
-        gradient: buffer of the size that is exchanged.
-    """
-    if gradient.device.type == "cpu":
-        return []
-    try:
-        measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
-    except MEMORY_ERRORS as error:
-        if not is_out_of_memory(error):
-            raise
-        return []  # a measurement is not worth a smaller plan
-    expected = parallel_settings(probe(), adapter_bytes=gradient.nbytes).exchange_ms
-    if expected is None or measured <= max(_SLOW * expected, 1.0):
-        return []
-    return [
-        f"One exchange of gradients ({memory_size(gradient.nbytes)}) takes {measured:.1f} ms; these links should need "
-        f"{expected:.1f} ms. `burnish doctor --bandwidth` measures them."
-    ]
 
 
 def _count_on(progress: CountListener, before: int, done: int) -> object:
@@ -84,6 +57,7 @@ class LeadingEngine(FastEngine):
         self._ranks, self._rank_exchange, self._others_plan = ranks, exchange, ""
         self._shares = False  # whether steps are shared now: they are not in a dry run
         self._steps = self._compared = 0
+        self._errors: dict[str, torch.Tensor] = {}  # of a checkpoint, until all ranks have them
         super().__init__(replace(spec, exchange=exchange))
         order = {
             "do": "load",
@@ -93,7 +67,11 @@ class LeadingEngine(FastEngine):
         }
         ranks.call(replica | order)
         self._others_plan = self.memory_plan
-        self.notes += slow_exchange(ranks, self.model.optimizer.grad)
+        recipe, gradient = spec.recipe, self.model.optimizer.grad
+        passes = recipe.train.accumulation / ranks.size
+        self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
+        self.notes += self._choice.notes
+        exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
 
     @override
     def use_plan(self, plan: MemoryPlan) -> None:
@@ -113,7 +91,10 @@ class LeadingEngine(FastEngine):
         with self._on_stream():
             tensors = state_of(self.model, self._stream.references)
         order = {"do": "start", "step": step, "steps": total_steps, "micro_batches": total_micro_batches}
-        answers = self._ranks.call(order, tensors)
+        order |= {"slices": self._choice.slices, "rounded": self._choice.rounded}
+        errors, self._errors = self._errors, {}
+        self._rank_exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
+        answers = self._ranks.call(order, tensors | errors)
         self._steps = self._compared = step
         self._ranks.require_equal(self._checksum(), step, answers)
 
@@ -174,7 +155,7 @@ class LeadingEngine(FastEngine):
                 for own in deal_by_cost(costs, self._ranks.size)
             ]
             order = evaluation_order(passes, each, adapter)
-            self._ranks.begin_evaluation(order, shares[1:])
+            self._ranks.begin(order, shares[1:])
             try:
                 found = evaluate_share(self, order, shares[0], partial(_count_on, progress, done))
             except MEMORY_ERRORS:
@@ -189,6 +170,24 @@ class LeadingEngine(FastEngine):
     def save_adapter(self, folder: Path) -> None:
         self._compare()  # what differs is not worth keeping
         super().save_adapter(folder)
+
+    @override
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        tensors = super().optimizer_tensors()
+        if not (self._shares and self._choice.rounded):
+            return tensors | self._errors
+        self._ranks.begin({"do": "errors"})
+        try:
+            found = self._rank_exchange.gather_errors()
+        except MEMORY_ERRORS:
+            self._ranks.drop_step()
+            raise
+        return tensors | {f"{ERRORS}{name}": value for name, value in found.items()}
+
+    @override
+    def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().restore_optimizer(tensors)
+        self._errors = {name: value for name, value in tensors.items() if name.startswith(ERRORS)}
 
     def _compare(self) -> None:
         """Compare the weights on all ranks, if any steps were shared since the last time."""

@@ -10,6 +10,7 @@ Orders and answers, each a JSON object:
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
 | checksum | | checksum of the weights |
 | evaluate | what to compute; tensors: this rank's documents | as of a step |
+| errors | | as of a step; all ranks gather what rounding left out |
 | time | bytes, repeats | `ready` and `exchange` as in a step; after so many exchanges an empty one |
 | close | | none: the process ends |
 
@@ -104,11 +105,13 @@ class RankServer:
         self._collectives: Collectives | None = None
         self._orders: queue.Queue[_Order] = queue.Queue()
         self._closing = self._exchanged = False
+        self._shared: RankExchange | None = None
         self._behind = ""  # why the update after the newest exchange was not made
 
     def exchange(self, *, exact: bool) -> RankExchange:
         """Make the exchange that this rank's trainer takes part in."""
-        return RankExchange(self._rank, self._size, self._collectives, exact=exact, agree=self._agree)
+        self._shared = RankExchange(self._rank, self._size, self._collectives, exact=exact, agree=self._agree)
+        return self._shared
 
     def serve(self, replica: Replica) -> ExitCode:
         """Carry out orders until the leader closes.
@@ -177,6 +180,11 @@ class RankServer:
             return self._time(order)
         elif name == "evaluate":
             return self._evaluate(replica, order, tensors)
+        elif name == "errors":
+            assert self._shared is not None
+            with suppress(AbandonedStepError):
+                self._shared.gather_errors()
+            return None
         else:
             raise ValueError(f"unknown order {name!r}")
         return self._link.send(answer)
@@ -210,9 +218,10 @@ class RankServer:
     def _evaluate(self, replica: Replica, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
         if self._behind:
             raise MemoryError(self._behind)
+        assert self._shared is not None
         values = replica.evaluate(order, tensors)
         with suppress(AbandonedStepError):
-            self.exchange(exact=False).add_up(values)
+            self._shared.add_up(values)
 
     def _time(self, order: Message) -> None:
         """Take part in the leader's measurement of exchanges."""

@@ -173,17 +173,16 @@ class Ranks:
 
     def begin_step(self) -> None:
         """Tell all ranks to begin the next step. `agree` or `drop_step` must follow."""
-        self._send({"do": "step"})
-        self._stepping = True
+        self.begin({"do": "step"})
 
-    def begin_evaluation(self, order: Message, shares: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """Tell all ranks to compute their shares of an evaluation. `agree` or `drop_step` must follow.
+    def begin(self, order: Message, shares: Sequence[Mapping[str, torch.Tensor] | None] | None = None) -> None:
+        """Tell all ranks to begin what they do together. `agree` or `drop_step` must follow.
 
         Args:
             order: order, see `rank_server`.
-            shares: tensors on the CPU for each other rank.
+            shares: tensors on the CPU for each other rank; None: there are none.
         """
-        for rank, share in zip(self._others, shares, strict=True):
+        for rank, share in zip(self._others, shares or [None] * len(self._others), strict=True):
             self._send(order, share, [rank])
         self._stepping = True
 

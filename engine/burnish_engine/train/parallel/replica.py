@@ -17,6 +17,7 @@ from burnish_engine.contract.run.events import Phase
 from burnish_engine.models.device.device import cap_memory
 from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.fast.fast_engine import FastEngine
@@ -27,6 +28,7 @@ from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.start import started_recipe
 from burnish_engine.train.parallel.evaluation_share import evaluate_share
 from burnish_engine.train.parallel.link import Message
+from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.recovery.recovery import release
 
@@ -98,6 +100,7 @@ class RunReplica(Replica):
         self._engines.clear()
         release(self._device)
         spec = self._spec or self._read(order)
+        spec = replace(spec, exchange=self._server.exchange(exact=spec.recipe.devices.exact))
         self._spec = spec
         section = spec.recipe.train.model_copy(update={"learning_rate": order["learning_rate"]})
         recipe = spec.recipe.model_copy(update={"train": section})
@@ -114,9 +117,15 @@ class RunReplica(Replica):
     @override
     def start(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
         assert self._spec is not None
-        references = take_state(self._engine.model, tensors)
+        errors = {name: value for name, value in tensors.items() if name.startswith(ERRORS)}
+        references = take_state(self._engine.model, {name: tensors[name] for name in tensors.keys() - errors.keys()})
         if references:
             self._spec.stream.references = references
+        exchange = self._spec.exchange
+        assert isinstance(exchange, RankExchange)
+        slices = self._engine.slice_gradient(order["slices"])
+        exchange.use(slices, self._engine.model.optimizer.grad, rounded=order["rounded"])
+        exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
         self._engine.start(order["step"], order["steps"], order["micro_batches"])
 
     @override
@@ -165,5 +174,4 @@ class RunReplica(Replica):
             device=self._device,
             name="fast",
             layout="packed",
-            exchange=self._server.exchange(exact=recipe.devices.exact),
         )

@@ -56,6 +56,20 @@ def test_gpus_train_what_one_does(tmp_path, quantize):
         assert losses(paths) == pytest.approx(losses(alone), rel=2e-3)
 
 
+def test_captured_slices_give_the_bits_of_one_exchange_and_rounded_ones_train(tmp_path):
+    """On two GPUs, where each element of a sum has two terms in any slice."""
+    found = {}
+    for exchange in ("whole", "sliced", "bf16"):
+        recipe = recipe_of(tmp_path, exact=False, precision='"bf16"')
+        devices = recipe.devices.model_copy(update={"exchange": exchange})
+        paths = create_run(recipe.model_copy(update={"devices": devices}), tmp_path / exchange)
+        assert run_training(paths, gpus=range(2)).exit_code is ExitCode.DONE
+        assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
+        found[exchange] = losses(paths), trained(paths)
+    assert found["sliced"] == found["whole"]
+    assert found["bf16"][0] == pytest.approx(found["whole"][0], rel=5e-3)
+
+
 def test_a_long_run_tries_itself_first_beside_nccl(tmp_path):
     """A dry run captures passes on the leader alone, while NCCL's threads look at events of their own."""
     recipe = recipe_of(tmp_path, precision='"bf16"', max_steps=60, epochs=60.0, checkpoint_every=30)

@@ -1,5 +1,6 @@
 """Steps of the fast engine's trainer over a tiny model, without a run around them."""
 
+import math
 from itertools import cycle, islice
 
 import pytest
@@ -47,3 +48,11 @@ def train(trained, passes, accumulation=1, first=0, **options):
         with pytest.raises(IndexError):
             trained.step(ring)
     return results, trained.model.optimizer.param.cpu().clone()
+
+
+def figures(results):
+    """Loss, gradient norm and preferences of each step, to be compared to the bit.
+
+    A norm that is not a number, of a step in 16 bits that overflowed and was not taken, equals another such.
+    """
+    return [(one.loss, "NaN" if math.isnan(one.grad_norm) else one.grad_norm, one.preference) for one in results]

@@ -7,6 +7,8 @@ would be looked for 1,166 times meanwhile, a quarter of the time that the import
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SELDOM = (200_000, 10, 10)
 _USUAL = gc.get_threshold()
@@ -20,3 +22,15 @@ def collect_seldom() -> None:
 def collect_as_usual() -> None:
     """Let Python collect at its own pace again: what cycles keep alive may hold the memory of a GPU."""
     gc.set_threshold(*_USUAL)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Let Python collect no cycles inside: one that holds CUDA graphs, freed while a graph is captured, spoils it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -18,7 +18,8 @@ SMALLEST_SCALE = 2.0**-126
 
 def row_scale(largest_T: torch.Tensor) -> torch.Tensor:
     """Return the scale of rows whose largest magnitudes are given, fp32: over 448, and 1 for a row of zeros."""
-    return torch.where(largest_T == 0, 1.0, (largest_T / LARGEST).clamp(min=SMALLEST_SCALE))
+    largest = largest_T.new_tensor(LARGEST)  # torch multiplies by the reciprocal of a number on a GPU
+    return torch.where(largest_T == 0, 1.0, (largest_T / largest).clamp(min=SMALLEST_SCALE))
 
 
 def encode(x_TK: torch.Tensor, scale_T: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,7 @@ from typing import TypeAlias, cast
 
 import torch
 
+from burnish_engine.contract.garbage import collection_paused
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
@@ -276,7 +277,8 @@ class FastTrainer:
         with self._or_stay_eager():
             graph = torch.cuda.CUDAGraph()
             mode = self._capture_mode
-            with torch.cuda.graph(graph, pool=self._pool, stream=self.stream, capture_error_mode=mode):
+            recording = torch.cuda.graph(graph, pool=self._pool, stream=self.stream, capture_error_mode=mode)
+            with collection_paused(), recording:
                 self.model.optimizer.step()
             self._update_graph = graph
 

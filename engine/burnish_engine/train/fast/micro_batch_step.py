@@ -21,6 +21,7 @@ from typing import Literal
 
 import torch
 
+from burnish_engine.contract.garbage import collection_paused
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.models.decoder.decoder import ForwardPass
@@ -157,7 +158,8 @@ class MicroBatchStep:
         try:
             for phase in self._eager_phases(estimates_kl=estimates_kl):
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):
+                recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode)
+                with collection_paused(), recording:
                     try:
                         phase()
                     except BaseException:  # else the capture could not be ended, and its memory not be given back

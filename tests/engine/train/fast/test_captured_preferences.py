@@ -10,7 +10,7 @@ from burnish_engine.models.device.precision import exact_products
 
 from support import tiny_models
 from support.preferences import labeled, pairs
-from support.steps import train, trainer
+from support.steps import figures, train, trainer
 
 SECTIONS = {
     "dpo": PreferenceSection(objective="dpo", rpo_alpha=0.2),
@@ -39,10 +39,6 @@ def adapters(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preferences")
     base = tiny_models.make("qwen3", folder / "base")
     return base, {kind: tiny_models.lora(base, folder / kind, rank=5, dora=kind == "dora") for kind in ("lora", "dora")}
-
-
-def figures(results):
-    return [(one.loss, one.grad_norm, one.preference) for one in results]
 
 
 @pytest.mark.parametrize("objective", SECTIONS)

@@ -7,6 +7,7 @@
 | steps | our step, a pass on each GPU |
 | host | the same with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
+| whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
 | faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
 
 `rows.jsonl` in the folder holds a row for each process or number of GPUs, and is added to; the table at the end has the
@@ -36,8 +37,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
-JOBS = ("steps", "host", "peers", "faults")
+JOBS = ("steps", "host", "peers", "whole", "faults")
+WHOLE = "llama-3.2-1b"
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
+SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
 
 
 class Bench:
@@ -84,9 +87,7 @@ class Bench:
         with self._rows.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"job": job} | row) + "\n" for row in rows)
         for row in rows:
-            print(
-                job, name, {cell: row[cell] for cell in ("gpus", *CELLS, "passed", "error") if cell in row}, flush=True
-            )
+            print(job, name, {cell: row[cell] for cell in SHOWN if cell in row}, flush=True)
 
     def _steps(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
         options = self._options
@@ -103,10 +104,7 @@ class Bench:
 
     def _peers(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
         options = self._options
-        missing = [name for name in options.models if not (options.work / "models" / name / "COMPLETE").is_file()]
-        if missing:
-            maker = [sys.executable, str(HERE / "random_models.py"), str(options.work / "models")]
-            subprocess.run([*maker, str(options.tokenizer.resolve()), *missing], check=True)
+        self._make_models(options.models)
         counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
         attention = "fa2" if "PEERS_FA2" in os.environ else "sdpa"
         for model, tokens, engine, count in itertools.product(options.models, options.tokens, options.peers, counts):
@@ -119,6 +117,22 @@ class Bench:
             name = {"engine": engine, "model": model, "tokens": tokens, "gpus": count, "attention": attention}
             command = [sys.executable, *starter, str(HERE / "peer_step.py"), *settings]
             yield name, command, peers.environment(run, options.work)
+
+    def _whole(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        self._make_models([WHOLE])
+        for count in self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]:
+            folder, tokens = self._options.work / "models" / WHOLE, min(self._options.tokens)
+            settings = ["--model", str(folder), "--gpus", str(count), "--tokens", str(tokens)]
+            name = {"engine": "burnish", "model": f"{WHOLE} whole", "tokens": tokens, "gpus": count}
+            yield name, [sys.executable, str(HERE / "whole_step.py"), *settings], {}
+
+    def _make_models(self, names: Sequence[str]) -> None:
+        """Write the models that are not there yet."""
+        folder = self._options.work / "models"
+        missing = [name for name in names if not (folder / name / "COMPLETE").is_file()]
+        if missing:
+            maker = [sys.executable, str(HERE / "random_models.py"), str(folder)]
+            subprocess.run([*maker, str(self._options.tokenizer.resolve()), *missing], check=True)
 
     def _faults(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
         if turn == 0:

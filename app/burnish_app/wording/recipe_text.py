@@ -139,7 +139,11 @@ LABELS = {
 that is not listed is called by its key."""
 
 CHOICES: dict[str, dict[str, str]] = {
-    "devices.strategy": {"single": tr("one trains"), "data_parallel": tr("share the passes of a step")},
+    "devices.strategy": {
+        "single": tr("one trains"),
+        "data_parallel": tr("share the passes of a step"),
+        "sharded": tr("share passes and weights"),
+    },
     "devices.exchange": {
         "auto": tr("as the links ask for"),
         "whole": tr("after the backward pass"),

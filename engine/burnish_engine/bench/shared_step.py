@@ -78,6 +78,10 @@ class BenchReplica(Replica):
         raise NotImplementedError("a benchmark evaluates nothing")
 
     @override
+    def take_part(self, order: Message) -> None:
+        raise NotImplementedError("a benchmark shares out no model")
+
+    @override
     def close(self) -> None:
         if self._prefetcher:
             self._prefetcher.close()

@@ -16,6 +16,7 @@ from burnish_engine.train.parallel.leading_engine import LeadingEngine
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
+from burnish_engine.train.parallel.sharded_engine import LeadingShardedEngine, refuse_sharded
 from burnish_engine.train.plain.plain_engine import PlainEngine
 
 
@@ -32,6 +33,11 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
     """
     recipe = spec.recipe
     check_optimizer(recipe)
+    if recipe.devices.strategy == "sharded":
+        refuse_sharded(recipe, spec.device, spec.precision)
+        if ranks:
+            check_plain_engine(recipe, spec.precision, "", device_problem(spec.device))
+            return LeadingShardedEngine(spec, ranks, replica or {})
     asked = spec.name or recipe.train.engine
     reason = "" if asked == "plain" else _why_not_fast(spec)
     if reason and asked == "fast":

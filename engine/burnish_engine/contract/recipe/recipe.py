@@ -181,10 +181,11 @@ class DevicesSection(Section):
     gpus: list[int] = setting(
         lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=MOST_GPUS
     )
-    strategy: Literal["single", "data_parallel"] = setting(
+    strategy: Literal["single", "data_parallel", "sharded"] = setting(
         "single",
         "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
-        "so train.accumulation should be a multiple of their number. With kind = cpu, as many processes share it.",
+        "so train.accumulation should be a multiple of their number. sharded: so do they, and each holds a part of a "
+        "whole model's weights, gradients and moments. With kind = cpu, as many processes share it.",
     )
     exact: bool = setting(
         False,
@@ -208,7 +209,7 @@ class DevicesSection(Section):
     @property
     def shares(self) -> bool:
         """Whether the passes of a step are made to be shared out, by however many GPUs."""
-        return self.strategy == "data_parallel"
+        return self.strategy != "single"
 
     def first_gpus(self, count: int) -> list[int]:
         """Return so many GPUs: the first that the recipe names, or of the machine where it names fewer."""
@@ -217,7 +218,11 @@ class DevicesSection(Section):
     @model_validator(mode="after")
     def _known_gpus(self) -> DevicesSection:
         if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):
-            raise ValueError(f"must name each GPU once for the data_parallel strategy, such as [0, 1], not {self.gpus}")
+            raise ValueError(
+                f"must name each GPU once for the {self.strategy} strategy, such as [0, 1], not {self.gpus}"
+            )
+        if self.strategy == "sharded" and (self.exact or self.exchange != "auto"):
+            raise ValueError("cannot be exact or have another exchange where sharded: torch adds up gradients there")
         if self.exact and self.exchange == "bf16":
             raise ValueError("cannot add up in the order of passes (exact) what is rounded (exchange = bf16)")
         if not self.shares and (len(self.gpus) != 1 or self.gpus[0] < 0):

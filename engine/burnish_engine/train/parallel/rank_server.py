@@ -10,6 +10,7 @@ Orders and answers, each a JSON object:
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
 | checksum | | checksum of the weights |
 | evaluate | what to compute; tensors: this rank's documents | as of a step |
+| part | what the leader does with a model that is shared out | none |
 | errors | | as of a step; all ranks gather what rounding left out |
 | time | bytes, repeats | `ready` and `exchange` as in a step; after so many exchanges an empty one |
 | close | | none: the process ends |
@@ -74,6 +75,10 @@ class Replica(Protocol):
         """Compute a share of an evaluation; see `evaluate_share`."""
         ...
 
+    def take_part(self, order: Message) -> None:
+        """Do what the leader does with a model that is shared out."""
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
         ...
@@ -107,6 +112,16 @@ class RankServer:
         self._closing = self._exchanged = False
         self._shared: RankExchange | None = None
         self._behind = ""  # why the update after the newest exchange was not made
+
+    @property
+    def place(self) -> tuple[int, int, Collectives]:
+        """Number of this rank, number of ranks, and the operations in which all take part."""
+        assert self._collectives is not None
+        return self._rank, self._size, self._collectives
+
+    def meet(self) -> None:
+        """Wait, in a step, until all ranks are there."""
+        self._agree()
 
     def exchange(self, *, exact: bool) -> RankExchange:
         """Make the exchange that this rank's trainer takes part in."""
@@ -180,6 +195,8 @@ class RankServer:
             return self._time(order)
         elif name == "evaluate":
             return self._evaluate(replica, order, tensors)
+        elif name == "part":
+            return replica.take_part(order)
         elif name == "errors":
             assert self._shared is not None
             with suppress(AbandonedStepError):

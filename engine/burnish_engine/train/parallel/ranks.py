@@ -169,7 +169,18 @@ class Ranks:
             OtherRankMemoryError: A rank ran out of memory over it.
         """
         self._send(message, tensors)
-        return self._good(self._answers())
+        return self.wait()
+
+    def tell(self, message: Message, *, answered: bool = False) -> None:
+        """Tell all ranks to do something; where it is `answered`, `wait` must follow."""
+        self._send(message)
+        self._stepping = answered
+
+    def wait(self) -> list[Message]:
+        """Wait for the answer of each to what was told; errors as of `call`."""
+        answers = self._answers()
+        self._stepping = False
+        return self._good(answers)
 
     def begin_step(self) -> None:
         """Tell all ranks to begin the next step. `agree` or `drop_step` must follow."""

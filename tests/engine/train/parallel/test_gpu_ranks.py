@@ -84,6 +84,34 @@ def test_a_long_run_tries_itself_first_beside_nccl(tmp_path):
         assert trained(paths) == trained(alone)
 
 
+def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp_path, monkeypatch):
+    """In bf16, which only GPUs gather. A rank is killed while all compute together."""
+    recipe, started, start = recipe_of(tmp_path, exact=False, precision='"bf16"', learning_rate=1e-3), [], launch._start
+    devices = recipe.devices.model_copy(update={"strategy": "sharded"})
+    adapter = recipe.adapter.model_copy(update={"method": "full"})
+    recipe = recipe.model_copy(update={"devices": devices, "adapter": adapter})
+    alone, paths = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert run_training(alone).exit_code is ExitCode.DONE
+    assert run_training(paths, gpus=range(COUNTS[-1])).exit_code is ExitCode.DONE
+    assert losses(paths) == pytest.approx(losses(alone), rel=1e-2)
+
+    def remember(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    def kill(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            os.kill(started[0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(launch, "_start", remember)
+    cut = create_run(recipe, tmp_path / "cut")
+    outcome = run_training(cut, listener=kill, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.DRIVER
+    assert "SIGKILL" in outcome.message
+    assert run_training(cut).exit_code is ExitCode.DONE
+    assert losses(cut) == pytest.approx(losses(alone), rel=1e-2)
+
+
 def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, monkeypatch):
     """The leader waits for a sum that will never come; it must neither hang nor damage what is saved."""
     recipe, started, start = recipe_of(tmp_path), [], launch._start

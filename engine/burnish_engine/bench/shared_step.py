@@ -18,10 +18,10 @@ from typing_extensions import override
 from burnish_engine.bench.step import StepBench, StepOptions
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.parallel.replica import state_of, take_state, weights_checksum
 from burnish_engine.train.parallel.run_rank import join

@@ -11,10 +11,10 @@ from burnish_engine.models.decoder.lora_adapter import why_not_saved
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine, why_not
 from burnish_engine.train.parallel.leading_engine import LeadingEngine
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.parallel.sharded_engine import LeadingShardedEngine, refuse_sharded
 from burnish_engine.train.plain.plain_engine import PlainEngine

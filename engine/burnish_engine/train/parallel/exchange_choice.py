@@ -23,7 +23,7 @@ _TIMED = 10  # exchanges that are timed
 
 @dataclass(frozen=True)
 class ExchangeChoice:
-    """How gradients are exchanged.
+    """Form in which gradients are exchanged.
 
     Attributes:
         slices: most slices, exchanged while the backward pass goes on; 1: all after it.

@@ -19,9 +19,10 @@ from burnish_engine.models.device.device import MEMORY_ERRORS
 from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS
+from burnish_engine.train.exchange.deal import deal_by_cost
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_evaluate import mean_loss
-from burnish_engine.train.parallel.deal import deal_by_cost
 from burnish_engine.train.parallel.evaluation_share import (
     ROUND_PASSES,
     evaluate_share,
@@ -30,7 +31,6 @@ from burnish_engine.train.parallel.evaluation_share import (
 )
 from burnish_engine.train.parallel.exchange_choice import choose_exchange
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.parallel.replica import state_of, weights_checksum
 

@@ -36,9 +36,9 @@ import torch
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.base.engine import HalfUpdatedError
-from burnish_engine.train.parallel.collectives import Collectives
+from burnish_engine.train.exchange.collectives import Collectives
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.recovery.recovery import release, short_message
 
 _Order = tuple[Message, dict[str, torch.Tensor]]

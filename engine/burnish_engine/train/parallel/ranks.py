@@ -15,7 +15,7 @@ import torch
 
 from burnish_engine.contract.errors import DriverError, ExitCode, SetupError
 from burnish_engine.contract.run.endings import exit_text
-from burnish_engine.train.parallel.collectives import Collectives
+from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
 
 _CHECK_EVERY_S = 0.05
@@ -171,7 +171,7 @@ class Ranks:
         self._send(message, tensors)
         return self.wait()
 
-    def tell(self, message: Message, *, answered: bool = False) -> None:
+    def send(self, message: Message, *, answered: bool = False) -> None:
         """Tell all ranks to do something; where it is `answered`, `wait` must follow."""
         self._send(message)
         self._stepping = answered

@@ -20,6 +20,7 @@ from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import References
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.smaller_plan import read_memory_plan
@@ -28,7 +29,6 @@ from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.start import started_recipe
 from burnish_engine.train.parallel.evaluation_share import evaluate_share
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.parallel.sharded_engine import ShardedEngine
 from burnish_engine.train.recovery.recovery import release, short_message

@@ -23,8 +23,8 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.parallel.collectives import Collectives
-from burnish_engine.train.parallel.deal import cost_of, deal_by_cost
+from burnish_engine.train.exchange.collectives import Collectives
+from burnish_engine.train.exchange.deal import cost_of, deal_by_cost
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.plain.plain_engine import PlainEngine
@@ -191,7 +191,7 @@ class LeadingShardedEngine(ShardedEngine):
             "layout": spec.layout or "",
             "learning_rate": spec.recipe.train.learning_rate,
         }
-        ranks.tell(replica | order, answered=True)
+        ranks.send(replica | order, answered=True)
         with self._watching():
             super().__init__(spec, 0, ranks.size, ranks.collectives)
         ranks.wait()
@@ -202,7 +202,7 @@ class LeadingShardedEngine(ShardedEngine):
         """Have the other ranks run the model too, unless they do so anyway."""
         if not self._together:
             forward = {"grad": torch.is_grad_enabled(), "training": model.training}
-            self._ranks.tell({"do": "part", "what": "forward"} | forward)
+            self._ranks.send({"do": "part", "what": "forward"} | forward)
 
     @override
     def computing(self) -> AbstractContextManager[None]:
@@ -225,20 +225,20 @@ class LeadingShardedEngine(ShardedEngine):
 
     @override
     def save_adapter(self, folder: Path) -> None:
-        self._ranks.tell({"do": "part", "what": "save", "folder": str(folder)})
+        self._ranks.send({"do": "part", "what": "save", "folder": str(folder)})
         self._do_together(lambda: super(LeadingShardedEngine, self).save_adapter(folder))
 
     @override
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         found: list[dict[str, torch.Tensor]] = []
-        self._ranks.tell({"do": "part", "what": "state"})
+        self._ranks.send({"do": "part", "what": "state"})
         self._do_together(lambda: found.append(super(LeadingShardedEngine, self).optimizer_tensors()))
         return found[0]
 
     @override
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         shapes = {name: [list(value.shape), str(value.dtype)[6:]] for name, value in sorted(tensors.items())}
-        self._ranks.tell({"do": "part", "what": "restore", "shapes": shapes})
+        self._ranks.send({"do": "part", "what": "restore", "shapes": shapes})
         self._do_together(lambda: self.take_optimizer(tensors, shapes))
 
     def _do_together(self, action: Callable[[], object]) -> None:

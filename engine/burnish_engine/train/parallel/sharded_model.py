@@ -125,7 +125,7 @@ def shard(model: Any, dtype: torch.dtype, device: torch.device) -> None:
     mesh = init_device_mesh(device.type, (size,))
     policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
     copy_bytes = sum(value.numel() for value in model.parameters()) * dtype.itemsize
-    keeps = device.type == "cuda" and copy_bytes < _COPY_SHARE * torch.cuda.mem_get_info(device)[0]
+    keeps = device.type == "cuda" and copy_bytes < _COPY_SHARE * _least_free(device)
     layers = _layers(model)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=not keeps)
@@ -136,6 +136,13 @@ def shard(model: Any, dtype: torch.dtype, device: torch.device) -> None:
     for part in (*layers, model):
         part.set_gradient_divide_factor(1.0)  # each rank divides by the supervised tokens of the whole step
         part.set_force_sum_reduction_for_comms(True)  # gloo has no other
+
+
+def _least_free(device: torch.device) -> int:
+    """Return the free memory of the GPU that has least, bytes: all ranks have to decide alike."""
+    free = torch.tensor([torch.cuda.mem_get_info(device)[0]], dtype=torch.int64, device=device)
+    torch.distributed.all_reduce(free, torch.distributed.ReduceOp.MIN)
+    return int(free)
 
 
 def _layers(model: Any) -> Sequence[Any]:

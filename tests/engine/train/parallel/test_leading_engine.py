@@ -11,9 +11,9 @@ from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.stream import References
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.parallel import leading_engine
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 

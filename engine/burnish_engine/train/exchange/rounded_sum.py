@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from burnish_engine.train.base.exchange import GradientSlice
-from burnish_engine.train.parallel.collectives import Collectives
+from burnish_engine.train.exchange.collectives import Collectives
 
 _OWN, _PART = "own", "part"
 

@@ -12,9 +12,9 @@ from typing_extensions import override
 from burnish_engine.contract.errors import DriverError
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.train.base.exchange import GradientExchange, GradientSlice
-from burnish_engine.train.parallel.collectives import Collectives
-from burnish_engine.train.parallel.deal import cost_of, deal_by_cost, deal_in_turn
-from burnish_engine.train.parallel.rounded_sum import RoundedSum
+from burnish_engine.train.exchange.collectives import Collectives
+from burnish_engine.train.exchange.deal import cost_of, deal_by_cost, deal_in_turn
+from burnish_engine.train.exchange.rounded_sum import RoundedSum
 from burnish_engine.train.recovery.recovery import short_message
 
 _NEWS_S = 5.0

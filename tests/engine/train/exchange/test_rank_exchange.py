@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from burnish_engine.train.base.exchange import GradientSlice
-from burnish_engine.train.parallel.rank_exchange import RankExchange
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 
 from support.ranks import together
 

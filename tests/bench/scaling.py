@@ -5,7 +5,8 @@
 | job | what |
 |---|---|
 | steps | our step, a pass on each GPU |
-| host | the same with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
+| forms | the same on the most GPUs, in each form of devices.exchange |
+| host | forms with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
 | whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
 | faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
@@ -37,7 +38,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
-JOBS = ("steps", "host", "peers", "whole", "faults")
+JOBS = ("steps", "forms", "host", "peers", "whole", "faults")
+EXCHANGES = ("whole", "sliced", "bf16")
+KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
 WHOLE = "llama-3.2-1b"
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
 SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
@@ -98,8 +101,16 @@ class Bench:
             command += ["--steps", str(options.steps), *(word for count in counts for word in ("--gpus", str(count)))]
             yield {"engine": "burnish", "model": shape, "tokens": tokens}, command, {}
 
+    def _forms(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        forms = EXCHANGES if turn % 2 == 0 else EXCHANGES[::-1]
+        for (name, command, _), exchange in itertools.product(self._steps(turn), forms):
+            counts = [1, max(self._options.gpus)] if exchange == "whole" else [max(self._options.gpus)]
+            start = command[: command.index("--gpus")]
+            gpus = [word for count in counts for word in ("--gpus", str(count))]
+            yield name | {"exchange": exchange}, [*start, *gpus, "--exchange", exchange], {}
+
     def _host(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
-        for name, command, _ in self._steps(turn):
+        for name, command, _ in self._forms(turn):
             yield name, command, {"NCCL_P2P_DISABLE": "1"}
 
     def _peers(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
@@ -163,7 +174,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if "tok_s" in row:
-            groups[tuple(row[name] for name in ("job", "engine", "model", "tokens", "gpus"))].append(row)
+            groups[tuple(row.get(name, "") for name in KEY)].append(row)
     medians = {
         key: {
             cell: statistics.median(row[cell] for row in own)
@@ -173,12 +184,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         for key, own in groups.items()
     }
     lines = [
-        "| job | engine | model | tokens a GPU | GPUs | rows | tok/s | times one | step ms | exchange ms | predicted "
-        "| GB/s | GiB |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| job | engine | model | tokens a GPU | GPUs | exchange | rows | tok/s | times one | step ms | exchange ms "
+        "| predicted | GB/s | GiB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
-        one = medians.get((*key[:4], 1))
+        one = next((medians[other] for other in medians if other[:5] == (*key[:4], 1)), None)
         times = f"{found['tok_s'] / one['tok_s']:.3f}" if one else ""
         cells = [f"{found['tok_s']:,.0f}", times, f"{found['step_ms']:.1f}"]
         cells += [f"{found[cell]:.3f}" if cell in found else "" for cell in CELLS[2:]]

@@ -124,6 +124,7 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         settings = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
         return report | {
             "gpus": count,
+            "exchange": options.exchange,
             "gradient_mb": gradient.nbytes / 1e6,
             "exchange_ms": measured,
             "exchange_gb_s": gradient.nbytes / measured / 1e6,

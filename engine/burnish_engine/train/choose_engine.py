@@ -12,7 +12,8 @@ from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.exchange.rank_exchange import RankExchange
-from burnish_engine.train.fast.fast_engine import FastEngine, why_not
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.fast_support import why_not
 from burnish_engine.train.parallel.leading_engine import LeadingEngine
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.ranks import Ranks

@@ -14,26 +14,22 @@ from typing_extensions import override
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
-from burnish_engine.contract.facts.coverage import Coverage, count_coverage
-from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
-from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
-from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
+from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.device.precision import DTYPES, exact_products
-from burnish_engine.models.families import family, why_not_fast
-from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts
-from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
-from burnish_engine.models.generation.load_fast import declared_ends, device_problem
+from burnish_engine.models.generation.load_fast import declared_ends
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
@@ -47,6 +43,7 @@ from burnish_engine.train.fast.fast_evaluate import (
     sequence_log_probs,
 )
 from burnish_engine.train.fast.fast_model import make_trainable
+from burnish_engine.train.fast.fast_support import adapter_coverage
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
 from burnish_engine.train.fast.memory_choice import (
@@ -59,24 +56,6 @@ from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, 
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
-
-
-def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
-    """Count which matrices of the decoder's layers the adapter reaches."""
-    reached = {adapted.path for adapted in adapters.parts}
-    return count_coverage(
-        (matrix, f"model.layers.{number}.{matrix.name}" in reached)
-        for number, layer in enumerate(spec.layers)
-        for matrix in layer_matrices(spec, layer)
-    )
-
-
-def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
-    """Return why the fast engine cannot train this run, as the first half of a sentence; empty where it can."""
-    reason = why_not_fast(source.config, source.spec, nf4=True)
-    if reason:
-        return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or why_plain_experts(source.spec, recipe) or device_problem(device)
 
 
 class FastEngine(Engine):
@@ -111,7 +90,7 @@ class FastEngine(Engine):
             adapters = plan_adapter(recipe.adapter, *parts, expert_rank(recipe.adapter, shape.experts_per_token))
         else:
             adapters = read_plan(adapter, *parts)
-        self._coverage = _coverage(shape, adapters)
+        self._coverage = adapter_coverage(shape, adapters)
         if source.stored_quantized and recipe.model.quantize == "none":
             self.notes.append("The model's weights are stored in 4 bits (NF4), so this run is QLoRA.")
         nf4 = is_nf4(recipe, source.config)

@@ -11,8 +11,8 @@ others hold a replica of its engine and do as it says. A step, and the file of e
     each rank: clip, update                                # the same bits everywhere, so nothing else is sent
 
 The gradients may be summed in slices while the last pass goes on (exchange_choice.py), or rounded
-(exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not held
-by each rank but shared out over all (sharded_engine.py).
+(exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not
+held by each rank but shared out over all (sharded_engine.py).
 
 Before its first step, and wherever the leader begins anew (a checkpoint, a rollback, a smaller plan), it sends weights
 and optimizer state to all, so that only the leader has to know how they came about.

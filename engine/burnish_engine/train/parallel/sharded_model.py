@@ -16,6 +16,7 @@ from typing_extensions import override
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.train.plain.layout_choice import COMPUTE_DTYPE
 from burnish_engine.train.plain.whole_model import WholeModel
 
 _COPY_SHARE = 0.25
@@ -126,6 +127,7 @@ def shard(model: Any, dtype: torch.dtype, device: torch.device) -> None:
     policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
     copy_bytes = sum(value.numel() for value in model.parameters()) * dtype.itemsize
     keeps = device.type == "cuda" and copy_bytes < _COPY_SHARE * _least_free(device)
+    setattr(model, COMPUTE_DTYPE, dtype)
     layers = _layers(model)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=not keeps)

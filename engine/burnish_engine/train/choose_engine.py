@@ -51,9 +51,10 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
         exchange = RankExchange(0, 1, exact=True) if in_order else None
         return FastEngine(replace(spec, exchange=exchange))
     if ranks or in_order:
+        whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
         raise UsageError(
-            f"{reason or 'The recipe asks for the plain engine'}, and only the fast engine trains on several GPUs.",
-            'To train it on one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
+            f"{reason or 'The recipe asks for the plain engine'}, which trains no adapter on several GPUs.",
+            f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
         )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)

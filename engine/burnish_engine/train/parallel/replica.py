@@ -111,7 +111,7 @@ class RunReplica(Replica):
         spec = replace(spec, recipe=recipe, plan=order["plan"], adapter=adapter)
         if order.get("sharded"):
             spec = replace(spec, name="plain", layout=order["layout"] or None, exchange=None)
-            self._sharded.append(ShardedEngine(spec, *self._server.place))
+            self._take_part(lambda: self._sharded.append(ShardedEngine(spec, *self._server.place)))
             return {}
         self._engines.append(FastEngine(spec))
         return {"plan": self._engine.memory_plan}

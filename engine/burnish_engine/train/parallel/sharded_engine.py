@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from typing_extensions import override
 
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -29,6 +29,7 @@ from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.plain.whole_model import WholeModel
+from burnish_engine.train.recovery.recovery import short_message
 
 if TYPE_CHECKING:
     from burnish_engine.train.parallel.sharded_model import ShardedWholeModel
@@ -76,7 +77,9 @@ class ShardedEngine(PlainEngine):
 
     def __init__(self, spec: EngineSpec, rank: int, size: int, collectives: Collectives) -> None:
         self._rank, self._size, self._collectives = rank, size, collectives
+        self._may_shrink = True
         super().__init__(spec)
+        self._may_shrink = False  # the ranks cannot change their plans in the midst
 
     @property
     def sharded(self) -> ShardedWholeModel:
@@ -98,7 +101,7 @@ class ShardedEngine(PlainEngine):
 
     @override
     def shrink(self) -> str:
-        return "" if hasattr(self, "_results") else super().shrink()  # the ranks cannot change their plans in the midst
+        return super().shrink() if self._may_shrink else ""
 
     @override
     def _own_passes(self, passes: list[MicroBatch]) -> list[MicroBatch]:
@@ -192,8 +195,16 @@ class LeadingShardedEngine(ShardedEngine):
             "learning_rate": spec.recipe.train.learning_rate,
         }
         ranks.send(replica | order, answered=True)
-        with self._watching():
-            super().__init__(spec, 0, ranks.size, ranks.collectives)
+        try:
+            with self._watching():
+                super().__init__(spec, 0, ranks.size, ranks.collectives)
+        except MEMORY_ERRORS as error:
+            if not is_out_of_memory(error):
+                raise
+            raise DoesNotFitError(  # to try again, all would have to
+                f"Memory ran out in loading this GPU's part of the model ({short_message(error)}).",
+                "Use more GPUs, or a smaller model.",
+            ) from error
         ranks.wait()
         self._together = False
         self.model.register_forward_pre_hook(self._invite, prepend=True)  # before FSDP gathers

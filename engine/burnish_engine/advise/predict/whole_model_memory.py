@@ -102,7 +102,7 @@ def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precisi
     """Share out the components of a whole model over GPUs, each of which gathers some layers to compute.
 
     Args:
-        parts: components on one GPU: the weights first, then those of `whole_model_parts`.
+        parts: components on one GPU.
         spec: shape of the model.
         gpus: number of GPUs.
         precision: precision of the model's computation; the parts of the weights are fp32.
@@ -116,13 +116,14 @@ def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precisi
         part.model_copy(update={"bytes": part.bytes // gpus, "note": f"1/{gpus} of it; {part.note}"})
         if part.name in _SHARED_OUT
         else part
-        for part in parts[1:]
+        for part in parts
+        if part.name not in ("base weights", "master weights")
     ]
     note = "layers at work, embeddings, and their gradients"
     return [
-        MemoryPart(name="weights", bytes=weights * 4 // gpus, note=f"1/{gpus} of them, fp32"),
+        MemoryPart(name="base weights", bytes=weights * 4 // gpus, note=f"1/{gpus} of them, fp32"),
         MemoryPart(name="gathered weights", bytes=gathered, note=note),
-        *(part for part in shared if part.name != "master weights"),
+        *shared,
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,7 +77,7 @@ class ShardedEngine(PlainEngine):
 
     def __init__(self, spec: EngineSpec, rank: int, size: int, collectives: Collectives) -> None:
         self._rank, self._size, self._collectives = rank, size, collectives
-        self._may_shrink = True
+        self._may_shrink, self._averages = True, ExitStack()
         super().__init__(spec)
         self._may_shrink = False  # the ranks cannot change their plans in the midst
 
@@ -122,7 +122,8 @@ class ShardedEngine(PlainEngine):
     @override
     def _clip(self, max_norm: float) -> float:
         gradients = [own.grad for _, own in self._parameters if own.grad is not None]
-        squares = torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().reshape(1)
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
+        squares = torch.stack(norms).square().sum().reshape(1)
         self._collectives.all_reduce(squares)
         norm = float(squares.sqrt())
         if max_norm and norm > max_norm:
@@ -165,6 +166,10 @@ class ShardedEngine(PlainEngine):
                 self.keep_company(grad=order["grad"])
                 self._drop_gradients()
                 self.model.train()
+            case "average":
+                self._averages.close()
+                if order["on"]:
+                    self._averages.enter_context(self._averaged())
             case "save":
                 self.save_adapter(Path(order["folder"]))
             case "state":
@@ -214,6 +219,19 @@ class LeadingShardedEngine(ShardedEngine):
         if not self._together:
             forward = {"grad": torch.is_grad_enabled(), "training": model.training}
             self._ranks.send({"do": "part", "what": "forward"} | forward)
+
+    @override
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        tells = not self._together and self._recipe.train.optimizer == "schedule_free"
+        if tells:
+            self._ranks.send({"do": "part", "what": "average", "on": True})
+        try:
+            with super()._averaged():
+                yield
+        finally:
+            if tells:
+                self._ranks.send({"do": "part", "what": "average", "on": False})
 
     @override
     def computing(self) -> AbstractContextManager[None]:

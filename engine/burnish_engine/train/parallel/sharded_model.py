@@ -35,7 +35,7 @@ class ShardedWholeModel(WholeModel):
         device: device of this rank.
 
     Attributes:
-        parameters: pairs of name and this rank's part of the weight, which is of one dimension less where it is empty.
+        parameters: pairs of name and this rank's part of the weight, some of its rows or none.
 
     Raises:
         UsageError: The model's weights are stored quantized.
@@ -74,7 +74,7 @@ class ShardedWholeModel(WholeModel):
         for value in values.values():  # tied weights stay one tensor
             if id(value) not in whole:
                 full = value.detach().full_tensor() if isinstance(value, DTensor) else value.detach()
-                whole[id(value)] = full.cpu() if torch.distributed.get_rank() == 0 else full[:0]
+                whole[id(value)] = full.cpu() if torch.distributed.get_rank() == 0 else torch.empty(0)
         if torch.distributed.get_rank() == 0:
             of_fsdp, self.model.__class__ = type(self.model), self._class  # its name stands in config.json
             try:
@@ -95,7 +95,7 @@ class ShardedWholeModel(WholeModel):
         found: dict[str, torch.Tensor] = {}
         for name in sorted(own):
             value, part = self._sharded.get(name.rpartition("/")[0]), own[name]
-            if value is None or part.shape != value.to_local().shape or part.ndim < value.ndim:
+            if value is None or part.shape != value.to_local().shape:
                 found[name] = part
                 continue
             mesh, how = value.device_mesh, value.placements

@@ -54,6 +54,7 @@ def test_shared_out_over_two_ranks_a_whole_model_trains_as_on_one(tmp_path, fork
     assert run_training(shared).exit_code is ExitCode.DONE
     assert len(forks) == 1
     assert losses(shared) == pytest.approx(losses(alone), rel=1e-4)
+    assert evaluations(shared) == pytest.approx(evaluations(alone), rel=1e-4)
     norms, others = ([event.grad_norm for event in of_kind(paths, StepDone)] for paths in (shared, alone))
     assert norms == pytest.approx(others, rel=1e-3), "sums of gradients, not means"
     assert same_weights(shared, alone)

@@ -1,4 +1,4 @@
-"""What the fast engine trains of a model, and why it does not train some models at all."""
+"""Models and adapters that the fast engine trains, and reasons why it does not train others."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ SUBFOLDERS = {
     "burnish_engine.remote": ("there", "bundle", "backends", "."),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
-        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "parallel", ".",
+        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "exchange", "parallel",
+        ".",
     ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "fp8_linear", "nf4", "rms_norm", "rope",

@@ -2,13 +2,15 @@
 
 Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Experts get
 a rank of their own, 16 over the experts of a token unless --expert-rank says otherwise. Only whole steps are timed (not
-the loading of batches or logging between them), which favors the peers.
+the loading of batches or logging between them), which favors the peers. Under torchrun it is DDP: --tokens are those of
+each GPU, and the row counts those of all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -23,6 +25,7 @@ USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_p
 TARGETS = {"lfm2": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"]}
 """All projections of the decoder layers by model_type, where they have other names."""
 RANK = 16
+PLACE, RANKS = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def model_config(options: argparse.Namespace) -> dict[str, Any]:
@@ -56,6 +59,7 @@ def load_unsloth(options: argparse.Namespace) -> Any:
         load_in_4bit=options.method == "qlora",
         dtype=torch.bfloat16,
         local_files_only=True,
+        **({"device_map": {"": PLACE}} if RANKS > 1 else {}),
     )
     return FastLanguageModel.get_peft_model(
         model,
@@ -89,7 +93,7 @@ def load_transformers(options: argparse.Namespace) -> Any:
     return loader.from_pretrained(
         options.model,
         dtype=torch.bfloat16,
-        device_map={"": 0},
+        device_map={"": PLACE},
         quantization_config=nf4 if options.method == "qlora" else None,
         attn_implementation="flash_attention_2" if options.attention == "fa2" else "sdpa",
     )
@@ -133,6 +137,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
             warmup_steps=5,
             lr_scheduler_type="linear",
             seed=0,
+            ddp_find_unused_parameters=False if RANKS > 1 else None,
             dataset_num_proc=1,
             dataloader_num_workers=2,
         ),
@@ -179,10 +184,16 @@ class Watch:
         trainer.training_step = counted
 
     def speeds(self, warm_up: int) -> dict[str, float]:
-        """Tokens a second (median step, all steps, wall clock) after the first `warm_up` steps.
+        """Tokens a second (median step, all steps, wall clock) after the first `warm_up` steps, those of all GPUs.
 
         The median counts: one step in which something is compiled once more would decide the mean.
         """
+        if RANKS > 1:
+            import torch
+
+            tokens = torch.tensor(self.tokens, device="cuda")
+            torch.distributed.all_reduce(tokens)
+            self.tokens = tokens.tolist()
         seconds = [end - begin for begin, end in zip(self.begins, self.ends, strict=True)][warm_up:]
         tokens = self.tokens[warm_up:]
         return {
@@ -235,6 +246,7 @@ def main() -> None:
         import unsloth  # noqa: F401  it patches what is imported after it
     import torch
 
+    torch.cuda.set_device(PLACE)
     torch.manual_seed(0)
     trainer = make_trainer(options)
     watch = Watch(trainer, records=options.record is not None)
@@ -253,7 +265,8 @@ def main() -> None:
     }
     if options.record is not None:
         watch.save_packs(options.record)
-    print("RESULT", json.dumps(row), flush=True)
+    if int(os.environ.get("RANK", "0")) == 0:
+        print("RESULT", json.dumps(row | {"gpus": RANKS}), flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,12 @@ class ThreadCollectives:
         options.rootRank, options.rootTensor = root, 0
         self.group.broadcast([values], options).wait()
 
+    def all_to_all(self, received, sent):
+        self.group.alltoall_base(received, sent, [], []).wait()
+
+    def all_gather(self, gathered, own):
+        self.group._allgather_base(gathered, own).wait()
+
     def close(self, *, abort=False):
         pass
 
@@ -69,9 +75,7 @@ class _Replica(RunReplica):
 
     def _read(self, _order):
         spec = self._made.spec
-        stream = self._made.stream()
-        exchange = self._server.exchange(exact=spec.recipe.devices.exact)
-        return replace(spec, stream=stream, exchange=exchange)
+        return replace(spec, stream=self._made.stream())
 
     def step(self):
         self._failing(self._engine)
@@ -86,15 +90,18 @@ class SharedEngine:
         size: number of ranks; 1: an engine as ever.
         failing: function called on every other rank before each step: (engine).
         change: function that changes the documents: (documents) -> documents.
+        adapter: folder of the adapter to go on from; None: a new one.
     """
 
-    def __init__(self, recipe, size, *, failing=lambda engine: None, references=None, change=lambda rows: rows):
+    def __init__(
+        self, recipe, size, *, failing=lambda engine: None, references=None, change=lambda rows: rows, adapter=None
+    ):
         source = open_model(recipe.model.path)
         tokenizer = load_tokenizer(source)
         self.recipe, self.references = recipe, references
         self.data = prepare(recipe, tokenizer)
         self.rows = change(self.data.train)
-        self.spec = EngineSpec(source, recipe, self.stream(), tokenizer, "fp32", CPU)
+        self.spec = EngineSpec(source, recipe, self.stream(), tokenizer, "fp32", CPU, adapter=adapter)
         self.budget = self.spec.stream.budget()
         self.ranks, self.threads, self.orphans = None, [], []
         if size > 1:

@@ -100,6 +100,8 @@ def _is_field_relevant(section: str, name: str, values: Values) -> bool:
             relevant = values["devices"]["where"] != HERE
         case "guard" if name != "action":
             relevant = values["guard"]["action"] != "off"
+        case "devices" if name == "exchange":
+            relevant = values["devices"]["strategy"] == "data_parallel"
         case "export" if name == "importance_tokens":
             relevant = bool(values["export"]["importance"])
         case "export" if name == "merge_onto":

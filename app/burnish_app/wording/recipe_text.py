@@ -139,6 +139,7 @@ LABELS = {
     "devices.strategy": tr("Several GPUs"),
     "devices.gpus": tr("GPUs"),
     "devices.exact": tr("Same bits on any number"),
+    "devices.exchange": tr("Exchange of gradients"),
     "devices.threads": tr("CPU threads"),
 }
 """Label of each field: the field's term, with a plain word where that helps. The tooltip holds the key itself; a field
@@ -153,7 +154,17 @@ CHOICES: dict[str, dict[str, str]] = {
         "nf4": tr("in 4 bits (QLoRA)"),
         "fp8": tr("in 8 bits (FP8)"),
     },
-    "devices.strategy": {"single": tr("one trains alone"), "data_parallel": tr("share every step")},
+    "devices.strategy": {
+        "single": tr("one trains alone"),
+        "data_parallel": tr("share every step"),
+        "sharded": tr("share every step and the weights"),
+    },
+    "devices.exchange": {
+        "auto": tr("as the links ask for"),
+        "whole": tr("after the backward pass"),
+        "sliced": tr("in slices, during it"),
+        "bf16": tr("rounded to 16 bits"),
+    },
     "train.products": {
         "16": tr("as precision says"),
         "fp8": tr("8 bits (FP8)"),

@@ -19,10 +19,10 @@ from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.parallel.replica import state_of, take_state, weights_checksum
 from burnish_engine.train.parallel.run_rank import join
@@ -75,6 +75,14 @@ class BenchReplica(Replica):
         return weights_checksum(self._benches[0].model)
 
     @override
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        raise NotImplementedError("a benchmark evaluates nothing")
+
+    @override
+    def take_part(self, order: Message) -> None:
+        raise NotImplementedError("a benchmark shares out no model")
+
+    @override
     def close(self) -> None:
         if self._prefetcher:
             self._prefetcher.close()
@@ -117,6 +125,7 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         settings = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
         return report | {
             "gpus": count,
+            "exchange": options.exchange,
             "gradient_mb": gradient.nbytes / 1e6,
             "exchange_ms": measured,
             "exchange_gb_s": gradient.nbytes / measured / 1e6,

@@ -39,12 +39,15 @@ from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.stream import BatchStream, References
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
 from burnish_engine.train.fast.memory_choice import plan_within
 from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
+from burnish_engine.train.parallel.exchange_choice import SLICES
 from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
@@ -120,6 +123,11 @@ class StepBench:
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload
         self.trainer.exchange = exchange
+        if isinstance(exchange, RankExchange):
+            names, optimizer = list(self.model.adapter.named()), self.model.optimizer
+            slices = gradient_slices(names, optimizer.layout, SLICES if options.exchange == "sliced" else 1)
+            exchange.use(slices, optimizer.grad, rounded=options.exchange == "bf16")
+            self.trainer.cut_backward(backward_cuts(slices, self.plan))
 
     def _check_fp8(self) -> None:
         options = self.options

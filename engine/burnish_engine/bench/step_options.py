@@ -46,6 +46,7 @@ class StepOptions:
         masking: masking by its recipe name.
         objective: objective by its recipe name; the reference's log-probabilities are known before the first step.
         passes_of: objective whose passes are used, so that sft can be timed on the tokens of another.
+        exchange: form of the exchange of gradients between several GPUs, as in a recipe: "whole", "sliced" or "bf16".
     """
 
     shape: str
@@ -70,6 +71,7 @@ class StepOptions:
     masking: Masking = "off"
     objective: Objective = "sft"
     passes_of: Objective = "sft"
+    exchange: str = "whole"
     layers: int = 0
     expert_rank: int = 0
     targets: tuple[str, ...] = (AUTO,)

@@ -139,6 +139,9 @@ def step(
             help="So many GPUs, a pass on each; may be repeated. Prints JSON lines.",
         ),
     ] = None,
+    exchange: Annotated[
+        str, typer.Option(metavar="whole|sliced|bf16", help="With --gpus: as in a recipe's devices.exchange.")
+    ] = "whole",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
@@ -161,6 +164,7 @@ def step(
         ("masking", masking, get_args(Masking)),
         ("objective", objective, get_args(Objective)),
         ("passes-of", passes_of, get_args(Objective)),
+        ("exchange", exchange, ("whole", "sliced", "bf16")),
     )
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
@@ -204,6 +208,7 @@ def step(
         masking=cast("Masking", masking),
         objective=cast("Objective", objective),
         passes_of=cast("Objective", passes_of),
+        exchange=exchange,
     )
     if gpus:
         return _time_shared(options, gpus, floor=floor, profile=profile, ablate=ablate)

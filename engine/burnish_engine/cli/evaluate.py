@@ -44,9 +44,13 @@ def evaluate(
     choice: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="choice: one of the choices; repeat for each.")
     ] = None,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", help="exact_match: case does not count.")] = False,
-    tolerance: Annotated[float, typer.Option(help="number: largest difference that is right.")] = 0.0,
-    relative_tolerance: Annotated[float, typer.Option(help="number: the same as a share of the row's number.")] = 0.0,
+    ignore_case: Annotated[
+        bool | None, typer.Option("--ignore-case/--no-ignore-case", help="exact_match: whether case does not count.")
+    ] = None,
+    tolerance: Annotated[float | None, typer.Option(help="number: largest difference that is right.")] = None,
+    relative_tolerance: Annotated[
+        float | None, typer.Option(help="number: the same as a share of the row's number.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Most rows. 0: the recipe's, else 50.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens. 0: the recipe's, else 128.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print all rows and replies as one JSON document.")] = False,
@@ -62,11 +66,11 @@ def evaluate(
     paths = open_run(run)
     recipe = with_own_template(paths, read_recipe(paths))
     said: dict[str, Any] = {
-        "metric": metric, "pattern": pattern, "json_schema": _schema_text(json_schema), "choices": choice or [],
-        "ignore_case": ignore_case, "tolerance": tolerance, "relative_tolerance": relative_tolerance, "max_rows": rows,
-        "max_tokens": max_tokens,
+        "metric": metric or None, "pattern": pattern or None, "json_schema": _schema_text(json_schema) or None,
+        "choices": choice or None, "ignore_case": ignore_case, "tolerance": tolerance,
+        "relative_tolerance": relative_tolerance, "max_rows": rows or None, "max_tokens": max_tokens or None,
     }  # fmt: skip
-    section = _section(recipe.task, {name: value for name, value in said.items() if value})
+    section = _section(recipe.task, {name: value for name, value in said.items() if value is not None})
     task = _rows(paths, recipe, section)
     for one in file or []:
         check_magic(one)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from burnish_engine.cli.elsewhere import is_elsewhere, train_there
 from burnish_engine.cli.progress import RunProgress
@@ -121,8 +122,15 @@ def _shared(recipe: Recipe, gpus: int) -> Recipe:
     """Return the recipe with so many GPUs; 0: as it is."""
     if not gpus:
         return recipe
-    changes = {"gpus": recipe.devices.first_gpus(gpus)} | ({"strategy": "data_parallel"} if gpus > 1 else {})
-    devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
+    strategy = "sharded" if recipe.adapter.method == "full" else "data_parallel"
+    changes = {"gpus": recipe.devices.first_gpus(gpus)} | ({"strategy": strategy} if gpus > 1 else {})
+    try:
+        devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(
+            f"With --gpus {gpus} the recipe's devices {reason}.", "Change the recipe, or --gpus."
+        ) from None
     return recipe.model_copy(update={"devices": devices})
 
 

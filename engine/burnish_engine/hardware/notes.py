@@ -91,7 +91,10 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
     if settings.strategy == "data_parallel":
         yield _shared_run(settings)
     if settings.strategy == "sharded":
-        yield "Burnish does not share out a model's weights over GPUs; the settings say how that would go."
+        yield (
+            'Whole models are shared out over these GPUs with devices.strategy = "sharded". The base of an adapter is '
+            'not: memory.weights = "host" streams its layers from host memory.'
+        )
     first = machine.gpus[0]
     best = max(machine.gpus, key=lambda gpu: (gpu_rates(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
     name = f"GPU {best.index} ({short_name(best.name)})"

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.paths import RunPaths
@@ -79,6 +79,11 @@ class Recorder:
     def observe(self, observer: Listener) -> None:
         """Call a function of the run itself with every event from here on, before the listener."""
         self._observers.append(observer)
+
+    @property
+    def current_phase(self) -> Phase:
+        """The phase that was recorded last; "training" where there is none yet."""
+        return cast("Phase", self._state.phase or "training")
 
     def phase(self, phase: Phase, detail: str = "") -> None:
         """Record the current phase of the run."""

@@ -11,11 +11,13 @@ from burnish_engine.models.decoder.lora_adapter import why_not_saved
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.fast.fast_engine import FastEngine, why_not
+from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.fast_support import why_not
 from burnish_engine.train.parallel.leading_engine import LeadingEngine
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
+from burnish_engine.train.parallel.sharded_engine import LeadingShardedEngine, refuse_sharded
 from burnish_engine.train.plain.plain_engine import PlainEngine
 
 
@@ -32,6 +34,11 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
     """
     recipe = spec.recipe
     check_optimizer(recipe)
+    if recipe.devices.strategy == "sharded":
+        refuse_sharded(recipe, spec.device, spec.precision)
+        if ranks:
+            check_plain_engine(recipe, spec.precision, "", device_problem(spec.device))
+            return LeadingShardedEngine(spec, ranks, replica or {})
     asked = spec.name or recipe.train.engine
     reason = "" if asked == "plain" else _why_not_fast(spec)
     if reason and asked == "fast":
@@ -44,9 +51,10 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
         exchange = RankExchange(0, 1, exact=True) if in_order else None
         return FastEngine(replace(spec, exchange=exchange))
     if ranks or in_order:
+        whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
         raise UsageError(
-            f"{reason or 'The recipe asks for the plain engine'}, and only the fast engine trains on several GPUs.",
-            'To train it on one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
+            f"{reason or 'The recipe asks for the plain engine'}, which trains no adapter on several GPUs.",
+            f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
         )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)

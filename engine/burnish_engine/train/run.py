@@ -74,9 +74,9 @@ def run_training(
             recipe, control = read_recipe(paths), ControlReader(paths.control)
             try:
                 device = choose_device(recipe.devices)
+                devices = devices_of(device, gpus or recipe.devices.gpus)
             except BurnishError as error:
                 return _run_and_record(paths, recipe, listener, partial(_refuse, error))
-            devices = devices_of(device, gpus or recipe.devices.gpus)
             for each in dict.fromkeys(devices):
                 lease.acquire(lease_name(each), paths, force=force)
             open_session = partial(Session.open, control=control, device=devices[0], anyway=anyway, stopping=stopping)

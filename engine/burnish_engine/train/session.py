@@ -179,17 +179,19 @@ class Session:
             self.guard.begin(self.engine.apply, self.tally.step)
             self._dry_run_if_long()
             self._start_engine()
+            scored_late = self.tally.step > 0 and self._take_up_score(inbox)
             if self.tally.step == 0:
-                self._evaluate()
+                self._evaluate(inbox)
             self.recorder.phase("training")
             ending = self._make_steps(inbox)
             while self.trouble and ending != "stop_now":
                 self._roll_back(self.trouble)
                 ending = ending or self._make_steps(inbox)
+            if ending is None and not (scored_late or self.validator.is_due(self.tally.step)):
+                self._evaluate(inbox)
+                ending = inbox.ending
             if ending == "stop_now":
                 return ending
-            if ending is None and not self.validator.is_due(self.tally.step):
-                self._evaluate()
             self.recorder.phase("saving")
             self._checkpoint()
             self.guard.end(self.engine.apply, self.tally.step, whole=ending is None)
@@ -224,14 +226,13 @@ class Session:
 
     def _make_steps(self, inbox: CommandInbox) -> Ending | None:
         """Make steps until all are made, the run has to end, or there is trouble."""
-        ending = None
-        while self._has_more_steps() and not (ending := inbox.poll()):
+        while self._has_more_steps() and not inbox.poll():
             if self._train_step():
-                self._after_step()
+                self._after_step(inbox)
             else:
                 self._reload_after_half_update()
         self._collect_results(wait=True)
-        return ending
+        return inbox.ending
 
     def _has_more_steps(self) -> bool:
         return self.tally.step < self.setup.inputs.budget.steps and not self.early.is_over and self.trouble is None
@@ -247,19 +248,19 @@ class Session:
         report_notes(self.engine, self.recorder)
         return True
 
-    def _after_step(self) -> None:
+    def _after_step(self, inbox: CommandInbox) -> None:
         step = self.tally.step
         if self.guard.is_due(step):
             self._collect_results(wait=True)
             if self.trouble is None:
                 self.guard.after_warmup(self.engine.apply, step)
         if self.validator.is_due(step):
-            self._evaluate()
+            self._evaluate(inbox)
             self.recorder.phase("training")
-        if self.writer.is_due():
+        if self.writer.is_due() and inbox.ending != "stop_now":
             self._checkpoint()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, inbox: CommandInbox) -> None:
         self._collect_results(wait=True)
         if self.trouble:
             return
@@ -273,8 +274,22 @@ class Session:
             self.guard.evaluated(step, loss)
             if self.early.is_on:
                 self.early.evaluated(self.engine, step, loss)
-        self.task.measure(self.engine, step, self.early)
-        self._samples()
+        self._score(inbox)
+
+    def _score(self, inbox: CommandInbox) -> None:
+        """Score the task where that is due, then let the model answer the fixed prompts, unless the run shall end."""
+        self.task.measure(self.engine, self.tally.step, self.early, inbox.poll)
+        if inbox.ending is None:
+            self._samples()
+
+    def _take_up_score(self, inbox: CommandInbox) -> bool:
+        """Score the task now where the run was stopped in the middle of that; return whether it was."""
+        run, step = read_run(self.setup.paths.events), self.tally.step
+        evaluated = run.evaluations.step.count_up_to(step) > run.evaluations.step.count_up_to(step - 1)
+        missing = evaluated and self.task.is_due(step, self.early) and step not in {one.step for one in run.task_scores}
+        if missing:
+            self._score(inbox)
+        return missing
 
     def _samples(self) -> None:
         self._collect_results(wait=True)

@@ -6,7 +6,9 @@ import shutil
 import pytest
 import torch
 
+from burnish_engine.cli import train
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -14,7 +16,7 @@ from burnish_engine.models.generation import load_fast
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
-from burnish_engine.train.fast.fast_engine import why_not
+from burnish_engine.train.fast.fast_support import why_not
 
 from support.runs import tiny_recipe
 from support.tiny import make_tokenizer
@@ -80,8 +82,23 @@ def test_plain_is_honored_without_a_word(choose):
 
 def test_plain_trains_on_one_gpu_also_where_several_would_be_exact(choose):
     assert choose(train={"engine": "plain"}, devices={"exact": True}).name == "plain"
-    with pytest.raises(UsageError, match="only the fast engine trains on several GPUs"):
+    with pytest.raises(UsageError, match="several GPUs") as told:
         choose(train={"engine": "plain"}, devices={"exact": True, "strategy": "data_parallel"})
+    assert "sharded" not in told.value.remedy
+    with pytest.raises(UsageError, match="several GPUs") as told:
+        choose(adapter={"method": "full"}, devices={"exact": True, "strategy": "data_parallel"})
+    assert "sharded" in told.value.remedy
+
+
+def test_more_gpus_on_the_command_line_share_out_a_whole_model():
+    recipe = Recipe()
+    whole = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"method": "full"})})
+    assert train._shared(recipe, 2).devices.strategy == "data_parallel"
+    assert train._shared(whole, 2).devices.strategy == "sharded"
+    assert train._shared(whole, 1).devices.strategy == "single"
+    exact = whole.model_copy(update={"devices": whole.devices.model_copy(update={"exact": True})})
+    with pytest.raises(UsageError, match="--gpus 2"):
+        train._shared(exact, 2)
 
 
 def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):

@@ -13,7 +13,12 @@ from burnish_engine.advise.facts.engine_choice import device_problem
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, NF4_BYTES, adapted, parameters, parameters_in_4_bits
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.whole_model_memory import PassMemory, optimizer_note, whole_model_parts
+from burnish_engine.advise.predict.whole_model_memory import (
+    PassMemory,
+    optimizer_note,
+    sharded_parts,
+    whole_model_parts,
+)
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
@@ -94,6 +99,8 @@ def plain_memory(
             kept + outside + mask, head, layer_peak, 0 if recipe.train.recompute else max(by_layer)
         )
         parts += whole_model_parts(recipe, spec, pass_memory, cuda=cuda, precision=precision)
+        if recipe.devices.strategy == "sharded":
+            parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision)
         returned = _RETURNED_SHARE if recipe.train.optimizer == "adamw" else 1.0
         parts.append(_overhead(head, int(sum(by_layer) * returned), precision, cuda=cuda))
         parts.append(_runtime(passes, cuda=cuda))

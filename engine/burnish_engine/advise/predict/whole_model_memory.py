@@ -48,6 +48,8 @@ class PassMemory:
     layer_kept: int
 
 
+_GATHERED_LAYERS = 2  # one at work, and the next one
+_SHARED_OUT = ("gradients", "optimizer")
 _MOVING = "at the start: the weights once more, while they move into one buffer"
 
 
@@ -93,6 +95,35 @@ def whole_model_parts(
         MemoryPart(name="optimizer", bytes=state.device + state.largest, note=optimizer_note(recipe, state)),
         MemoryPart(name="activations", bytes=worst.activations, note=how),
         MemoryPart(name=worst.name, bytes=worst.work, note=worst.note),
+    ]
+
+
+def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precision: str) -> list[MemoryPart]:
+    """Share out the components of a whole model over GPUs, each of which gathers some layers to compute.
+
+    Args:
+        parts: components on one GPU.
+        spec: shape of the model.
+        gpus: number of GPUs.
+        precision: precision of the model's computation; the parts of the weights are fp32.
+    """
+    weights, tables = parameters(spec), embedding_parameters(spec) * (1 if spec.tied_embeddings else 2)
+    layer = (weights - tables) // max(spec.num_layers, 1)
+    gathered = (tables + _GATHERED_LAYERS * layer) * BYTES_OF[precision] + (
+        tables + layer
+    ) * 4  # and a gradient in fp32
+    shared = [
+        part.model_copy(update={"bytes": part.bytes // gpus, "note": f"1/{gpus} of it; {part.note}"})
+        if part.name in _SHARED_OUT
+        else part
+        for part in parts
+        if part.name not in ("base weights", "master weights")
+    ]
+    note = "layers at work, embeddings, and their gradients"
+    return [
+        MemoryPart(name="base weights", bytes=weights * 4 // gpus, note=f"1/{gpus} of them, fp32"),
+        MemoryPart(name="gathered weights", bytes=gathered, note=note),
+        *shared,
     ]
 
 

@@ -183,15 +183,22 @@ class DevicesSection(Section):
     gpus: list[int] = setting(
         lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=MOST_GPUS
     )
-    strategy: Literal["single", "data_parallel"] = setting(
+    strategy: Literal["single", "data_parallel", "sharded"] = setting(
         "single",
         "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
-        "so train.accumulation should be a multiple of their number. With kind = cpu, as many processes share it.",
+        "so train.accumulation should be a multiple of their number. sharded: so do they, and each holds a part of a "
+        "whole model's weights, gradients and moments. With kind = cpu, as many processes share it.",
     )
     exact: bool = setting(
         False,
         "data_parallel: add up gradients in the order of passes, so that any number of GPUs trains the same bits. "
         "Takes more memory and exchanges each pass.",
+    )
+    exchange: Literal["auto", "whole", "sliced", "bf16"] = setting(
+        "auto",
+        "data_parallel: how gradients are added up. whole: after the backward pass. sliced: in slices, the upper "
+        "layers' while the lower ones still compute. bf16: rounded, half the bytes; the rest is added in the next "
+        "step. auto: as the links between the GPUs ask for, by what one exchange takes as the run starts.",
     )
     threads: int = setting(
         0,
@@ -230,7 +237,7 @@ class DevicesSection(Section):
     @property
     def shares(self) -> bool:
         """Whether the passes of a step are made to be shared out, by however many GPUs."""
-        return self.strategy == "data_parallel"
+        return self.strategy != "single"
 
     def first_gpus(self, count: int) -> list[int]:
         """Return so many GPUs: the first that the recipe names, or of the machine where it names fewer."""
@@ -239,7 +246,13 @@ class DevicesSection(Section):
     @model_validator(mode="after")
     def _known_gpus(self) -> DevicesSection:
         if self.shares and (not self.gpus or min(self.gpus) < 0 or len(set(self.gpus)) < len(self.gpus)):
-            raise ValueError(f"must name each GPU once for the data_parallel strategy, such as [0, 1], not {self.gpus}")
+            raise ValueError(
+                f"must name each GPU once for the {self.strategy} strategy, such as [0, 1], not {self.gpus}"
+            )
+        if self.strategy == "sharded" and (self.exact or self.exchange != "auto"):
+            raise ValueError("cannot be exact or have another exchange where sharded: torch adds up gradients there")
+        if self.exact and self.exchange == "bf16":
+            raise ValueError("cannot add up in the order of passes (exact) what is rounded (exchange = bf16)")
         if not self.shares and (len(self.gpus) != 1 or self.gpus[0] < 0):
             raise ValueError(f"must name exactly one GPU for the single strategy, such as [0], not {self.gpus}")
         return self

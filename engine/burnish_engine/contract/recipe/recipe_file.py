@@ -185,7 +185,7 @@ _LATER = {
     "guard": ("action", "probes", "troubles", "window", "rollback"),
     "masking": ("blocks",),
     "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
-    "devices": ("exact", "where", "timeout_hours"),
+    "devices": ("exact", "exchange", "where", "timeout_hours"),
 }  # fmt: skip
 """Keys that newer versions added. At their defaults the hash leaves them out, so that older runs can go on."""
 

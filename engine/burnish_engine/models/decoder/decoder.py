@@ -7,7 +7,7 @@ Shapes: T tokens of a micro-batch, H hidden size, V vocabulary, E widths extende
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -150,7 +150,14 @@ class Decoder:
         return done.hidden_TH.new_zeros(len(done.hidden_TH), width)
 
     def backward(self, done: ForwardPass, gradient_TE: torch.Tensor, sequences: SequenceMetadata) -> None:
-        """Add the adapters' gradients to their stacks' `gradients`.
+        """Add the adapters' gradients to their stacks' `gradients`; arguments as of `backward_layers`."""
+        for _ in self.backward_layers(done, gradient_TE, sequences):
+            pass
+
+    def backward_layers(
+        self, done: ForwardPass, gradient_TE: torch.Tensor, sequences: SequenceMetadata
+    ) -> Iterator[int]:
+        """Run the backward pass from layer to layer; yield the number of each whose gradients are added, top first.
 
         Args:
             done: result of `forward` with `levels`; emptied on the way.
@@ -178,8 +185,12 @@ class Decoder:
                 done.offloader.restore(saved)
             with self.ring.present(layer.shape.index):
                 layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
+            del saved  # else it lives while the caller does something else
+            if layer.shape.index > first:
+                yield layer.shape.index
         if done.offloader is not None:
             done.offloader.finish()
+        yield first
 
     @property
     def magnitudes(self) -> list[Magnitudes]:

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from burnish_engine.data.tokens.pack import MicroBatch
+
+ERRORS = "exchange_error/"
+"""Beginning of the names by which an optimizer's saved state holds what rounded exchanges have left out so far."""
+
+
+@dataclass(frozen=True)
+class GradientSlice:
+    """Part of the flat gradient that is complete while the backward pass goes on.
+
+    Attributes:
+        lowest: number of the lowest layer whose gradients are in it.
+        start: first element.
+        end: one past the last element.
+    """
+
+    lowest: int
+    start: int
+    end: int
 
 
 class GradientExchange(Protocol):
@@ -15,7 +34,18 @@ class GradientExchange(Protocol):
 
     A rank is one process with a device of its own. Every rank reads the same stream of micro-batches, so all know the
     counts of the whole step before it begins. `train.parallel` implements it.
+
+    Attributes:
+        slices: parts of the gradient that are exchanged one after another, those of the upper layers first; empty: it
+            is exchanged as a whole.
     """
+
+    slices: Sequence[GradientSlice]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether slices may be exchanged while the step's last pass goes on."""
+        ...
 
     def deal(self, batches: Sequence[MicroBatch]) -> Sequence[int]:
         """Return the indices of the step's micro-batches that this rank computes, ascending; maybe none."""
@@ -31,10 +61,26 @@ class GradientExchange(Protocol):
         """
         ...
 
+    def begin(self, passes: int, gradient: torch.Tensor, loss: torch.Tensor) -> None:
+        """Wait until every rank has queued its passes, but for what can fail in none; `sum_slice` and `sum` follow.
+
+        Arguments and errors as of `sum`.
+        """
+        ...
+
+    def sum_slice(self, number: int, gradient: torch.Tensor) -> None:
+        """Begin to add up a slice over all ranks; all work on it is queued. Slices come in order.
+
+        Args:
+            number: place of the slice in `slices`.
+            gradient: flat fp32 buffer.
+        """
+        ...
+
     def sum(self, passes: int, gradient: torch.Tensor, loss: torch.Tensor) -> None:
         """Wait until every rank has queued its passes, then replace gradient and loss by the sums over all ranks.
 
-        Afterwards every rank holds the same bits.
+        After `begin` and `sum_slice` it does the rest. Afterwards every rank holds the same bits.
 
         Args:
             passes: number of micro-batches in the step, over all ranks; 0 where there is nothing to add up.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import TaskScored
@@ -27,29 +27,46 @@ class TaskMeter:
     def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder) -> None:
         self._recipe, self._inputs, self._recorder = recipe, inputs, recorder
 
-    def measure(self, engine: Engine, step: int, early: EarlyStopping) -> None:
+    def is_due(self, step: int, early: EarlyStopping) -> bool:
+        """Return whether the weights after so many steps are scored: before the first step, and what may be the result.
+
+        Args:
+            step: optimizer steps done.
+            early: early stopping, which has seen the step's held-out loss.
+        """
+        last = early.best.step == step if early.is_on else step == self._inputs.budget.steps
+        return self._inputs.task is not None and (step == 0 or last)
+
+    def measure(self, engine: Engine, step: int, early: EarlyStopping, ends: Callable[[], object]) -> None:
         """Score before the first step and after the last; with early stopping after each step that is the best so far.
 
         Args:
             engine: loaded engine.
             step: optimizer steps done.
             early: early stopping, which has seen the step's held-out loss.
+            ends: function called between groups of replies, which carries out the user's commands and says whether the
+                run shall end; then nothing is recorded, and the score is made when the run goes on.
         """
         task = self._inputs.task
-        last = early.best.step == step if early.is_on else step == self._inputs.budget.steps
-        if task is None or (step and not last):
+        if task is None or not self.is_due(step, early):
             return
         self._recorder.phase("scoring")
         began = time.perf_counter()
         prompts = [self._inputs.prompt_ids(row.messages) for row in task.rows]
-        replies = [(reply.text, reply.stopped) for reply in self._replies(engine, prompts, task.section.max_tokens)]
-        score = task.score(replies)
+        found = self._replies(engine, prompts, task.section.max_tokens, ends)
+        if found is None:
+            return
+        score = task.score([(reply.text, reply.stopped) for reply in found])
         self._recorder.emit(TaskScored(step=step, score=score, seconds=time.perf_counter() - began))
 
-    def _replies(self, engine: Engine, prompts: Sequence[list[int]], longest: int) -> list[GeneratedReply]:
-        """Generate the replies in their order, as many together as a pass has tokens."""
+    def _replies(
+        self, engine: Engine, prompts: Sequence[list[int]], longest: int, ends: Callable[[], object]
+    ) -> list[GeneratedReply] | None:
+        """Generate the replies in their order, as many together as a pass has tokens; None where the run shall end."""
         found: dict[int, GeneratedReply] = {}
         for group in reply_groups([len(ids) for ids in prompts], longest, self._recipe.train.micro_batch_tokens):
+            if ends():
+                return None
             made = engine.replies([prompts[row] for row in group], longest)
             found.update(zip(group, made, strict=True))
             self._recorder.progress(len(found), len(prompts))

@@ -14,35 +14,40 @@ from typing_extensions import override
 
 from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
-from burnish_engine.contract.facts.coverage import Coverage, count_coverage
-from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
-from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.documents import lengths_of
-from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
-from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.lora_adapter import AdapterPlan, plan_adapter, read_plan
+from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.fp8_choice import check_fp8, fp8_use
 from burnish_engine.models.device.precision import DTYPES, exact_products
-from burnish_engine.models.families import family, why_not_fast
-from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank, why_plain_experts
-from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.families import family
+from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
-from burnish_engine.models.generation.load_fast import declared_ends, device_problem
+from burnish_engine.models.generation.load_fast import declared_ends
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS, GradientSlice
 from burnish_engine.train.base.schedule import learning_rate
-from burnish_engine.train.fast.fast_evaluate import held_out_loss, mean_divergence, sequence_log_probs
+from burnish_engine.train.fast.fast_evaluate import (
+    EvaluationPasses,
+    mean_divergence,
+    mean_loss,
+    pass_losses,
+    sequence_log_probs,
+)
 from burnish_engine.train.fast.fast_model import make_trainable
+from burnish_engine.train.fast.fast_support import adapter_coverage
 from burnish_engine.train.fast.fast_trainer import FastTrainer
+from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
 from burnish_engine.train.fast.memory_choice import (
     choose_memory_plan,
     lockable_memory,
@@ -53,24 +58,6 @@ from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, 
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
-
-
-def _coverage(spec: DecoderSpec, adapters: AdapterPlan) -> Coverage:
-    """Count which matrices of the decoder's layers the adapter reaches."""
-    reached = {adapted.path for adapted in adapters.parts}
-    return count_coverage(
-        (matrix, f"model.layers.{number}.{matrix.name}" in reached)
-        for number, layer in enumerate(spec.layers)
-        for matrix in layer_matrices(spec, layer)
-    )
-
-
-def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
-    """Return why the fast engine cannot train this run, as the first half of a sentence; empty where it can."""
-    reason = why_not_fast(source.config, source.spec, nf4=True)
-    if reason:
-        return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or why_plain_experts(source.spec, recipe) or device_problem(device)
 
 
 class FastEngine(Engine):
@@ -105,7 +92,7 @@ class FastEngine(Engine):
             adapters = plan_adapter(recipe.adapter, *parts, expert_rank(recipe.adapter, shape.experts_per_token))
         else:
             adapters = read_plan(adapter, *parts)
-        self._coverage = _coverage(shape, adapters)
+        self._coverage = adapter_coverage(shape, adapters)
         self.notes += storage_notes(recipe, source.config)
         nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
@@ -138,6 +125,7 @@ class FastEngine(Engine):
             self.model.write_compute_copies()
         else:
             self.model.initialize(section.seed)
+        self._slices: Sequence[GradientSlice] = ()
         self.use_plan(plan)
         self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
 
@@ -162,6 +150,14 @@ class FastEngine(Engine):
                 preference=self._preference,
             )
         )
+        self._trainer.cut_backward(backward_cuts(self._slices, plan))
+
+    def slice_gradient(self, most: int) -> Sequence[GradientSlice]:
+        """Let the backward pass complete the gradient in at most so many slices from now on, and return these."""
+        model = self.model
+        self._slices = gradient_slices(list(model.adapter.named()), model.optimizer.layout, most)
+        self._trainer.cut_backward(backward_cuts(self._slices, self.plan))
+        return self._slices
 
     @property
     def _preference(self) -> PreferenceSection | None:
@@ -295,10 +291,12 @@ class FastEngine(Engine):
     def held_out_loss(
         self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
     ) -> tuple[float, int]:
-        layout = self._evaluation_layout(documents, budget)
+        return mean_loss(self.pass_losses(self.evaluation_passes(documents, budget), progress))
+
+    def pass_losses(self, passes: EvaluationPasses, progress: CountListener = ignore_count) -> torch.Tensor:
+        """Compute the loss of each pass of an evaluation; see `fast_evaluate.pass_losses`."""
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            budget = min(budget, layout.capacity)
-            return held_out_loss(self.model.loaded.decoder, documents, budget, layout, progress)
+            return pass_losses(self.model.loaded.decoder, passes, progress)
 
     @override
     def log_probs(
@@ -309,20 +307,26 @@ class FastEngine(Engine):
         adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
-        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        each = len(documents[0].sequence_lengths) if len(documents) else 1
+        return self.pass_log_probs(self.evaluation_passes(documents, budget), each, adapter=adapter, progress=progress)
+
+    def pass_log_probs(
+        self, passes: EvaluationPasses, each: int, *, adapter: Path | bool, progress: CountListener = ignore_count
+    ) -> npt.NDArray[np.float32]:
+        """Compute log-probabilities in the passes of an evaluation; see `log_probs` and `sequence_log_probs`."""
         with (
             self._trainer.on_stream(),
             self.model.averaged(),
             self._other_adapter(adapter),
             self._trainer.idle_memory(),
         ):
-            return sequence_log_probs(decoder, documents, min(budget, layout.capacity), layout, progress)
+            return sequence_log_probs(self.model.loaded.decoder, passes, each, progress)
 
     @override
     def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
-        layout, decoder = self._evaluation_layout(documents, budget), self.model.loaded.decoder
+        passes = self.evaluation_passes(documents, budget)
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
-            return mean_divergence(decoder, documents, min(budget, layout.capacity), layout, self.without_adapter)
+            return mean_divergence(self.model.loaded.decoder, passes, self.without_adapter)
 
     @contextmanager
     def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
@@ -368,12 +372,18 @@ class FastEngine(Engine):
                     compute_copy.copy_(value)
             decoder.expire_magnitudes()
 
-    def _evaluation_layout(self, documents: Sequence[Document], budget: int) -> BucketLayout:
-        layout = max(self._layouts, key=lambda one: one.capacity)
+    @property
+    def largest_layout(self) -> BucketLayout:
+        """Layout of training's largest bucket."""
+        return max(self._layouts, key=lambda one: one.capacity)
+
+    def evaluation_passes(self, documents: Sequence[Document], budget: int) -> EvaluationPasses:
+        """Plan the passes of an evaluation, each of at most `budget` tokens."""
+        layout = self.largest_layout
         longest = int(lengths_of(documents).max()) if len(documents) else 0
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
             layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
-        return layout
+        return EvaluationPasses(held_out_batches(documents, min(budget, layout.capacity)), layout)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
@@ -393,7 +403,7 @@ class FastEngine(Engine):
 
     @override
     def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.model.restore(tensors)
+        self.model.restore({name: value for name, value in tensors.items() if not name.startswith(ERRORS)})
 
     @override
     def close(self) -> None:

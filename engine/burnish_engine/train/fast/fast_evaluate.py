@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
+from burnish_engine.data.tokens.pack import EpochPlan, MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
@@ -21,7 +22,19 @@ from burnish_kernels.cross_entropy import op as cross_entropy
 _DIVERGENCE_ROWS = 256  # tokens whose logits exist at once in fp32, of both models
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class EvaluationPasses:
+    """Forward passes of an evaluation.
+
+    Attributes:
+        batches: micro-batches, each of at most the layout's capacity.
+        layout: bucket layout of the passes; training's own where it is large enough, whose kernels are loaded already.
+    """
+
+    batches: EpochPlan
+    layout: BucketLayout
+
+
 def held_out_loss(
     decoder: Decoder,
     documents: Sequence[Document],
@@ -35,52 +48,66 @@ def held_out_loss(
         decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
         documents: held-out documents.
         budget: tokens per forward pass, at most the layout's capacity.
-        layout: bucket layout of the passes; training's own, whose kernels are loaded already.
+        layout: bucket layout of the passes.
         progress: function that is told the number of documents read so far.
     """
-    total = torch.zeros(1, dtype=torch.float64, device=decoder.device)
-    count = read = 0
+    return mean_loss(pass_losses(decoder, EvaluationPasses(held_out_batches(documents, budget), layout), progress))
+
+
+def mean_loss(found_2B: torch.Tensor) -> tuple[float, int]:
+    """Add up what `pass_losses` found, in the order of passes: mean loss (nats) and number of supervised tokens."""
+    count = int(found_2B[1].sum())
+    return (sum(found_2B[0].tolist()) / count if count else float("nan")), count
+
+
+@torch.no_grad()
+def pass_losses(decoder: Decoder, passes: EvaluationPasses, progress: CountListener = ignore_count) -> torch.Tensor:
+    """Compute the cross entropy of each pass.
+
+    Args:
+        decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
+        passes: passes to make.
+        progress: function that is told the number of documents read so far.
+
+    Returns:
+        [2, passes] fp64 on the CPU: sum of the losses (nats), and number of the supervised tokens.
+    """
+    found_2B = torch.zeros(2, len(passes.batches), dtype=torch.float64, device=decoder.device)
+    read = 0
     with without_dropout(decoder):
-        for batch in held_out_batches(documents, budget):
-            fields, counts = _upload(decoder, layout, batch)
-            count += counts.supervised
-            summed = torch.zeros_like(total)
-            for loss_C in _losses(decoder, layout, fields, counts.head_chunks):
-                summed += loss_C.double().sum()
-            total += summed
+        for index, batch in enumerate(passes.batches):
+            fields, counts = _upload(decoder, passes.layout, batch)
+            found_2B[1, index] = counts.supervised
+            for loss_C in _losses(decoder, passes.layout, fields, counts.head_chunks):
+                found_2B[0, index] += loss_C.double().sum()
             read += len(batch.rows)
             progress(read)
-    return (float(total) / count if count else float("nan")), count
+    return found_2B.cpu()
 
 
 @torch.no_grad()
 def sequence_log_probs(
-    decoder: Decoder,
-    documents: Sequence[Document],
-    budget: int,
-    layout: BucketLayout,
-    progress: CountListener = ignore_count,
+    decoder: Decoder, passes: EvaluationPasses, each: int, progress: CountListener = ignore_count
 ) -> npt.NDArray[np.float32]:
     """Compute the summed log-probability (nats) of the supervised tokens of documents of as many sequences each.
 
     Args:
         decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
-        documents: documents of as many sequences each.
-        budget: tokens per forward pass, at most the layout's capacity.
-        layout: bucket layout of the passes.
+        passes: passes that hold each document once.
+        each: number of sequences of a document.
         progress: function that is told the number of documents read so far.
 
     Returns:
         [documents, sequences]: of preference pairs, those of the chosen and of the rejected reply.
     """
-    each = len(documents[0].sequence_lengths) if len(documents) else 1
-    found_NS, read = np.zeros((len(documents), each), dtype=np.float32), 0
+    total = sum(len(group) for group in passes.batches.groups)
+    found_NS, read = np.zeros((total, each), dtype=np.float32), 0
     with without_dropout(decoder):
-        for batch in held_out_batches(documents, budget):
-            fields, counts = _upload(decoder, layout, batch)
+        for batch in passes.batches:
+            fields, counts = _upload(decoder, passes.layout, batch)
             if not counts.head_chunks:
                 continue
-            losses = list(_losses(decoder, layout, fields, counts.head_chunks))
+            losses = list(_losses(decoder, passes.layout, fields, counts.head_chunks))
             loss_R = torch.cat(losses).double().cpu().numpy()[: counts.supervised]
             sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
             sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
@@ -92,26 +119,20 @@ def sequence_log_probs(
 
 @torch.no_grad()
 def mean_divergence(
-    decoder: Decoder,
-    documents: Sequence[Document],
-    budget: int,
-    layout: BucketLayout,
-    without_adapter: Callable[[], AbstractContextManager[None]],
+    decoder: Decoder, passes: EvaluationPasses, without_adapter: Callable[[], AbstractContextManager[None]]
 ) -> float | None:
     """Compute the mean divergence (nats a token) from the decoder without its adapter; see `Engine.kl_to_base`.
 
     Args:
         decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
-        documents: documents of one sequence each.
-        budget: tokens per forward pass, at most the layout's capacity.
-        layout: bucket layout of the passes.
+        passes: passes over documents of one sequence each.
         without_adapter: function that switches the adapter off inside a context.
     """
     total, count = torch.zeros((), dtype=torch.float64, device=decoder.device), 0
     with without_dropout(decoder):
-        for batch in held_out_batches(documents, budget):
-            fields, counts = _upload(decoder, layout, batch)
-            sequences = SequenceMetadata(fields.rope_row_T, _documents(layout, fields))
+        for batch in passes.batches:
+            fields, counts = _upload(decoder, passes.layout, batch)
+            sequences = SequenceMetadata(fields.rope_row_T, _documents(passes.layout, fields))
             rows = fields.head_position_R[: counts.supervised]
             tuned_RH = decoder.forward(fields.ids_T, sequences).hidden_TH.index_select(0, rows)
             with without_adapter():

@@ -114,6 +114,7 @@ class FastTrainer:
         self._results = _Readback(device, preference, self._check_ranks)
         self._ran: set[BucketLayout] = set()
         self._estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
+        self._is_cut = False
         self.problem = ""
 
     def step(self, prefetcher: Prefetcher) -> StepFacts:
@@ -183,11 +184,35 @@ class FastTrainer:
             if batch.estimates_kl:
                 step.estimate_kl(batch.counts)
             else:
-                step.run(batch.counts)
+                step.run(batch.counts, self._between(batch, step))
         if batch.counts.head_chunks:
             ran.add(batch.layout)
         if self.exchange and batch.index >= 0:
             self.exchange.pass_done(batch.index, self.model.optimizer.grad, self._loss_sum)
+
+    def cut_backward(self, cuts: Sequence[int]) -> None:
+        """Make backward passes in parts from now on; see `MicroBatchStep.cut_backward`."""
+        for step in self._steps.values():
+            step.cut_backward(cuts)
+        self._is_cut = bool(cuts)
+
+    def _between(self, batch: HostBatch, step: MicroBatchStep) -> Callable[[int], None] | None:
+        """Make the function that exchanges slices within a pass; None where that has to wait.
+
+        Once slices are exchanged, the step cannot be dropped: nothing of the pass may run out of memory any more.
+        """
+        exchange, gradient = self.exchange, self.model.optimizer.grad
+        is_safe = self.stream is None or step.has_captured(estimates_kl=False)
+        if exchange is None or not (self._is_cut and exchange.overlaps and batch.is_last and is_safe):
+            return None
+
+        def between(parts: int) -> None:
+            if parts:
+                exchange.sum_slice(parts - 1, gradient)
+            else:
+                exchange.begin(batch.step.micro_batches, gradient, self._loss_sum)
+
+        return between
 
     @property
     def _pageable(self) -> str:

@@ -15,7 +15,8 @@ The eager form runs the same functions, so it computes the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -80,6 +81,18 @@ class MicroBatchStep:
         self._loss_R: torch.Tensor | None = None
         self._unit = torch.ones(1, dtype=torch.float32, device=inputs.device)
         self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, ...]] = {}
+        self._cuts: tuple[int, ...] = ()
+        self._layers: Iterator[int] = iter(())  # of a backward pass under way
+
+    def cut_backward(self, cuts: Sequence[int]) -> None:
+        """Make the backward pass in parts from now on; graphs that were captured are forgotten.
+
+        Args:
+            cuts: numbers of the lowest layer of each part but the last, descending.
+        """
+        if tuple(cuts) != self._cuts:
+            self._cuts = tuple(cuts)
+            self._graphs.pop(False, None)
 
     @property
     def captured(self) -> bool:
@@ -90,19 +103,26 @@ class MicroBatchStep:
         """Return whether `run`, or `estimate_kl`, replays graphs."""
         return estimates_kl in self._graphs
 
-    def run(self, counts: BatchCounts) -> None:
+    def run(self, counts: BatchCounts, between: Callable[[int], None] | None = None) -> None:
         """Accumulate the loss and the adapters' gradients of the uploaded micro-batch.
 
         Args:
             counts: counts of that micro-batch; without supervised tokens nothing is done.
+            between: function called before the backward pass, and when each part of it is queued, with the number of
+                parts so far.
         """
         if not counts.head_chunks:
             return
-        forward, head_chunk, backward = self._phases(estimates_kl=False)
+        forward, head_chunk, *backward = self._phases(estimates_kl=False)
         forward()
         for _ in range(counts.head_chunks):
             head_chunk()
-        backward()
+        if between:
+            between(0)
+        for number, part in enumerate(backward, start=1):
+            part()
+            if between:
+                between(number)
 
     def estimate_kl(self, counts: BatchCounts) -> None:
         """Add the uploaded mismatched documents to the estimate of the step's divergence.
@@ -148,6 +168,7 @@ class MicroBatchStep:
                 graphs.append(graph)
         finally:
             self._done = self._gradient_TE = self._loss_R = None  # of a capture that failed half-way
+            self._layers = iter(())
         self._graphs[estimates_kl] = tuple(graphs)
 
     def _reset_copies(self) -> None:
@@ -163,10 +184,11 @@ class MicroBatchStep:
     def _eager_phases(self, *, estimates_kl: bool) -> tuple[Callable[[], None], ...]:
         if estimates_kl:
             return self._forward_only, self._ratio_chunk
-        return self._forward, self._head_chunk, self._backward
+        parts = [partial(self._backward_to, cut) for cut in self._cuts]
+        return self._forward, self._head_chunk, *parts, self._backward
 
     def _forward(self) -> None:
-        decoder = self._model.loaded.decoder
+        decoder, self._layers = self._model.loaded.decoder, iter(())
         ids_T = self._fields.ids_T
         self._done = decoder.forward(ids_T, self.metadata, levels=self._levels, offloader=self._offloader)
         self._gradient_TE = decoder.new_gradient(self._done)
@@ -189,7 +211,20 @@ class MicroBatchStep:
             self._loss_R.view(-1, len(rows)).index_copy_(0, self._chunk, loss[None])
         self._chunk.add_(1)
 
+    def _backward_to(self, cut: int) -> None:
+        """Make the part of the backward pass that ends with a layer."""
+        if cut == self._cuts[0]:
+            self._layers = self._begin_backward()
+        while next(self._layers) != cut:
+            pass
+
     def _backward(self) -> None:
+        """Make the rest of the backward pass."""
+        for _ in self._layers if self._cuts else self._begin_backward():
+            pass
+        self._done = self._gradient_TE = self._loss_R = None
+
+    def _begin_backward(self) -> Iterator[int]:
         assert self._done is not None
         assert self._gradient_TE is not None
         if self._preference:
@@ -197,8 +232,7 @@ class MicroBatchStep:
             weight_T = token_weights(self._preference, self._fields, self._loss_R, self._loss_sum, self._kl)
             weight_T = weight_T * self._model.optimizer.loss_scale
             self._gradient_TE[:, : self._model.loaded.decoder.spec.hidden_size].mul_(weight_T[:, None])
-        self._model.loaded.decoder.backward(self._done, self._gradient_TE, self.metadata)
-        self._done = self._gradient_TE = self._loss_R = None
+        return self._model.loaded.decoder.backward_layers(self._done, self._gradient_TE, self.metadata)
 
     def _forward_only(self) -> None:
         decoder = self._model.loaded.decoder

@@ -25,7 +25,7 @@ from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
 from burnish_engine.models.device.fp8_choice import why_not_fp8
 from burnish_engine.models.device.precision import DTYPES
-from burnish_engine.train.fast.fast_engine import why_not
+from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning
 from burnish_kernels.fp8_linear.op import CODES, quantize_rows
 from burnish_kernels.lora_linear.op import Stack, StackedAdapter

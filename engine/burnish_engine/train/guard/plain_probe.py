@@ -38,10 +38,12 @@ class PlainProbe(EngineProbe):
         put_back = snapshot_random_state(engine._device)
         try:
             targets = self._inputs(batch)[1]
-            with plain_step.documents_apart(batch, engine._layout):
+            with plain_step.documents_apart(batch, engine._layout), engine.computing():
                 loss = plain_step.summed_loss(engine.model, batch, engine._device, engine._layout)
                 mean = loss / max(batch.supervised_tokens, 1)
                 mean.backward()
+            if engine._whole:
+                engine._whole.collect_gradients()
             parts = {name: _tensor_audit(name, value) for name, value in self._expected().items()}
         finally:
             engine._drop_gradients()
@@ -56,7 +58,7 @@ class PlainProbe(EngineProbe):
         was_training = model.training
         model.eval()
         try:
-            with plain_step.documents_apart(batch, self._engine._layout):
+            with plain_step.documents_apart(batch, self._engine._layout), self._engine.computing():
                 logits = model(**inputs, use_cache=False).logits
         finally:
             model.train(was_training)
@@ -92,7 +94,7 @@ class PlainProbe(EngineProbe):
 
     def _expected(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters that should have a gradient, also where something took them out of training."""
-        found = dict(self._engine._parameters)
+        found = {name: value for name, value in self._engine._parameters if value.numel()}
         if self._engine.trains == "adapter":
             found |= {name: value for name, value in self._engine.model.named_parameters() if _ADAPTER in name}
         return found

@@ -1,4 +1,4 @@
-"""The inbox for commands and signals, which a run handles between optimizer steps."""
+"""The inbox for commands and signals, which a run handles between optimizer steps, and between replies it scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.contract.run.events import CommandDone, PhaseChanged
+from burnish_engine.contract.run.events import CommandDone, Phase, PhaseChanged
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.recorder import Recorder
 
@@ -22,7 +22,7 @@ _PAUSE_POLL_S = 0.2
 
 @dataclass
 class CommandInbox:
-    """Carries out the commands of the user between steps.
+    """Carries out the commands of the user between steps, and between groups of replies.
 
     Attributes:
         reader: reader of the run's control file.
@@ -32,6 +32,7 @@ class CommandInbox:
         smaller_plan: function that goes on with a smaller memory plan, and says in half a sentence what changed; empty
             where no plan is smaller.
         stopping: function called at once, on a thread of its own, when a signal asks to stop.
+        ending: how the run shall end; None: nothing has asked for that.
     """
 
     reader: ControlReader
@@ -40,23 +41,27 @@ class CommandInbox:
     sample: Callable[[], None]
     smaller_plan: Callable[[], str]
     stopping: Callable[[], None] | None = None
+    ending: Ending | None = None
     _signalled: threading.Event = field(default_factory=threading.Event)
 
     def poll(self) -> Ending | None:
         """Carry out waiting commands; return how the run shall end, or None to continue. Block while paused."""
-        paused = False
-        while True:
+        phase, paused = self.recorder.current_phase, False
+        while self.ending is None:
             for command in self.reader.poll():
-                ending, paused = self._handle(command, paused)
-                if ending:
-                    return ending
+                self.ending, paused = self._handle(command, paused, phase)
+                if self.ending:
+                    return self.ending
             if self._signalled.is_set():
-                return "stop"
-            if not paused:
-                return None
-            time.sleep(_PAUSE_POLL_S)
+                self.ending = "stop"
+            elif paused:
+                time.sleep(_PAUSE_POLL_S)
+            else:
+                break
+        return self.ending
 
-    def _handle(self, command: Command, paused: bool) -> tuple[Ending | None, bool]:
+    def _handle(self, command: Command, paused: bool, phase: Phase) -> tuple[Ending | None, bool]:
+        """Carry out a command in this phase; return how the run shall end, if at all, and whether it is paused."""
         accepted, detail = True, ""
         if command.name == "pause":
             accepted, detail = not paused, "already paused" if paused else ""
@@ -68,13 +73,15 @@ class CommandInbox:
         elif command.name == "resume":
             accepted, detail = paused, "" if paused else "not paused"
             if paused:
-                self.recorder.update(status="running", phase="training")
-                self.recorder.emit(PhaseChanged(phase="training"))
+                self.recorder.update(status="running", phase=phase)
+                self.recorder.emit(PhaseChanged(phase=phase))
             paused = False
         elif command.name == "checkpoint":
             self.checkpoint()
         elif command.name == "sample":
             self.sample()
+            if not paused and self.recorder.current_phase != phase:
+                self.recorder.phase(phase)
         elif command.name == "smaller_plan":
             changed = self.smaller_plan()
             accepted, detail = bool(changed), changed or "there is no smaller plan"

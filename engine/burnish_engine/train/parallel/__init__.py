@@ -4,11 +4,15 @@ One of them, the leader (rank 0), is the run as it always is: session, events, c
 others hold a replica of its engine and do as it says. A step, and the file of each part:
 
     leader: "step" to all ranks                            # leading_engine.py; link.py: messages over sockets
-    each rank: lay out and run its own passes              # deal.py: which; train/fast/ as ever
-    each rank: "ready", or what went wrong                 # rank_exchange.py
+    each rank: lay out and run its own passes              # exchange/deal.py: which; train/fast/ as ever
+    each rank: "ready", or what went wrong                 # exchange/rank_exchange.py
     leader: "exchange" to all, or "abandon"                # ranks.py: also notices that a process died
-    each rank: sum gradients and losses over all ranks     # collectives.py: NCCL or gloo
+    each rank: sum gradients and losses over all ranks     # exchange/collectives.py: NCCL or gloo
     each rank: clip, update                                # the same bits everywhere, so nothing else is sent
+
+The gradients may be summed in slices while the last pass goes on (exchange_choice.py), or rounded
+(exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not
+held by each rank but shared out over all (sharded_engine.py).
 
 Before its first step, and wherever the leader begins anew (a checkpoint, a rollback, a smaller plan), it sends weights
 and optimizer state to all, so that only the leader has to know how they came about.

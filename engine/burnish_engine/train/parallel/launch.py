@@ -15,7 +15,7 @@ import torch
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
-from burnish_engine.train.parallel.collectives import TorchCollectives, backend_of
+from burnish_engine.train.exchange.collectives import TorchCollectives, backend_of
 from burnish_engine.train.parallel.ranks import Rank, Ranks, kill_process, lost_rank
 from burnish_engine.train.parallel.world import World, gather_links
 

@@ -1,59 +1,49 @@
-"""The leader's engine: the fast engine, whose steps are shared with replicas on other ranks."""
+"""The leader's engine: the fast engine, whose steps and evaluations are shared with replicas on other ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from typing_extensions import override
 
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
-from burnish_engine.contract.units import memory_size
-from burnish_engine.data.tokens.pack import MicroBatch
-from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.probe import probe
-from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
+from burnish_engine.data.tokens.pack import MicroBatch, pass_cost
+from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.device.device import MEMORY_ERRORS
+from burnish_engine.train.base.engine import CountListener, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS
+from burnish_engine.train.exchange.deal import deal_by_cost
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.fast_evaluate import mean_loss
+from burnish_engine.train.parallel.evaluation_share import (
+    ROUND_PASSES,
+    evaluate_share,
+    evaluation_order,
+    share_tensors,
+)
+from burnish_engine.train.parallel.exchange_choice import choose_exchange
 from burnish_engine.train.parallel.link import Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.parallel.replica import state_of, weights_checksum
 
 CHECK_STEPS = 100
 """Steps between two comparisons of the weights on all ranks."""
-_SLOW = 1.5  # times the expected time from which on an exchange is worth a word
-_TIMED = 10  # exchanges that are timed as the engine is loaded
 
 
-def slow_exchange(ranks: Ranks, gradient: torch.Tensor) -> list[str]:
-    """Measure an exchange of gradients; return a note where it takes much longer than these links should need.
-
-    Args:
-        ranks: other ranks.
-        gradient: buffer of the size that is exchanged.
-    """
-    if gradient.device.type == "cpu":
-        return []
-    try:
-        measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _TIMED)
-    except MEMORY_ERRORS as error:
-        if not is_out_of_memory(error):
-            raise
-        return []  # a measurement is not worth a smaller plan
-    expected = parallel_settings(probe(), adapter_bytes=gradient.nbytes).exchange_ms
-    if expected is None or measured <= max(_SLOW * expected, 1.0):
-        return []
-    return [
-        f"One exchange of gradients ({memory_size(gradient.nbytes)}) takes {measured:.1f} ms; these links should need "
-        f"{expected:.1f} ms. `burnish doctor --bandwidth` measures them."
-    ]
+def _count_on(progress: CountListener, before: int, done: int) -> object:
+    return progress(before + done)
 
 
 class LeadingEngine(FastEngine):
-    """Fast engine of rank 0. Everything but steps and plans concerns this rank alone.
+    """Fast engine of rank 0. Everything but steps, plans and losses of rows concerns this rank alone.
 
     Args:
         spec: specification of the engine.
@@ -64,9 +54,10 @@ class LeadingEngine(FastEngine):
     def __init__(self, spec: EngineSpec, ranks: Ranks, replica: Message) -> None:
         exact = spec.recipe.devices.exact
         exchange = RankExchange(0, ranks.size, ranks.collectives, exact=exact, agree=ranks.agree, check=ranks.check)
-        self._ranks, self._others_plan = ranks, ""
+        self._ranks, self._rank_exchange, self._others_plan = ranks, exchange, ""
         self._shares = False  # whether steps are shared now: they are not in a dry run
         self._steps = self._compared = 0
+        self._errors: dict[str, torch.Tensor] = {}  # of a checkpoint, until all ranks have them
         super().__init__(replace(spec, exchange=exchange))
         order = {
             "do": "load",
@@ -76,7 +67,11 @@ class LeadingEngine(FastEngine):
         }
         ranks.call(replica | order)
         self._others_plan = self.memory_plan
-        self.notes += slow_exchange(ranks, self.model.optimizer.grad)
+        recipe, gradient = spec.recipe, self.model.optimizer.grad
+        passes = recipe.train.accumulation / ranks.size
+        self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
+        self.notes += self._choice.notes
+        exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
 
     @override
     def use_plan(self, plan: MemoryPlan) -> None:
@@ -96,7 +91,10 @@ class LeadingEngine(FastEngine):
         with self._on_stream():
             tensors = state_of(self.model, self._stream.references)
         order = {"do": "start", "step": step, "steps": total_steps, "micro_batches": total_micro_batches}
-        answers = self._ranks.call(order, tensors)
+        order |= {"slices": self._choice.slices, "rounded": self._choice.rounded}
+        errors, self._errors = self._errors, {}
+        self._rank_exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
+        answers = self._ranks.call(order, tensors | errors)
         self._steps = self._compared = step
         self._ranks.require_equal(self._checksum(), step, answers)
 
@@ -116,9 +114,80 @@ class LeadingEngine(FastEngine):
         return None
 
     @override
+    def held_out_loss(
+        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
+    ) -> tuple[float, int]:
+        if not self._shares or not len(documents):
+            return super().held_out_loss(documents, budget, progress)
+        return mean_loss(torch.cat([*self._evaluate(documents, budget, 0, True, progress)], dim=1))
+
+    @override
+    def log_probs(
+        self,
+        documents: Sequence[Document],
+        budget: int,
+        *,
+        adapter: Path | bool = True,
+        progress: CountListener = ignore_count,
+    ) -> npt.NDArray[np.float32]:
+        if not len(documents) or (
+            adapter is True and not self._shares
+        ):  # before the start others' weights are not ours
+            return super().log_probs(documents, budget, adapter=adapter, progress=progress)
+        each = len(documents[0].sequence_lengths)
+        order = [row for group in self.evaluation_passes(documents, budget).batches.groups for row in group]
+        found_NS = np.zeros((len(documents), each), dtype=np.float32)
+        found_NS[order] = torch.cat([*self._evaluate(documents, budget, each, adapter, progress)]).numpy()
+        return found_NS
+
+    def _evaluate(
+        self, documents: Sequence[Document], budget: int, each: int, adapter: Path | bool, progress: CountListener
+    ) -> Iterator[torch.Tensor]:
+        """Deal an evaluation to the ranks; yield the results of each round of passes; see `evaluate_share`."""
+        all_passes, done = self.evaluation_passes(documents, budget), 0
+        batches = all_passes.batches
+        for first in range(0, len(batches), ROUND_PASSES * self._ranks.size):
+            passes = replace(all_passes, batches=batches[first : first + ROUND_PASSES * self._ranks.size])
+            groups = passes.batches.groups
+            costs = [pass_cost([len(documents[row]) for row in group]) for group in groups]
+            shares = [
+                share_tensors(documents, groups, own, by_document=each > 0)
+                for own in deal_by_cost(costs, self._ranks.size)
+            ]
+            order = evaluation_order(passes, each, adapter)
+            self._ranks.begin(order, shares[1:])
+            try:
+                found = evaluate_share(self, order, shares[0], partial(_count_on, progress, done))
+            except MEMORY_ERRORS:
+                self._ranks.drop_step()
+                raise
+            self._rank_exchange.add_up(found)
+            done += sum(len(group) for group in groups)
+            progress(done)
+            yield found.cpu()
+
+    @override
     def save_adapter(self, folder: Path) -> None:
         self._compare()  # what differs is not worth keeping
         super().save_adapter(folder)
+
+    @override
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        tensors = super().optimizer_tensors()
+        if not (self._shares and self._choice.rounded):
+            return tensors | self._errors
+        self._ranks.begin({"do": "errors"})
+        try:
+            found = self._rank_exchange.gather_errors()
+        except MEMORY_ERRORS:
+            self._ranks.drop_step()
+            raise
+        return tensors | {f"{ERRORS}{name}": value for name, value in found.items()}
+
+    @override
+    def restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().restore_optimizer(tensors)
+        self._errors = {name: value for name, value in tensors.items() if name.startswith(ERRORS)}
 
     def _compare(self) -> None:
         """Compare the weights on all ranks, if any steps were shared since the last time."""

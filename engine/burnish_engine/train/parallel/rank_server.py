@@ -9,6 +9,9 @@ Orders and answers, each a JSON object:
 | start | position; tensors: weights, optimizer state, references | checksum of the weights |
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
 | checksum | | checksum of the weights |
+| evaluate | what to compute; tensors: this rank's documents | as of a step |
+| part | what the leader does with a model that is shared out | none |
+| errors | | as of a step; all ranks gather what rounding left out |
 | time | bytes, repeats | `ready` and `exchange` as in a step; after so many exchanges an empty one |
 | close | | none: the process ends |
 
@@ -25,6 +28,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -32,9 +36,9 @@ import torch
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.base.engine import HalfUpdatedError
-from burnish_engine.train.parallel.collectives import Collectives
+from burnish_engine.train.exchange.collectives import Collectives
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
-from burnish_engine.train.parallel.rank_exchange import RankExchange
 from burnish_engine.train.recovery.recovery import release, short_message
 
 _Order = tuple[Message, dict[str, torch.Tensor]]
@@ -65,6 +69,14 @@ class Replica(Protocol):
 
     def checksum(self) -> int:
         """Compute the checksum of the weights after all queued steps."""
+        ...
+
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Compute a share of an evaluation; see `evaluate_share`."""
+        ...
+
+    def take_part(self, order: Message) -> None:
+        """Do what the leader does with a model that is shared out."""
         ...
 
     def close(self) -> None:
@@ -98,11 +110,23 @@ class RankServer:
         self._collectives: Collectives | None = None
         self._orders: queue.Queue[_Order] = queue.Queue()
         self._closing = self._exchanged = False
+        self._shared: RankExchange | None = None
         self._behind = ""  # why the update after the newest exchange was not made
+
+    @property
+    def place(self) -> tuple[int, int, Collectives]:
+        """Number of this rank, number of ranks, and the operations in which all take part."""
+        assert self._collectives is not None
+        return self._rank, self._size, self._collectives
+
+    def meet(self) -> None:
+        """Wait, in a step, until all ranks are there."""
+        self._agree()
 
     def exchange(self, *, exact: bool) -> RankExchange:
         """Make the exchange that this rank's trainer takes part in."""
-        return RankExchange(self._rank, self._size, self._collectives, exact=exact, agree=self._agree)
+        self._shared = RankExchange(self._rank, self._size, self._collectives, exact=exact, agree=self._agree)
+        return self._shared
 
     def serve(self, replica: Replica) -> ExitCode:
         """Carry out orders until the leader closes.
@@ -169,6 +193,15 @@ class RankServer:
             answer = {"checksum": replica.checksum()}
         elif name == "time":
             return self._time(order)
+        elif name == "evaluate":
+            return self._evaluate(replica, order, tensors)
+        elif name == "part":
+            return replica.take_part(order)
+        elif name == "errors":
+            assert self._shared is not None
+            with suppress(AbandonedStepError):
+                self._shared.gather_errors()
+            return None
         else:
             raise ValueError(f"unknown order {name!r}")
         return self._link.send(answer)
@@ -198,6 +231,14 @@ class RankServer:
         if verdict["do"] != "exchange":
             raise AbandonedStepError
         self._exchanged = True
+
+    def _evaluate(self, replica: Replica, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
+        if self._behind:
+            raise MemoryError(self._behind)
+        assert self._shared is not None
+        values = replica.evaluate(order, tensors)
+        with suppress(AbandonedStepError):
+            self._shared.add_up(values)
 
     def _time(self, order: Message) -> None:
         """Take part in the leader's measurement of exchanges."""

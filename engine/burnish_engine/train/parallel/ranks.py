@@ -6,7 +6,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 
 from burnish_engine.contract.errors import DriverError, ExitCode, SetupError
 from burnish_engine.contract.run.endings import exit_text
-from burnish_engine.train.parallel.collectives import Collectives
+from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
 
 _CHECK_EVERY_S = 0.05
@@ -169,11 +169,32 @@ class Ranks:
             OtherRankMemoryError: A rank ran out of memory over it.
         """
         self._send(message, tensors)
-        return self._good(self._answers())
+        return self.wait()
+
+    def send(self, message: Message, *, answered: bool = False) -> None:
+        """Tell all ranks to do something; where it is `answered`, `wait` must follow."""
+        self._send(message)
+        self._stepping = answered
+
+    def wait(self) -> list[Message]:
+        """Wait for the answer of each to what was told; errors as of `call`."""
+        answers = self._answers()
+        self._stepping = False
+        return self._good(answers)
 
     def begin_step(self) -> None:
         """Tell all ranks to begin the next step. `agree` or `drop_step` must follow."""
-        self._send({"do": "step"})
+        self.begin({"do": "step"})
+
+    def begin(self, order: Message, shares: Sequence[Mapping[str, torch.Tensor] | None] | None = None) -> None:
+        """Tell all ranks to begin what they do together. `agree` or `drop_step` must follow.
+
+        Args:
+            order: order, see `rank_server`.
+            shares: tensors on the CPU for each other rank; None: there are none.
+        """
+        for rank, share in zip(self._others, shares or [None] * len(self._others), strict=True):
+            self._send(order, share, [rank])
         self._stepping = True
 
     def _awaits(self, rank: Rank, answer: Message) -> bool:
@@ -282,8 +303,10 @@ class Ranks:
             rank.end(kill=kill)
         self.collectives.close(abort=kill)
 
-    def _send(self, message: Message, tensors: Mapping[str, torch.Tensor] | None = None) -> None:
-        for rank in self._others:
+    def _send(
+        self, message: Message, tensors: Mapping[str, torch.Tensor] | None = None, to: Sequence[Rank] | None = None
+    ) -> None:
+        for rank in self._others if to is None else to:
             try:
                 rank.link.send(message, tensors)
             except LinkLostError as error:

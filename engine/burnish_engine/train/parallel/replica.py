@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,23 +11,27 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import DoesNotFitError, SetupError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import Phase
-from burnish_engine.models.device.device import cap_memory
+from burnish_engine.models.device.device import MEMORY_ERRORS, cap_memory, is_out_of_memory
 from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.base.engine_spec import EngineSpec
+from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import References
+from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.smaller_plan import read_memory_plan
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.start import started_recipe
+from burnish_engine.train.parallel.evaluation_share import evaluate_share
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
-from burnish_engine.train.recovery.recovery import release
+from burnish_engine.train.parallel.sharded_engine import ShardedEngine
+from burnish_engine.train.recovery.recovery import release, short_message
 
 _WEIGHTS, _REFERENCE = "weights", "reference/"
 
@@ -90,18 +94,26 @@ class RunReplica(Replica):
         self._server, self._device = server, device
         self._spec: EngineSpec | None = None
         self._engines: list[FastEngine] = []
+        self._sharded: list[ShardedEngine] = []
 
     @override
     def load(self, order: Message) -> Message:
         self.close()
         self._engines.clear()
+        self._sharded.clear()
         release(self._device)
         spec = self._spec or self._read(order)
+        spec = replace(spec, exchange=self._server.exchange(exact=spec.recipe.devices.exact))
         self._spec = spec
         section = spec.recipe.train.model_copy(update={"learning_rate": order["learning_rate"]})
         recipe = spec.recipe.model_copy(update={"train": section})
         adapter = Path(order["adapter"]) if order["adapter"] else None
-        self._engines.append(FastEngine(replace(spec, recipe=recipe, plan=order["plan"], adapter=adapter)))
+        spec = replace(spec, recipe=recipe, plan=order["plan"], adapter=adapter)
+        if order.get("sharded"):
+            spec = replace(spec, name="plain", layout=order["layout"] or None, exchange=None)
+            self._take_part(lambda: self._sharded.append(ShardedEngine(spec, *self._server.place)))
+            return {}
+        self._engines.append(FastEngine(spec))
         return {"plan": self._engine.memory_plan}
 
     @override
@@ -113,26 +125,64 @@ class RunReplica(Replica):
     @override
     def start(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
         assert self._spec is not None
-        references = take_state(self._engine.model, tensors)
+        if self._sharded:
+            return self._sharded[0].start(order["step"], order["steps"], order["micro_batches"])
+        errors = {name: value for name, value in tensors.items() if name.startswith(ERRORS)}
+        references = take_state(self._engine.model, {name: tensors[name] for name in tensors.keys() - errors.keys()})
         if references:
             self._spec.stream.references = references
-        self._engine.start(order["step"], order["steps"], order["micro_batches"])
+        exchange = self._spec.exchange
+        assert isinstance(exchange, RankExchange)
+        slices = self._engine.slice_gradient(order["slices"])
+        exchange.use(slices, self._engine.model.optimizer.grad, rounded=order["rounded"])
+        exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
+        return self._engine.start(order["step"], order["steps"], order["micro_batches"])
 
     @override
     def step(self) -> None:
+        if self._sharded:
+            self._server.meet()
+            self._take_part(self._sharded[0].queue_step)
+            list(self._sharded[0].results())
+            return
         self._engine.queue_step()
         for _ in self._engine.results():  # they are the leader's, number for number
             pass
 
     @override
+    def take_part(self, order: Message) -> None:
+        self._take_part(lambda: self._sharded[0].take_part(order))
+
+    def _take_part(self, action: Callable[[], object]) -> None:
+        """Do what all ranks do together; where memory runs out, this one ends, as the others wait for it.
+
+        Raises:
+            DoesNotFitError: Memory ran out.
+        """
+        try:
+            action()
+        except MEMORY_ERRORS as error:
+            if not is_out_of_memory(error):
+                raise
+            raise DoesNotFitError(
+                f"memory ran out ({short_message(error)}).", "Lower train.micro_batch_tokens, or use more GPUs."
+            ) from error
+
+    @override
     def checksum(self) -> int:
+        if self._sharded:
+            return 0  # each rank has other weights
         for _ in self._engine.results(wait=True):
             pass
         return weights_checksum(self._engine.model)
 
     @override
+    def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return evaluate_share(self._engine, order, tensors)
+
+    @override
     def close(self) -> None:
-        for engine in self._engines:
+        for engine in (*self._engines, *self._sharded):
             engine.close()
 
     @property
@@ -161,5 +211,4 @@ class RunReplica(Replica):
             device=self._device,
             name="fast",
             layout="packed",
-            exchange=self._server.exchange(exact=recipe.devices.exact),
         )

@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.train.parallel.collectives import TorchCollectives
+from burnish_engine.train.exchange.collectives import TorchCollectives
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.parallel.replica import RunReplica
 from burnish_engine.train.parallel.world import World, link_to_leader

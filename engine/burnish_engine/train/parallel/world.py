@@ -29,6 +29,17 @@ _POLL_S = 0.2
 _GREETING_S = 10.0
 
 
+def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = variables.get(name, "") if default is None else variables.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise SetupError(
+            f"{name} is {text!r}, which is no number, and other variables say that several processes share the run.",
+            "torchrun sets all of them. To train alone, unset RANK and WORLD_SIZE.",
+        ) from None
+
+
 @dataclass(frozen=True)
 class World:
     """Place of this process among those of a run.
@@ -57,14 +68,15 @@ class World:
 
         Args:
             variables: environment; None: that of this process.
+
+        Raises:
+            SetupError: They say that there are several processes, and one of them is no number.
         """
         found = os.environ if variables is None else variables
-        try:
-            rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
-            local, port = int(found.get("LOCAL_RANK", rank)), int(found["MASTER_PORT"])
-            beside = int(found.get("LOCAL_WORLD_SIZE", 1))
-        except (KeyError, ValueError):
+        if not {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= found.keys() or found["WORLD_SIZE"] == "1":
             return None
+        rank, size, port = (_number(found, name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        local, beside = _number(found, "LOCAL_RANK", rank), _number(found, "LOCAL_WORLD_SIZE", 1)
         agent = found.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
         address = found.get("MASTER_ADDR", _LOCAL)
         return cls(rank, size, local, address, port, agent, beside) if size > 1 else None

@@ -23,6 +23,8 @@ DOCUMENTS_LENGTHS = (5, 150, 9, 70)
 """Lengths of the random documents in tokens; `DOCUMENTS_LENGTHS` exceeds a tile of our kernels."""
 _SMALL_WINDOW = 4  # tokens; windows of real models are longer than the probe's documents
 _WINDOWS = ("sliding_window", "attention_chunk_size")
+COMPUTE_DTYPE = "burnish_compute_dtype"
+"""Attribute of a model that computes in another dtype than that of its weights."""
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -126,7 +128,9 @@ def _measured(model: Any, device: torch.device, layout: PlainLayout, documents: 
             found = model(**_inputs(model, batch, device, "packed" if alone else layout), use_cache=False).logits[0]
         return found[places.to(found.device)].float()
 
-    return find_leak(logits, documents, TOLERANCE[_PRECISIONS[next(model.parameters()).dtype]])
+    return find_leak(
+        logits, documents, TOLERANCE[_PRECISIONS[getattr(model, COMPUTE_DTYPE, next(model.parameters()).dtype)]]
+    )
 
 
 def _inputs(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes, unused_settings_note
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.models.families.adapter_targets import check_targets
 from burnish_engine.models.generation.generate import generate_replies
@@ -85,7 +85,7 @@ class PlainEngine(Engine):
         self._whole: WholeModel | None = None
         if recipe.adapter.method == "full":
             # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
-            self._whole = WholeModel(open_model(str(adapter)) if adapter else spec.source, spec.precision, device)
+            self._whole = self._whole_model(open_model(str(adapter)) if adapter else spec.source, spec)
             base = self._whole.model
         else:
             in_4_bits = recipe.model.quantize == "nf4"
@@ -112,6 +112,10 @@ class PlainEngine(Engine):
         self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
         self._optimizer = self._new_optimizer(recipe)
         self._results: list[StepResult] = []
+
+    def _whole_model(self, source: ModelSource, spec: EngineSpec) -> WholeModel:
+        """Load a model of which every weight is trained."""
+        return WholeModel(source, spec.precision, spec.device)
 
     @property
     @override
@@ -200,9 +204,7 @@ class PlainEngine(Engine):
         preference = self._recipe.preference
         counts = self._preference_counts(batches) if preference.is_active else None
         passes = [part for batch in batches for part in passes_of(batch, self._layout, section.micro_batch_tokens)]
-        for batch in passes:
-            if not batch.supervised_tokens:
-                continue
+        for batch in self._own_passes([one for one in passes if one.supervised_tokens]):
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             with documents_apart(batch, self._layout):
                 if counts:
@@ -213,6 +215,9 @@ class PlainEngine(Engine):
                     loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
                 loss.backward()
             total += float(loss.detach())
+        if self._whole:
+            self._whole.collect_gradients()
+        total = self._over_ranks(total, figures)
         rate = learning_rate(section, self._step + 1, self._total_steps)
         norm = self._clip(section.max_grad_norm) if supervised else 0.0
         taken = torch.isfinite(torch.tensor([total, norm])).all().item()
@@ -240,6 +245,18 @@ class PlainEngine(Engine):
             )
         )
 
+    def computing(self) -> AbstractContextManager[None]:
+        """Return a context for what runs the model outside a step; of a model that ranks share, it watches them."""
+        return nullcontext()
+
+    def _own_passes(self, passes: list[MicroBatch]) -> list[MicroBatch]:
+        """Return the passes of a step that are made here: all of them."""
+        return passes
+
+    def _over_ranks(self, total: float, _figures: torch.Tensor) -> float:
+        """Add up a step's loss over all that shared it, and its figures in place; here there is one."""
+        return total
+
     def _preference_counts(self, batches: Sequence[MicroBatch]) -> StepCounts:
         """Count what the step's means divide by, and estimate its divergence where the objective needs it."""
         section, kl = self._recipe.preference, 0.0
@@ -257,7 +274,7 @@ class PlainEngine(Engine):
     def held_out_loss(
         self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
     ) -> tuple[float, int]:
-        with self._averaged():
+        with self._averaged(), self.computing():
             return held_out_loss(
                 self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
             )
@@ -271,7 +288,7 @@ class PlainEngine(Engine):
         adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
-        with self._averaged(), self._other_adapter(adapter):
+        with self._averaged(), self.computing(), self._other_adapter(adapter):
             return log_probs(
                 self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
             )
@@ -303,7 +320,7 @@ class PlainEngine(Engine):
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
-        with self._averaged():
+        with self._averaged(), self.computing():
             return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
 
     @override

@@ -41,11 +41,7 @@ class WholeModel:
     """
 
     def __init__(self, source: ModelSource, precision: str, device: torch.device) -> None:
-        if source.stored_quantized:
-            raise UsageError(
-                f"The model {source.name} is stored quantized; rounded weights cannot be trained themselves.",
-                'Set adapter.method = "lora", or choose the same model in 16 bits.',
-            )
+        self._refuse_quantized(source)
         self._source = source
         self.model = plain.load_base(source, precision, device)
         self.model.requires_grad_(True)
@@ -63,6 +59,17 @@ class WholeModel:
             self._copies.append((value, master))
         self.sync_copies()
 
+    @staticmethod
+    def _refuse_quantized(source: ModelSource) -> None:
+        if source.stored_quantized:
+            raise UsageError(
+                f"The model {source.name} is stored quantized; rounded weights cannot be trained themselves.",
+                'Set adapter.method = "lora", or choose the same model in 16 bits.',
+            )
+
+    def collect_gradients(self) -> None:
+        """Do nothing: the weights have their gradients already."""
+
     @torch.no_grad()
     def sync_copies(self) -> None:
         """Copy the current masters into the weights that the model computes with."""
@@ -79,6 +86,10 @@ class WholeModel:
     def save(self, folder: Path) -> None:
         """Write the fp32 weights, exactly, as a folder that transformers loads, with tokenizer and license."""
         self._save_weights(folder)
+        self._write_beside(folder)
+
+    def _write_beside(self, folder: Path) -> None:
+        """Correct config.json, and copy the files that belong to the weights."""
         _finish_config(folder / "config.json", self._source.config)
         (folder / "generation_config.json").unlink(missing_ok=True)
         for pattern in _BESIDE:
@@ -91,7 +102,9 @@ class WholeModel:
         masters = {id(copy): master for copy, master in self._copies}
         values = self.model.state_dict(keep_vars=True)
         saved = {id(value): _unshared(masters.get(id(value), value).detach()) for value in values.values()}
-        state = {key: saved[id(value)] for key, value in values.items()}  # tied weights stay one tensor
+        self._write(folder, {key: saved[id(value)] for key, value in values.items()})  # tied weights stay one tensor
+
+    def _write(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         # transformers refuses to write what is unusual in a published generation config; that file is copied instead.
         kept, self.model.generation_config = self.model.generation_config, type(self.model.generation_config)()
         try:

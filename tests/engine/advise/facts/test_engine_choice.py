@@ -14,7 +14,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
 from burnish_engine.train import choose_engine as train_choice
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.fast import fast_engine
+from burnish_engine.train.fast import fast_support
 
 from support.machines import gpu_machine
 
@@ -60,7 +60,7 @@ def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, 
     )
     source = ModelSource(Path("/nowhere"), name, config, decoder_spec(config))
     spec = source.spec or rough_spec(config)
-    assert fast_obstacle(recipe, spec, None, config) == fast_engine.why_not(source, recipe, CPU)
+    assert fast_obstacle(recipe, spec, None, config) == fast_support.why_not(source, recipe, CPU)
     for kind in ("Fast", "Plain"):
         monkeypatch.setattr(train_choice, f"{kind}Engine", lambda *_args, kind=kind, **_options: Made(kind))
     try:

@@ -7,7 +7,7 @@ from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.plan import plan_run, planned_device
 from burnish_engine.advise.predict.plain_speed import plain_seconds
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
@@ -44,6 +44,21 @@ def test_every_weight_has_a_copy_a_master_a_gradient_and_moments():
     assert found["optimizer"] == 8 * WEIGHTS
     assert plan.fits
     assert plan_run(recipe(accumulation=4), QWEN3_06B, CARD).memory_bytes > plan.memory_bytes
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_shared_out_each_card_has_its_part_and_the_layers_at_work(gpus):
+    alone = plan_run(recipe(), QWEN3_06B, CARD)
+    devices = DevicesSection(strategy="sharded", gpus=list(range(gpus)))
+    shared = plan_run(recipe().model_copy(update={"devices": devices}), QWEN3_06B, CARD)
+    found, whole = parts(shared), parts(alone)
+    assert found["base weights"] == 4 * WEIGHTS // gpus
+    assert found["optimizer"] == whole["optimizer"] // gpus
+    assert found["gradients"] == whole["gradients"] // gpus
+    assert found["activations"] == whole["activations"]
+    assert 0 < found["gathered weights"] < whole["base weights"] + whole["gradients"]
+    assert "master weights" not in found
+    assert shared.memory_bytes < alone.memory_bytes
 
 
 def test_what_does_not_fit_is_told_with_what_takes_less():

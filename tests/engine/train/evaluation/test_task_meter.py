@@ -6,25 +6,30 @@ from types import SimpleNamespace
 import pytest
 from safetensors.torch import load_file, save_file
 
+from burnish_engine.cli import evaluate
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import PhaseChanged, TaskScored, Warned
+from burnish_engine.contract.recipe.recipe_task import TaskSection
+from burnish_engine.contract.run.events import EvaluationDone, PhaseChanged, StepDone, TaskScored, Warned
 from burnish_engine.duel.measures.outcome import outcome_of
 from burnish_engine.duel.sides.spec import RunSpec, run_recipe
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.compare.compare import compared_run
+from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.scoring.rows_file import load_task_rows
 from burnish_engine.scoring.score import TaskRow, TaskRows
 from burnish_engine.train.evaluation.task_meter import TaskMeter
+from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.run import run_training
 
 from support.runs import of_kind, tiny_recipe
 from support.tiny import write_jsonl
 
+IN_GROUPS = '[task]\nmetric = "json"\nmax_rows = 3\nmax_tokens = 40\n'
 TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'
 
 
@@ -139,6 +144,69 @@ def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys, tmp_pat
     assert list(json.loads(capsys.readouterr().out)["models"]) == ["base", "tuned", str(file), str(copy)]
 
 
+class Stops:
+    """Sends commands while the replies of a step are generated, after the first group of them."""
+
+    def __init__(self, monkeypatch, paths, step, *names):
+        self.groups, self.paths, self.step, self.names = [], paths, step, names
+        self.at, self.phase, make = -1, "", FastEngine.replies
+
+        def replies(engine, prompts, longest):
+            if self.phase == "scoring":
+                self.groups.append(self.at)
+                if self.at == step and self.names:
+                    for name in self.names:
+                        send(paths, name)
+                    self.names = ()
+            return make(engine, prompts, longest)
+
+        monkeypatch.setattr(FastEngine, "replies", replies)
+
+    def __call__(self, event):
+        if isinstance(event, PhaseChanged):
+            self.phase = event.phase
+        if isinstance(event, StepDone | EvaluationDone):
+            self.at = event.step
+
+
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("step", [0, 4])
+def test_a_score_that_a_stop_breaks_off_is_taken_up_when_the_run_goes_on(tmp_path, monkeypatch, every, step):
+    """The last step's evaluation is one that is due anyway, or the one at the end."""
+    recipe = json_recipe(
+        tmp_path, extra=f"{IN_GROUPS}[evaluation]\nevery = {every}\n", max_steps=4, micro_batch_tokens=128
+    )
+    whole, paths = (create_run(recipe, tmp_path / name) for name in ("whole", "stopped"))
+    assert run_training(whole).exit_code == ExitCode.DONE
+    stops = Stops(monkeypatch, paths, step, "stop")
+    assert run_training(paths, listener=stops).exit_code == ExitCode.STOPPED
+    assert stops.groups.count(step) == 1, "no further group was begun"
+    assert step not in {event.step for event in of_kind(paths, TaskScored)}
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.score for event in of_kind(paths, TaskScored)] == [
+        event.score for event in of_kind(whole, TaskScored)
+    ]
+    assert read_run(paths.events).task == read_run(whole.events).task
+    counts = [event.step for event in of_kind(paths, EvaluationDone)]
+    assert counts.count(4) == 1, "a held-out loss that is known is not computed again"
+
+
+def test_a_pause_within_a_score_goes_on_with_the_next_replies(tmp_path, monkeypatch):
+    paths = create_run(json_recipe(tmp_path, extra=IN_GROUPS, max_steps=2, micro_batch_tokens=128), tmp_path / "run")
+    stops = Stops(monkeypatch, paths, 0, "pause", "resume")
+    assert run_training(paths, listener=stops).exit_code == ExitCode.DONE
+    phases = [event.phase for event in of_kind(paths, PhaseChanged)]
+    assert phases[phases.index("scoring") :][:3] == ["scoring", "paused", "scoring"]
+    assert [event.step for event in of_kind(paths, TaskScored)] == [0, 2]
+    assert stops.groups.count(0) == stops.groups.count(2) > 1
+
+
+def test_a_tolerance_of_the_recipe_can_be_taken_back(capsys):
+    recipe = TaskSection(metric="number", tolerance=2.0, relative_tolerance=0.1)
+    found = evaluate._section(recipe, {"tolerance": 0.0})
+    assert (found.tolerance, found.relative_tolerance) == (0.0, 0.1)
+
+
 def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_path):
     watch = f"{TASK}[evaluation]\nevery = 2\npatience = 5\n"
     paths = create_run(json_recipe(tmp_path, extra=watch, max_steps=4, engine='"plain"'), tmp_path / "run")
@@ -218,7 +286,7 @@ def test_it_is_measured_before_training_and_for_what_may_be_the_result(step, bes
         return [GeneratedReply("y" if len(prompt) != 2 else "z", stopped=True, tokens=1) for prompt in prompts]
 
     early = SimpleNamespace(is_on=patience > 0, best=SimpleNamespace(step=best))
-    TaskMeter(recipe, inputs, recorder).measure(SimpleNamespace(replies=replies), step, early)
+    TaskMeter(recipe, inputs, recorder).measure(SimpleNamespace(replies=replies), step, early, lambda: None)
     assert bool(scores) == is_measured
     if is_measured:
         assert scores[0].score.passed == [True, True, False, True]  # in the rows' order

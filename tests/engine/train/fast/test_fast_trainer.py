@@ -129,10 +129,10 @@ def test_a_step_without_any_changes_nothing_and_is_no_failure(adapted_llama):
 def test_a_step_that_broke_off_after_its_first_pass_leaves_no_trace(adapted_llama, monkeypatch):
     made, run, passes = trainer(*adapted_llama[:2]), MicroBatchStep.run, count()
 
-    def second_fails(self, counts):
+    def second_fails(self, counts, *rest):
         if next(passes) == 1:
             raise MemoryError("full")
-        run(self, counts)
+        run(self, counts, *rest)
 
     monkeypatch.setattr(MicroBatchStep, "run", second_fails)
     with prefetcher(made, PASSES[:2], 2) as ring, pytest.raises(MemoryError):

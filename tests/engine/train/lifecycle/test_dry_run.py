@@ -129,7 +129,7 @@ def test_what_does_not_fit_shows_there(made, smaller, engine, place):
     owner, name = {
         ("fast", "pass"): (MicroBatchStep, "_backward"),
         ("plain", "pass"): (plain_engine, "summed_loss"),
-        ("fast", "evaluation"): (fast_engine, "held_out_loss"),
+        ("fast", "evaluation"): (fast_engine, "pass_losses"),
         ("plain", "evaluation"): (plain_engine, "held_out_loss"),
         ("fast", "update"): (adamw, "step_"),
         ("plain", "update"): (torch.optim.AdamW, "step"),

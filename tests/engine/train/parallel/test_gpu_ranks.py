@@ -8,7 +8,8 @@ import torch
 
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import DevicesSection
-from burnish_engine.contract.run.events import StepDone, Warned
+from burnish_engine.contract.run.events import PhaseChanged, StepDone, Warned
+from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
@@ -55,7 +56,63 @@ def test_gpus_train_what_one_does(tmp_path, quantize):
         assert losses(paths) == pytest.approx(losses(alone), rel=2e-3)
 
 
-def test_a_killed_rank_ends_the_run_and_one_gpu_goes_on(tmp_path, monkeypatch):
+def test_captured_slices_give_the_bits_of_one_exchange_and_rounded_ones_train(tmp_path):
+    """On two GPUs, where each element of a sum has two terms in any slice."""
+    found = {}
+    for exchange in ("whole", "sliced", "bf16"):
+        recipe = recipe_of(tmp_path, exact=False, precision='"bf16"')
+        devices = recipe.devices.model_copy(update={"exchange": exchange})
+        paths = create_run(recipe.model_copy(update={"devices": devices}), tmp_path / exchange)
+        assert run_training(paths, gpus=range(2)).exit_code is ExitCode.DONE
+        assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
+        found[exchange] = losses(paths), trained(paths)
+    assert found["sliced"] == found["whole"]
+    assert found["bf16"][0] == pytest.approx(found["whole"][0], rel=5e-3)
+
+
+def test_a_long_run_tries_itself_first_beside_nccl(tmp_path):
+    """A dry run captures passes on the leader alone, while NCCL's threads look at events of their own."""
+    recipe = recipe_of(tmp_path, precision='"bf16"', max_steps=60, epochs=60.0, checkpoint_every=30)
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    for count in COUNTS:
+        paths = create_run(recipe, tmp_path / str(count))
+        assert run_training(paths, gpus=range(count)).exit_code is ExitCode.DONE
+        assert "dry_run" in [event.phase for event in of_kind(paths, PhaseChanged)]
+        assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
+        assert losses(paths) == losses(alone)
+        assert trained(paths) == trained(alone)
+
+
+def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp_path, monkeypatch):
+    """In bf16, which only GPUs gather. A rank is killed while all compute together."""
+    recipe, started, start = recipe_of(tmp_path, exact=False, precision='"bf16"', learning_rate=1e-3), [], launch._start
+    devices = recipe.devices.model_copy(update={"strategy": "sharded"})
+    adapter = recipe.adapter.model_copy(update={"method": "full"})
+    recipe = recipe.model_copy(update={"devices": devices, "adapter": adapter})
+    alone, paths = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert run_training(alone).exit_code is ExitCode.DONE
+    assert run_training(paths, gpus=range(COUNTS[-1])).exit_code is ExitCode.DONE
+    assert losses(paths) == pytest.approx(losses(alone), rel=1e-2)
+
+    def remember(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    def kill(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            os.kill(started[0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(launch, "_start", remember)
+    cut = create_run(recipe, tmp_path / "cut")
+    outcome = run_training(cut, listener=kill, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.DRIVER
+    assert "SIGKILL" in outcome.message
+    assert run_training(cut).exit_code is ExitCode.DONE
+    assert losses(cut) == pytest.approx(losses(alone), rel=1e-2)
+
+
+def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, monkeypatch):
     """The leader waits for a sum that will never come; it must neither hang nor damage what is saved."""
     recipe, started, start = recipe_of(tmp_path), [], launch._start
 
@@ -75,6 +132,12 @@ def test_a_killed_rank_ends_the_run_and_one_gpu_goes_on(tmp_path, monkeypatch):
     outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 9:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
     assert run_training(paths).exit_code is ExitCode.DONE
     assert losses(paths) == losses(alone)
     assert trained(paths) == trained(alone)

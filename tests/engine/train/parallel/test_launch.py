@@ -24,10 +24,17 @@ GIVEN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "head
 def test_torchruns_variables_say_which_rank_a_process_is():
     assert World.from_environment(GIVEN) == World(1, 4, 0, "head", 29400)
     assert World.from_environment(GIVEN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).store_exists
-    for others in ({}, GIVEN | {"WORLD_SIZE": "1"}, {"RANK": "1"}, GIVEN | {"MASTER_PORT": "x"}):
+    for others in ({}, GIVEN | {"WORLD_SIZE": "1"}, {"RANK": "1"}):
         assert World.from_environment(others) is None
     ours = World(0, 3, 0, port=5)
     assert World.from_environment(ours.environment(2)) == World(2, 3, 2, port=5)
+
+
+@pytest.mark.parametrize("name", ["MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK"])
+def test_variables_that_are_no_numbers_are_refused_and_not_taken_for_none(name):
+    """Else the leader would train alone, and the others wait for it."""
+    with pytest.raises(SetupError, match=f"{name} is 'x'"):
+        World.from_environment(GIVEN | {name: "x"})
 
 
 def test_devices_are_gpus_or_as_many_processes_on_the_cpu():

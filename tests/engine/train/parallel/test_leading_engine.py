@@ -9,7 +9,10 @@ import torch
 
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
+from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.stream import References
+from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
@@ -21,12 +24,12 @@ from support.tiny import write_jsonl
 SIZES = [2, 3, 4]
 
 
-def recipe_of(folder, *, exact=False, rows=30, extra="", **train):
+def recipe_of(folder, *, exact=False, exchange="auto", rows=30, extra="", **train):
     """A recipe whose steps are shared, with dropout, clipped gradients and passes of unequal length."""
     settings = {"accumulation": 4, "micro_batch_tokens": 128, "max_grad_norm": 0.05, "weight_decay": 0.1, **train}
     recipe = tiny_recipe(folder, rows=rows, extra=extra, **settings)
     assert recipe.adapter.dropout > 0
-    devices = DevicesSection(kind="cpu", threads=1, strategy="data_parallel", gpus=[0], exact=exact)
+    devices = DevicesSection(kind="cpu", threads=1, strategy="data_parallel", gpus=[0], exact=exact, exchange=exchange)
     return recipe.model_copy(update={"devices": devices})
 
 
@@ -80,6 +83,56 @@ def test_ranks_equal_accumulation_on_one_process(tmp_path, shared):
             assert one.loss == pytest.approx(other.loss, rel=1e-6)
             assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-5)
         assert (theirs - masters).abs().max() <= 1e-4 * moved, size
+
+
+def test_slices_exchanged_within_the_backward_pass_give_the_bits_of_one_exchange(tmp_path, shared, monkeypatch):
+    """Of two ranks: of more, gloo adds up each slice in an order of its own."""
+    begun, real = [], RankExchange.sum_slice
+    monkeypatch.setattr(RankExchange, "sum_slice", lambda self, *rest: begun.append(rest[0]) or real(self, *rest))
+    results, masters = shared(recipe_of(tmp_path, exchange="whole"), 2).steps(5)
+    assert not begun
+    made = shared(recipe_of(tmp_path, exchange="sliced"), 2)
+    slices = made.engine._exchange.slices
+    assert [part.end for part in slices[1:]] == [part.start for part in slices[:-1]], "each once, from the top"
+    assert slices[0].end == made.engine.model.optimizer.layout.total
+    assert slices[-1].start == 0
+    found, theirs = made.steps(5)
+    assert sorted(begun) == sorted([*range(len(slices))] * 2 * 5)
+    assert figures(found) == figures(results)
+    assert torch.equal(theirs, masters)
+
+
+def test_exact_slices_give_the_bits_of_one_process(tmp_path, shared):
+    results, masters = shared(recipe_of(tmp_path, exact=True), 1).steps(4)
+    found, theirs = shared(recipe_of(tmp_path, exact=True, exchange="sliced"), 3).steps(4)
+    assert figures(found) == figures(results)
+    assert torch.equal(theirs, masters)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_rounded_gradients_train_almost_the_same_and_resume_exactly(tmp_path, shared, size):
+    recipe = recipe_of(tmp_path, exchange="bf16", accumulation=4)
+    alone = shared(recipe_of(tmp_path), 1)
+    start = alone.engine.model.optimizer.param.clone()
+    results, masters = alone.steps(6)
+    whole = shared(recipe, size)
+    found, theirs = whole.steps(6)
+    assert [one.loss for one in found] == pytest.approx([one.loss for one in results], rel=2e-3)
+    assert not torch.equal(theirs, masters)
+    assert (theirs - masters).norm() < 0.05 * (masters - start).norm()
+    cut = shared(recipe, size)
+    cut.steps(3)
+    cut.engine.save_adapter(tmp_path / "adapter")
+    state = cut.engine.optimizer_tensors()
+    assert sum(name.startswith(ERRORS) for name in state) == 2 * size
+    resumed = shared(recipe, size, adapter=tmp_path / "adapter")
+    resumed.engine.restore_optimizer(state)
+    later, others = resumed.steps(3, first=3)
+    assert figures(later) == figures(found[3:])
+    assert torch.equal(others, theirs)
+    single = shared(recipe, 1, adapter=tmp_path / "adapter")
+    single.engine.restore_optimizer(state)
+    assert single.steps(1, first=3)[0][0].loss == pytest.approx(found[3].loss, rel=1e-5)
 
 
 def test_exact_sums_are_those_of_plain_accumulation(tmp_path, shared):
@@ -251,6 +304,89 @@ def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     assert found == alone
     assert other == loss
     assert torch.equal(theirs, masters)
+
+
+class Shares:
+    """Notes which passes each rank evaluates, and fails where it is told to."""
+
+    def __init__(self, monkeypatch, failing=lambda engine: None):
+        self.passes, self.failing, make = {}, failing, FastEngine.pass_losses
+        replies = FastEngine.pass_log_probs
+
+        def losses(engine, passes, *arguments):
+            self.note(engine, passes)
+            return make(engine, passes, *arguments)
+
+        def log_probs(engine, passes, *arguments, **options):
+            self.note(engine, passes)
+            return replies(engine, passes, *arguments, **options)
+
+        monkeypatch.setattr(FastEngine, "pass_losses", losses)
+        monkeypatch.setattr(FastEngine, "pass_log_probs", log_probs)
+
+    def note(self, engine, passes):
+        self.failing(engine)
+        self.passes.setdefault(id(engine), []).append(len(passes.batches))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_evaluation_is_dealt_to_all_ranks_and_gives_the_bits_of_one(tmp_path, shared, monkeypatch, size):
+    monkeypatch.setattr(leading_engine, "ROUND_PASSES", 2)
+    recipe, told = recipe_of(tmp_path, exact=True), []
+    alone, made = shared(recipe, 1), shared(recipe, size)
+    for one in (alone, made):
+        one.steps(2)
+    rows, first = [made.data.train[index] for index in range(17)], Shares(monkeypatch)
+    loss = alone.engine.held_out_loss(rows, 128)
+    ((passes,),) = first.passes.values()
+    dealt = Shares(monkeypatch)
+    assert made.engine.held_out_loss(rows, 128, told.append) == loss
+    assert len(dealt.passes) == size, "every rank had some"
+    assert sum(map(sum, dealt.passes.values())) == passes
+    assert len(dealt.passes[id(made.engine)]) == -(-passes // (2 * size)), "in rounds"
+    assert told == sorted(told)
+    assert told[-1] == len(rows)
+    made.engine.save_adapter(tmp_path / "adapter")  # weights are alike still
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_log_probabilities_are_dealt_where_all_ranks_hold_the_weights(tmp_path, shared, monkeypatch, started):
+    """Before the start other ranks lack the leader's weights, and yet what concerns no adapter is shared."""
+    recipe = recipe_of(tmp_path, exact=True)
+    alone, made = shared(recipe, 1), shared(recipe, 2)
+    for one in (alone, made) if started else ():
+        one.steps(2)
+    rows = [made.data.train[index] for index in range(9)]
+    for adapter in (False, True):
+        wanted = alone.engine.log_probs(rows, 128, adapter=adapter)
+        dealt = Shares(monkeypatch)
+        assert np.array_equal(made.engine.log_probs(rows, 128, adapter=adapter), wanted)
+        assert len(dealt.passes) == (2 if started or not adapter else 1)
+        assert (wanted < 0).any()
+
+
+@pytest.mark.parametrize("where", ["leader", "other rank"])
+def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_path, shared, monkeypatch, where):
+    recipe, told, failed = recipe_of(tmp_path, exact=True), [], []
+    alone, made = shared(recipe, 1), shared(recipe, 2)
+    alone.steps(3)
+    made.steps(2)
+    engine = RecoveringEngine(made.engine, CPU, told.append)
+    engine.start(2, made.budget.steps, made.budget.micro_batches)
+    loss = alone.engine.held_out_loss(alone.data.validation, 128)
+
+    def fail(one):
+        if not failed and (one is made.engine) == (where == "leader"):
+            failed.append(True)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    engine.queue_step()
+    Shares(monkeypatch, fail)
+    assert engine.held_out_loss(made.data.validation, 128) == loss
+    assert failed
+    assert len(told) == 1
+    engine.queue_step()
+    engine.save_adapter(tmp_path / "adapter")
 
 
 def test_a_gradient_that_is_no_number_on_one_rank_skips_the_step_on_all(tmp_path, shared):

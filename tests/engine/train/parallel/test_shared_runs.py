@@ -110,6 +110,14 @@ def test_a_rank_that_cannot_start_is_told_with_its_reason(tmp_path, forks, monke
     assert "torchrun" in outcome.message
 
 
+def test_a_run_among_processes_that_cannot_meet_is_recorded_as_failed(tmp_path, monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "none"}.items():
+        monkeypatch.setenv(name, value)
+    paths = create_run(recipe_of(tmp_path), tmp_path / "run")
+    assert run_training(paths).exit_code is ExitCode.ENVIRONMENT
+    assert "MASTER_PORT" in read_state(paths).message
+
+
 def test_idle_ranks_are_warned_of(tmp_path, forks):
     paths = create_run(recipe_of(tmp_path, accumulation=1, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE

@@ -37,7 +37,7 @@ PLACES = {
     "the head, eager or captured": (MicroBatchStep, "_head_chunk"),
     "backward, eager or captured": (MicroBatchStep, "_backward"),
     "an update": (FastTrainer, "_update"),
-    "an evaluation": (fast_engine, "held_out_loss"),
+    "an evaluation": (fast_engine, "pass_losses"),
     "replies": (fast_engine, "generate_replies"),
     "a save": (LoraAdapter, "save"),
     "the moments": (FastEngine, "optimizer_tensors"),

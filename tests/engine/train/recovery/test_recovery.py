@@ -38,7 +38,7 @@ PLACES = {
         "head": (MicroBatchStep, "_head_chunk"),
         "upload": (FastTrainer, "_pass"),
         "before the update": (FastTrainer, "_update"),
-        "evaluation": (fast_engine, "held_out_loss"),
+        "evaluation": (fast_engine, "pass_losses"),
         "replies": (fast_engine, "generate_replies"),
         "save": (LoraAdapter, "save"),
         "moments": (FastEngine, "optimizer_tensors"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from burnish_engine.data.tokens.pack import ATTENTION_TOKENS, pass_cost
-from burnish_engine.train.parallel.deal import cost_of, deal_by_cost, deal_in_turn
+from burnish_engine.train.exchange.deal import cost_of, deal_by_cost, deal_in_turn
 
 from support import parity
 

@@ -31,6 +31,14 @@ class Collectives(Protocol):
         """Replace values by those of one rank."""
         ...
 
+    def all_to_all(self, received: torch.Tensor, sent: torch.Tensor) -> None:
+        """Send each rank its part of `sent`, as many equal parts as ranks, and receive one of each, in their order."""
+        ...
+
+    def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
+        """Gather every rank's tensor, of one size, one after another in the order of ranks."""
+        ...
+
     def close(self, *, abort: bool = False) -> None:
         """Leave; with `abort`, also where an operation is queued that will never end."""
         ...
@@ -86,6 +94,14 @@ class TorchCollectives:
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Replace values by those of one rank."""
         torch.distributed.broadcast(values, src=root)
+
+    def all_to_all(self, received: torch.Tensor, sent: torch.Tensor) -> None:
+        """Send each rank its part, and receive one of each."""
+        torch.distributed.all_to_all_single(received, sent)
+
+    def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
+        """Gather every rank's tensor."""
+        torch.distributed.all_gather_into_tensor(gathered, own)
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group."""

@@ -1,0 +1,234 @@
+"""How training scales over the GPUs of one host, in one call: a row for each number of GPUs, by turns.
+
+    python tests/bench/scaling.py --out FOLDER [--gpus 1 2 4] [--repeat N] [--limit-s S] JOB...
+
+| job | what |
+|---|---|
+| steps | our step, a pass on each GPU |
+| forms | the same on the most GPUs, in each form of devices.exchange |
+| host | forms with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
+| peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
+| whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
+| faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
+
+`rows.jsonl` in the folder holds a row for each process or number of GPUs, and is added to; the table at the end has the
+medians of equal rows, how many times faster than on one GPU each is, and for ours what an exchange took beside what was
+predicted. `--table` only prints it. NCCL's multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import peers
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
+FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
+JOBS = ("steps", "forms", "host", "peers", "whole", "faults")
+EXCHANGES = ("whole", "sliced", "bf16")
+KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
+WHOLE = "llama-3.2-1b"
+CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
+SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
+
+
+class Bench:
+    """Runs jobs one process after another, and writes what they print.
+
+    Args:
+        options: what the command line says.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options, self._until = options, time.monotonic() + options.limit_s
+        self._rows: Path = options.out / "rows.jsonl"
+
+    def run(self, job: str, turn: int) -> None:
+        """Do a job once; what no time is left for is named and left out."""
+        for name, command, given in getattr(self, f"_{job}")(turn):
+            left = self._until - time.monotonic()
+            if left < self._options.least_s:
+                print(f"{job} {name}: no time left", flush=True)
+                continue
+            self._measure(job, name, command, given, min(left, self._options.timeout_s))
+
+    def _measure(
+        self, job: str, name: dict[str, Any], command: Sequence[str], given: dict[str, str], timeout_s: float
+    ) -> None:
+        log = self._options.out / f"{job}.log"
+        paths = [str(ROOT / part) for part in ("app", "engine", "kernels")] + [os.environ.get("PYTHONPATH", "")]
+        usual = {"NCCL_NVLS_ENABLE": "0", "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        environment = usual | os.environ | {"PYTHONPATH": usual["PYTHONPATH"]} | given
+        if job == "host":
+            environment.pop("NCCL_SHM_DISABLE", None)
+        with log.open("a", encoding="utf-8") as complained:
+            complained.write(f"$ {' '.join(command)}\n")
+            complained.flush()
+            streams = {"stdout": subprocess.PIPE, "stderr": complained, "text": True, "errors": "replace"}
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams)
+            try:
+                printed, _ = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # its ranks too
+                printed, _ = process.communicate()
+            complained.write(printed)
+        rows = [name | row for row in _rows_of(printed)] or [name | {"error": f"exit {process.returncode}"}]
+        with self._rows.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"job": job} | row) + "\n" for row in rows)
+        for row in rows:
+            print(job, name, {cell: row[cell] for cell in SHOWN if cell in row}, flush=True)
+
+    def _steps(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        options = self._options
+        counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
+        for shape, tokens in itertools.product(options.models, options.tokens):
+            command = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
+            command += ["--tokens", str(tokens), "--method", SHAPES[shape], "--keep", peers.KEEP]
+            command += ["--steps", str(options.steps), *(word for count in counts for word in ("--gpus", str(count)))]
+            yield {"engine": "burnish", "model": shape, "tokens": tokens}, command, {}
+
+    def _forms(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        forms = EXCHANGES if turn % 2 == 0 else EXCHANGES[::-1]
+        for (name, command, _), exchange in itertools.product(self._steps(turn), forms):
+            counts = [1, max(self._options.gpus)] if exchange == "whole" else [max(self._options.gpus)]
+            start = command[: command.index("--gpus")]
+            gpus = [word for count in counts for word in ("--gpus", str(count))]
+            yield name | {"exchange": exchange}, [*start, *gpus, "--exchange", exchange], {}
+
+    def _host(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        for name, command, _ in self._forms(turn):
+            yield name, command, {"NCCL_P2P_DISABLE": "1"}
+
+    def _peers(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        options = self._options
+        self._make_models(options.models)
+        counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
+        attention = "fa2" if "PEERS_FA2" in os.environ else "sdpa"
+        for model, tokens, engine, count in itertools.product(options.models, options.tokens, options.peers, counts):
+            run = peers.Run(engine, model, SHAPES[model], tokens, "none", attention)
+            starter = (
+                ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
+            )
+            settings = ["--engine", engine, "--model", str(options.work / "models" / model), "--method", SHAPES[model]]
+            settings += ["--tokens", str(tokens), "--attention", attention, "--steps", "18", "--warm-up", "6"]
+            name = {"engine": engine, "model": model, "tokens": tokens, "gpus": count, "attention": attention}
+            command = [sys.executable, *starter, str(HERE / "peer_step.py"), *settings]
+            yield name, command, peers.environment(run, options.work)
+
+    def _whole(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        self._make_models([WHOLE])
+        for count in self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]:
+            folder, tokens = self._options.work / "models" / WHOLE, min(self._options.tokens)
+            settings = ["--model", str(folder), "--gpus", str(count), "--tokens", str(tokens)]
+            name = {"engine": "burnish", "model": f"{WHOLE} whole", "tokens": tokens, "gpus": count}
+            yield name, [sys.executable, str(HERE / "whole_step.py"), *settings], {}
+
+    def _make_models(self, names: Sequence[str]) -> None:
+        """Write the models that are not there yet."""
+        folder = self._options.work / "models"
+        missing = [name for name in names if not (folder / name / "COMPLETE").is_file()]
+        if missing:
+            maker = [sys.executable, str(HERE / "random_models.py"), str(folder)]
+            subprocess.run([*maker, str(self._options.tokenizer.resolve()), *missing], check=True)
+
+    def _faults(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+        if turn == 0:
+            yield (
+                {"test": FAULTS},
+                [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", FAULTS],
+                {},
+            )
+
+
+def _rows_of(printed: str) -> list[dict[str, Any]]:
+    """The JSON objects among what was printed, a peer's behind its word; of tests, the line that counts them."""
+    found: list[dict[str, Any]] = []
+    for line in printed.splitlines():
+        text = line.removeprefix("RESULT ")
+        if text.startswith("{"):
+            try:
+                found.append(json.loads(text))
+            except ValueError:
+                continue
+        elif " passed" in line or " failed" in line:
+            found.append({"passed": line.strip("= ")})
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Medians of equal rows, with how many times faster they are than one GPU."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if "tok_s" in row:
+            groups[tuple(row.get(name, "") for name in KEY)].append(row)
+    medians = {
+        key: {
+            cell: statistics.median(row[cell] for row in own)
+            for cell in CELLS
+            if all(row.get(cell) is not None for row in own)
+        }
+        for key, own in groups.items()
+    }
+    lines = [
+        "| job | engine | model | tokens a GPU | GPUs | exchange | rows | tok/s | times one | step ms | exchange ms "
+        "| predicted | GB/s | GiB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
+        one = next((medians[other] for other in medians if other[:5] == (*key[:4], 1)), None)
+        times = f"{found['tok_s'] / one['tok_s']:.3f}" if one else ""
+        cells = [f"{found['tok_s']:,.0f}", times, f"{found['step_ms']:.1f}"]
+        cells += [f"{found[cell]:.3f}" if cell in found else "" for cell in CELLS[2:]]
+        lines.append(f"| {' | '.join(map(str, key))} | {len(groups[key])} | {' | '.join(cells)} |")
+    lines += [f"failed: {row}" for row in rows if "error" in row]
+    return "\n".join(lines + [f"{row['test']}: {row['passed']}" for row in rows if "passed" in row])
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", choices=JOBS, metavar="JOB", help=", ".join(JOBS))
+    parser.add_argument("--out", type=Path, required=True, help="folder of rows and logs")
+    parser.add_argument("--table", action="store_true", help="measure nothing, print the table")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--models", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16384, 4096], help="of each GPU")
+    parser.add_argument("--peers", nargs="+", choices=["trl", "unsloth"], default=["unsloth", "trl"])
+    parser.add_argument("--steps", type=int, default=16, help="that are timed, of ours")
+    parser.add_argument("--repeat", type=int, default=1, help="turns, each second one from the last number of GPUs")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models and caches of peers")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")
+    parser.add_argument("--timeout-s", type=float, default=240, help="of one process")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="of all")
+    parser.add_argument("--least-s", type=float, default=40, help="start nothing with less time than this left")
+    options = parser.parse_args()
+    options.out, options.work = options.out.resolve(), options.work.resolve()
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    """Measure what is asked for and print the table."""
+    options = parse_options()
+    bench = Bench(options)
+    for turn, job in itertools.product(range(options.repeat), options.jobs if not options.table else ()):
+        bench.run(job, turn)
+    print(table(peers.read_rows(options.out / "rows.jsonl")))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.facts.fp8_use import NO_FP8
+from burnish_engine.contract.recipe.fp8_use import NO_FP8
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family

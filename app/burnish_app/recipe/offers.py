@@ -40,7 +40,6 @@ def offered_settings(
         **_gpu_offers(values, machine),
         **_product_offers(values, machine),
         **_streaming_offers(values, plan),
-        "devices.where": tr("On this machine, or on one reached by ssh, a cluster or a job service."),
     }
     return {key: reason for key, reason in found.items() if is_relevant(key, values)}
 

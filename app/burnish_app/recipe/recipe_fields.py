@@ -26,7 +26,7 @@ ListItemKind = Literal["text", "whole"]
 
 MAIN = (
     "train.epochs", "train.max_steps", "train.learning_rate", "adapter.rank", "model.quantize", "data.max_length",
-    "train.micro_batch_tokens", "task.metric",
+    "train.micro_batch_tokens", "task.metric", "devices.where",
 )  # fmt: skip
 """Keys of the settings that decide most; the form shows them first, in this order, below the run's name."""
 

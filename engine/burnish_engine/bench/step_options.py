@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection

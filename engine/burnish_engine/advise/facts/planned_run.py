@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 
 

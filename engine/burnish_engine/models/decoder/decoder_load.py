@@ -15,7 +15,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.units import memory_size
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint

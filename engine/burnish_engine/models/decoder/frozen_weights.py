@@ -14,7 +14,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.models.checkpoint.stored_fp8 import row_scales as row_scales_of
 from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (

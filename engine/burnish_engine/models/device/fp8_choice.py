@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_kernels.registry import FP8_CAPABILITIES
 

@@ -21,7 +21,7 @@ from burnish_engine.advise.predict.plan_options import split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan, parse_weight_places, weight_places
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection

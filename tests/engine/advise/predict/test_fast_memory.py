@@ -24,7 +24,7 @@ from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
 from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.bench.shapes import RandomWeights, shape
-from burnish_engine.contract.facts.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection

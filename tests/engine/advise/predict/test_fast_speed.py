@@ -7,8 +7,8 @@ from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s, rates
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.facts.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
+from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.memory_plan import (
     LEVEL_NAMES,
     MemoryPlan,
@@ -66,6 +66,18 @@ MEASURED = [
 @pytest.mark.parametrize(("name", "tokens", "nf4", "layers", "measured"), MEASURED)
 def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
     assert 1000 * seconds(name, tokens, layers, nf4=nf4) == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "nf4", "fp8", "layers", "measured"),
+    [
+        ("llama-3.2-1b", False, Fp8Use(True, True), "products", 138.4),
+        ("qwen3-4b", True, Fp8Use(False, True), "narrow:27,products", 469.6),
+        ("qwen3-4b", False, Fp8Use(True, True), "narrow:27,products", 464.3),
+    ],
+)
+def test_what_was_measured_with_products_in_fp8_is_predicted(name, nf4, fp8, layers, measured):
+    assert 1000 * seconds(name, 16384, layers, nf4=nf4, fp8=fp8) == pytest.approx(measured, rel=0.03)
 
 
 WHOLE_QWEN3 = "input:1,offloaded:1,input:3,offloaded:1,input:2,offloaded:1,input:2,offloaded:1,input:3,offloaded:1,\

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.facts.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.families import stores_fp8, why_not_fast

@@ -4,8 +4,8 @@ import pytest
 
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.fp8_use import Fp8Use
 from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use, why_not_fp8
 from burnish_kernels.fp8_linear.tiles import CAPABILITIES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.facts.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.data.tokens.tokenize import Document

@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from burnish_engine.contract.facts.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.models.decoder.frozen import fp8_weights
 from burnish_engine.models.decoder.frozen.fp8_weights import Nf4Fp8Weight, StoredFp8Weight

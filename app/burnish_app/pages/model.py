@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFileDialog, QVBoxLayout
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
@@ -26,8 +26,10 @@ from burnish_app.widgets.model.downloads_card import DownloadsCard
 from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.model.start_line import CONFIG_FILE, StartLine
 from burnish_app.widgets.model.target_selector import TargetSelector
+from burnish_app.wording.activity import download_activity
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity
+from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths, is_model_name
@@ -56,6 +58,7 @@ class ModelPage(Page):
         self.set_subtitle(tr("The model that will learn from your data. Smaller ones train faster and run anywhere."))
         self.downloads = DownloadsFollower(client, self)
         self.downloads.failed.connect(self.failed)
+        self.downloads.changed.connect(self._show_activities)
         self._chosen = Card(tr("Chosen model"), icon_name="model")
         self.checked = Pill()
         self._chosen.corner.addWidget(self.checked)
@@ -76,6 +79,7 @@ class ModelPage(Page):
         self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
+        QTimer.singleShot(0, self, self.downloads.ask)  # some may go on since the window was last open
 
     def _make_list(self) -> Card:
         card = Card(tr("All models"), icon_name="layers")
@@ -100,6 +104,10 @@ class ModelPage(Page):
         self.downloads.ask()
         self._list_models()
         self._inspect_model()
+
+    def _show_activities(self, downloads: list[Download]) -> None:
+        going = [one for one in downloads if one.status in ("queued", "running")]
+        self.activities_changed.emit([download_activity(one, self.downloads.pause) for one in going])
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Offer the runs' adapters to go on from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import tr
@@ -135,6 +136,25 @@ def _duel_share(duel: DuelFacts) -> float:
     least, most = duel.runs
     made = len(duel.made)
     return min((made + part) / (least if made < least else most), 1.0)
+
+
+def download_activity(download: Download, pause: Callable[[str], object]) -> Activity:
+    """Return a download that waits or goes on as an activity.
+
+    Args:
+        download: the download.
+        pause: function that stops the download of a model; what it has stays.
+    """
+    return Activity(
+        "model",
+        download.name,
+        download.name,
+        tr("Downloading"),
+        download.done / download.total if download.total else None,
+        moves=download.status == "running",
+        left_s=download.seconds_left,
+        stop=partial(pause, download.name),
+    )
 
 
 def download_progress(download: Download) -> str:

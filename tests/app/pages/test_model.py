@@ -338,3 +338,11 @@ def test_a_damaged_adapter_is_told_and_changes_nothing(qtbot, answers, page, ben
     page.start.choose(trained[0])
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert bench.recipe.adapter.start == ""
+
+
+def test_downloads_that_go_on_are_told_to_the_window(qtbot, answers, page):
+    answers.result("downloads", downloads=model_facts.downloads())
+    with qtbot.waitSignal(page.activities_changed) as told:
+        page.downloads.ask()
+    going = [one.name for one in model_facts.downloads() if one.status in ("queued", "running")]
+    assert [one.name for one in told.args[0]] == going

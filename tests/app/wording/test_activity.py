@@ -5,7 +5,8 @@ from app import model_facts
 from app.scenes import summary
 from app.several_scenes import a_duel
 
-from burnish_app.wording.activity import activities_of, download_detail, download_progress
+from burnish_app.wording.activity import activities_of, download_activity, download_detail, download_progress
+from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.run.duels import DuelRun
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import ExportJob
@@ -79,3 +80,14 @@ def test_what_stopped_says_why():
     assert "could not be reached" in download_detail(FAILED)
     assert "4.06 GB" in download_detail(FINISHED)
     assert download_progress(QUEUED) == download_detail(QUEUED)
+
+
+def test_a_download_is_an_activity_that_can_be_stopped():
+    paused = []
+    running = Download(name="org/model", status="running", done=25, total=100, bytes_per_s=5.0)
+    one = download_activity(running, paused.append)
+    assert (one.page, one.name, one.share, one.moves, one.left_s) == ("model", "org/model", 0.25, True, 15.0)
+    one.stop()
+    assert paused == ["org/model"]
+    assert download_activity(Download(name="org/model"), paused.append).share is None
+    assert not download_activity(Download(name="org/model"), paused.append).moves

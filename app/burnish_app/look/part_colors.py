@@ -26,6 +26,7 @@ PART_COLORS = {
     "quantization tables": PartColor("#4e92d7", "#2b7ab5"),
     "master weights": PartColor("#01436d", "#bcdbfe"),
     "unpacked weights": PartColor("#367ec0", "#4992d0"),
+    "gathered weights": PartColor("#0c5583", "#7fd0f5"),
     # Trained tensors, their gradients and the optimizer: reddish purple.
     "gradients": PartColor("#984377", "#db84b6"),
     "expert adapters": PartColor("#c250c6", "#d070d4"),

@@ -227,7 +227,7 @@ def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
 @pytest.mark.parametrize(("name", "way", "level", "tile"), [
     ("llama-3.2-1b", "FP8", "products", 0), ("llama-3.2-1b", "FP8", "attention", 1024),
     ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
-    ("qwen3-4b", "NF4", "narrow", 0), ("qwen3-4b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024),
+    ("qwen3-0.6b", "NF4", "narrow", 0), ("qwen3-0.6b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024),
     ("lfm2.5-1.2b", "NF4", "attention", 0), ("lfm2.5-1.2b", "FP8", "products", 0),
 ])  # fmt: skip
 def test_the_peak_of_a_pass_in_fp8(monkeypatch, name, way, level, tile):

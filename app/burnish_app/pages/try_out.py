@@ -207,6 +207,8 @@ class TryOutPage(Page):
         self.middle.setVisible(count == "3")
         self.right.setVisible(count != "1")
         self.grid.arrange()
+        if self.answering.secret:  # the vote was about the models as they were
+            self._begin_anew()
         self._show_blind()
 
     def _show_blind(self) -> None:
@@ -259,6 +261,11 @@ class TryOutPage(Page):
         if run == self.bench.run:
             self.questions.show_rows(run, held_out_questions(conversations))
 
+    def _rows_refused(self, run: str) -> None:
+        """Take a run as one without held-out rows, unless the engine ended: then it is asked again."""
+        if self.client.state == "ready":
+            self._rows_found(run, [])
+
     def _show_run(self) -> None:
         run, before = self.bench.run, self._folder
         self._folder = read_run_folder(run)
@@ -285,7 +292,7 @@ class TryOutPage(Page):
                 run=run,
                 owner=self,
                 on_result=lambda result: self._rows_found(run, result.conversations or []),
-                on_failure=lambda _failure: self._rows_found(run, []),
+                on_failure=lambda _failure: self._rows_refused(run),
             )
         self._show_blind()
         self._show_state()

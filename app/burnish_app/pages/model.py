@@ -107,7 +107,7 @@ class ModelPage(Page):
 
     def _show_activities(self, downloads: list[Download]) -> None:
         going = [one for one in downloads if one.status in ("queued", "running")]
-        self.activities_changed.emit([download_activity(one, self.downloads.pause) for one in going])
+        self.activities_changed.emit([download_activity(one) for one in going])
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Offer the runs' adapters to go on from."""

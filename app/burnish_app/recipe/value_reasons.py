@@ -127,6 +127,7 @@ def _micro_batch(value: int, usual: int, values: Values, _dataset: DatasetFacts 
 _USUAL = {
     ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
     ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
+    ("devices.where", "here"): tr("On this machine. Or on another: ssh:HOST, slurm, sky or hf."),
 }
 
 _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = {

@@ -105,6 +105,7 @@ def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot,
     qtbot.waitUntil(lambda: shown(form) == form._found)
     assert "train.keep_checkpoints" in shown(form)
     assert "train.epochs" not in shown(form)
+    assert form.folds["Training"].button.text().startswith("▾"), "its rows are seen"
     assert str(len(form._found)) in form.search.accessibleDescription()
     form.search.setText("max_grad")  # one among others that were found before
     qtbot.waitUntil(lambda: shown(form) == {"train.max_grad_norm"})

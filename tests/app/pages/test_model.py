@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.serve.messages import Result
 
 pytestmark = pytest.mark.gui
 
@@ -293,6 +294,15 @@ def trained(tmp_path):
         folders.append(str(paths.root))
     (tmp_path / "first" / "adapter" / "adapter_config.json").write_text("{}", encoding="utf-8")
     return folders
+
+
+def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(answers, page, bench, trained):
+    answers.set("adapter", {"hold": True})
+    bench.set_start(trained[0])
+    read = page.start._request
+    page.start.reset.click()
+    page.start._found(read, Result(id="x", adapter=model_facts.adapter(path=trained[0])))
+    assert bench.recipe.adapter.start == ""
 
 
 def test_a_run_s_adapter_is_gone_on_from_with_its_model(qtbot, answers, page, bench, trained):

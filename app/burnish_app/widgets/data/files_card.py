@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -92,7 +92,7 @@ class FilesCard(Card):
             found = by_entry.get(entry, [])
             remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
-            parts: list[QWidget] = [ElidedLabel(path)]
+            parts: list[QWidget] = [ElidedLabel(path, Qt.TextElideMode.ElideLeft)]
             if found:
                 parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))
             if any(not one.problem for one in found):

@@ -21,7 +21,7 @@ from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.data_text import action_text, file_text, named_settings
 from burnish_engine.contract.facts.data_report import FileStatus
 
-_FILES_PX = 320  # at least, to have another card beside it
+_FILES_PX, _MIXED_PX = 320, 400  # at least, to have another card beside it; the latter of files with weights
 _WEIGHT_PX = 72
 _INDENT_PX = 20  # below the name beside a status mark
 _MOST_PROBLEMS = 3  # problems that are shown of a folder
@@ -85,6 +85,7 @@ class FilesCard(Card):
             return  # a weight that is being typed stays as it is
         self._shown, self._status = now, by_entry
         several = len(files) > 1
+        self.setMinimumWidth(_MIXED_PX if several else _FILES_PX)
         self._mixing.setVisible(several)
         clear(self._lines)
         self.weights = []

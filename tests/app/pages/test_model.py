@@ -130,6 +130,13 @@ def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, be
     assert "1,160" not in page.judged_for.text()
 
 
+def test_models_are_judged_anew_each_time_the_page_is_shown(qtbot, answers, page):
+    qtbot.waitUntil(lambda: len(answers.asked("models")) == 1)
+    page.window().go_to("data")
+    page.window().go_to("model")
+    qtbot.waitUntil(lambda: len(answers.asked("models")) == 2)
+
+
 def test_words_and_filters_leave_what_holds_them_at_once(qtbot, answers, page):
     asked = len(answers.asked("models"))
     qtbot.keyClicks(page.models.search, "qwen3 0.6")

@@ -101,7 +101,17 @@ class ActivityWatch(QObject):
         self.opened.emit(activity)
 
     def _stop(self, activity: Activity) -> None:
-        stop_activity(self._client, activity, done=lambda _result: None, failed=self.failed.emit, owner=self)
+        stop_activity(
+            self._client,
+            activity,
+            done=lambda _result: None,
+            failed=lambda failure: self._not_stopped(activity, failure),
+            owner=self,
+        )
+
+    def _not_stopped(self, activity: Activity, failure: Failure) -> None:
+        self.panel.show_not_stopped(activity.key)
+        self.failed.emit(failure)
 
 
 def stop_activity(
@@ -123,6 +133,7 @@ def stop_activity(
     """
     from burnish_engine.contract.serve.duel_requests import StopDuelRequest
     from burnish_engine.contract.serve.export_requests import CancelExportRequest
+    from burnish_engine.contract.serve.model_requests import DownloadRequest
     from burnish_engine.contract.serve.run_requests import CommandRequest
 
     run = activity.folder
@@ -130,6 +141,8 @@ def stop_activity(
         done(activity.stop())
     elif activity.page == "export":
         client.send(CancelExportRequest, run=run, on_result=done, on_failure=failed, owner=owner)
+    elif activity.page == "model":  # what was fetched stays
+        client.send(DownloadRequest, name=run, do="pause", on_result=done, on_failure=failed, owner=owner)
     elif activity.page == "duel":
         client.send(StopDuelRequest, folder=run, on_result=done, on_failure=failed, owner=owner)
     else:

@@ -23,7 +23,7 @@ class ClosingQuestion(QMessageBox):
 
     Args:
         parent: window that is to be closed.
-        activities: runs, exports and duels that go on.
+        activities: runs, exports, duels and downloads that go on.
         leave: function called where they shall go on, with whether nothing shall be asked again.
         stop: function called where they shall be stopped first.
 
@@ -47,7 +47,7 @@ class ClosingQuestion(QMessageBox):
         lines = [f"{one.name}: {one.what}, {one.progress}".rstrip(", ") for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
-        lines += ["", tr("A stopped run or duel is saved and can be resumed; a stopped export has to start again.")]
+        lines += ["", tr("A stopped run, duel or download can go on later; a stopped export has to start again.")]
         self.setInformativeText("\n".join(lines))
         self.leaving = self._button(
             tr("Leave it running"),
@@ -79,11 +79,11 @@ def stop_all(
     failed: Callable[[Failure], object],
     owner: QWidget,
 ) -> None:
-    """Ask all runs, exports and duels to stop.
+    """Ask all that goes on to stop.
 
     Args:
         client: connection to the engine.
-        activities: runs, exports and duels that go on; at least one.
+        activities: runs, exports, duels and downloads that go on; at least one.
         done: function called once all were asked.
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.

@@ -107,8 +107,10 @@ def test_a_page_reports_its_own_and_stops_it_itself(qtbot, window):
 def test_a_stop_that_is_refused_is_said(qtbot, watched, answers):
     answers.failure("command", "No process would take it.")
     watched.sidebar.activity.click()
-    next(iter(watched.activity.panel.rows.values())).stop_button.click()
+    row = next(iter(watched.activity.panel.rows.values()))
+    row.stop_button.click()
     qtbot.waitUntil(lambda: watched.page("settings").shown_banner is not None)
+    assert row.stop_button.isEnabled(), "it can be tried again"
 
 
 def test_opening_leads_to_the_page(qtbot, watched, tmp_path):

@@ -65,16 +65,18 @@ def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, a
 
 
 def test_everything_is_asked_to_stop_before_it_is_done(qtbot, window, answers):
-    for method in ("command", "cancel_export", "stop_duel"):
+    methods = ("command", "cancel_export", "stop_duel", "download")
+    for method in methods:
         answers.result(method, done=True)
-    pages = ("train", "export", "duel")
+    pages = ("train", "export", "duel", "model")
     going = [Activity(page, f"/{page}", page, "", 0.5) for page in pages]
     done, failed = [], []
     window.client.start()
     stop_all(window.client, going, done=lambda: done.append(True), failed=failed.append, owner=window)
     qtbot.waitUntil(lambda: bool(done or failed))
     assert (done, failed) == ([True], [])
-    assert [len(answers.asked(method)) for method in ("command", "cancel_export", "stop_duel")] == [1, 1, 1]
+    assert [len(answers.asked(method)) for method in methods] == [1, 1, 1, 1]
+    assert (answers.asked("download")[0]["name"], answers.asked("download")[0]["do"]) == ("/model", "pause")
     assert answers.asked("stop_duel")[0]["folder"] == "/duel"
 
 

@@ -79,7 +79,7 @@ class ExportPage(Page):
         self.fidelity = FidelityCard()
         self.files = ExportedFiles(lambda: self.go_to.emit("try_out"))
         self.files.hand_over.connect(self._hand_over)
-        self._handing_over = ""
+        self._handing_over: dict[str, Activity] = {}
         self.choices = ExportChoices()
         self.choices.changed.connect(self._choices_changed)
         self.sizes = SizeCard()
@@ -163,11 +163,11 @@ class ExportPage(Page):
         running = self._job is not None and self._job.status == "running"
         if not (self.isVisible() and self._folder.trained and choices.is_typed and choices.is_complete) or running:
             return
-        self.client.cancel(self._forecast_request)
         fields = {name: choices.fields()[name] for name in ("quants", "name", "importance")}
         asked = f"{self.bench.run} {fields}"
         if asked == self._forecast_of:
             return
+        self.client.cancel(self._forecast_request)
         self._forecast_of = asked
         choices.show_forecast(None, tr("Finding out what that will take ..."))
         self.sizes.chart.show_message(tr("Finding out what each type would be ..."))
@@ -206,7 +206,8 @@ class ExportPage(Page):
         run, title = self.bench.run, PROGRAMS[program]
 
         def show(outcome: Outcome | None) -> None:
-            self.activities_changed.emit([])
+            self._handing_over.pop(request, None)
+            self.activities_changed.emit(list(self._handing_over.values()))
             if run == self.bench.run:
                 self.files.show_outcome(name, outcome)
 
@@ -216,7 +217,7 @@ class ExportPage(Page):
                 QDesktopServices.openUrl(QUrl("lmstudio://"))
 
         self.files.show_outcome(name, Outcome(tr("{program} is taking it ...").format(program=title), busy=True))
-        self._handing_over = self.client.send(
+        request = self.client.send(
             HandOverRequest,
             run=run,
             file=name,
@@ -226,14 +227,11 @@ class ExportPage(Page):
             on_failure=lambda failure: show(Outcome(f"{failure.what} {failure.remedy}".strip(), "error")),
             on_canceled=lambda: show(None),
         )
-        self.activities_changed.emit(
-            [
-                Activity(
-                    self.key, run, name, tr("Giving to {program}").format(program=title), None,
-                    stop=lambda: self.client.cancel(self._handing_over), outlives=False,
-                )
-            ]
+        self._handing_over[request] = Activity(
+            self.key, run, name, tr("Giving to {program}").format(program=title), None,
+            stop=lambda: self.client.cancel(request), outlives=False,
         )  # fmt: skip
+        self.activities_changed.emit(list(self._handing_over.values()))
 
     def _cancel(self) -> None:
         self.client.send(CancelExportRequest, run=self.bench.run, owner=self, on_failure=self.failed)

@@ -102,12 +102,12 @@ class ModelPage(Page):
         """List the models for the memory that is free now, and inspect the chosen one if its facts are unknown."""
         self.target.show_target(self.bench.target)
         self.downloads.ask()
-        self._list_models()
+        self._list_models(anew=True)
         self._inspect_model()
 
     def _show_activities(self, downloads: list[Download]) -> None:
         going = [one for one in downloads if one.status in ("queued", "running")]
-        self.activities_changed.emit([download_activity(one, self.downloads.pause) for one in going])
+        self.activities_changed.emit([download_activity(one) for one in going])
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Offer the runs' adapters to go on from."""
@@ -147,7 +147,12 @@ class ModelPage(Page):
         files, facts = self._rows
         return facts if files == self.bench.data_files else None
 
-    def _list_models(self) -> None:
+    def _list_models(self, *, anew: bool = False) -> None:
+        """List the models, unless nothing changed that they are judged for.
+
+        Args:
+            anew: whether to judge them in any case, because free memory may have changed.
+        """
         rows = self._known_rows()
         self.judged_for.setText(
             tr("Judged for your {rows:,} rows, with this machine's memory as it is free now.").format(
@@ -158,7 +163,7 @@ class ModelPage(Page):
         )
         self.models.rows = rows
         self.models.folders = self._preferences.recent("model")
-        self.models.refresh()
+        self.models.refresh(anew=anew)
 
     def _inspect_model(self) -> None:
         path = self.bench.model_path

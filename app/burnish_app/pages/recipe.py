@@ -322,6 +322,8 @@ class RecipePage(Page):
     def _planned_elsewhere(self, where: str) -> None:
         self.bench.set_plan(None)
         self.fit.show_elsewhere(where)
+        for preset in PRESETS:  # their times were this machine's
+            self.settings.presets.show_plan(preset, None)
         self._show_state()
 
     def _plan_failed(self, failure: Failure) -> None:

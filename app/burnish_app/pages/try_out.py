@@ -152,8 +152,13 @@ class TryOutPage(Page):
         if self.isHidden():
             self._report()
         panes = self.grid.shown
-        if self.answering.secret and not self.answering.open and len(self.answering.answered) == len(panes):
+        if not self.answering.secret or self.answering.open:
+            return
+        if len(self.answering.answered) == len(panes):
             self.vote.ask("ABC"[: len(panes)])
+        else:
+            self._reveal()
+            self.vote.show_result(tr("Not every reply came, so there is nothing to vote on."))
 
     def _report(self) -> None:
         """Report the replies that are being streamed."""
@@ -174,11 +179,7 @@ class TryOutPage(Page):
     def _vote(self, best: int) -> None:
         """Reveal who answered, and keep the vote with the run."""
         shuffled = self._shuffled
-        for pane, answerer in zip(self.grid.shown, shuffled, strict=True):
-            pane.choose(answerer.key)
-            pane.hide_who("")
-            pane.reveal()
-        self.answering.secret = False
+        self._reveal()
         self.vote.show_result(tr("Your vote is being kept ..."))
         self.client.send(
             VoteRequest,
@@ -190,6 +191,15 @@ class TryOutPage(Page):
             on_result=self._voted,
             on_failure=lambda failure: self.vote.show_result(f"{failure.what} {failure.remedy}".strip()),
         )
+
+    def _reveal(self) -> None:
+        """Show who answered, and how fast."""
+        for pane, answerer in zip(self.grid.shown, self._shuffled, strict=True):
+            pane.choose(answerer.key)
+            pane.hide_who("")
+            if pane in self.answering.answered:
+                pane.reveal()
+        self.answering.secret = False
 
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
@@ -207,6 +217,8 @@ class TryOutPage(Page):
         self.middle.setVisible(count == "3")
         self.right.setVisible(count != "1")
         self.grid.arrange()
+        if self.answering.secret:  # the vote was about the models as they were
+            self._begin_anew()
         self._show_blind()
 
     def _show_blind(self) -> None:
@@ -259,6 +271,11 @@ class TryOutPage(Page):
         if run == self.bench.run:
             self.questions.show_rows(run, held_out_questions(conversations))
 
+    def _rows_refused(self, run: str) -> None:
+        """Take a run as one without held-out rows, unless the engine ended: then it is asked again."""
+        if self.client.state == "ready":
+            self._rows_found(run, [])
+
     def _show_run(self) -> None:
         run, before = self.bench.run, self._folder
         self._folder = read_run_folder(run)
@@ -285,7 +302,7 @@ class TryOutPage(Page):
                 run=run,
                 owner=self,
                 on_result=lambda result: self._rows_found(run, result.conversations or []),
-                on_failure=lambda _failure: self._rows_found(run, []),
+                on_failure=lambda _failure: self._rows_refused(run),
             )
         self._show_blind()
         self._show_state()

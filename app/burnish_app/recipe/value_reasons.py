@@ -124,9 +124,14 @@ def _micro_batch(value: int, usual: int, values: Values, _dataset: DatasetFacts 
     return f"{size} {step}"
 
 
+def _where(_value: str, _usual: str, _values: Values, _dataset: DatasetFacts | None) -> str:
+    return tr("Planned and trained there, followed here; the result is brought back.")
+
+
 _USUAL = {
     ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
     ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
+    ("devices.where", "here"): tr("On this machine. Or on another: ssh:HOST, slurm, sky or hf."),
 }
 
 _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = {
@@ -137,4 +142,5 @@ _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = 
     "model.quantize": _quantize,
     "data.max_length": _max_length,
     "train.micro_batch_tokens": _micro_batch,
+    "devices.where": _where,
 }

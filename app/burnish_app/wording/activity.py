@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import tr
@@ -52,8 +51,8 @@ class Activity:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Page, folder and kind, which tell it apart from others."""
-        return self.page, self.folder, self.what
+        """Page, folder, and what is done to what, which tell it apart from others."""
+        return self.page, self.folder, f"{self.what} {self.name}"
 
     @property
     def progress(self) -> str:
@@ -138,22 +137,20 @@ def _duel_share(duel: DuelFacts) -> float:
     return min((made + part) / (least if made < least else most), 1.0)
 
 
-def download_activity(download: Download, pause: Callable[[str], object]) -> Activity:
+def download_activity(download: Download) -> Activity:
     """Return a download that waits or goes on as an activity.
 
     Args:
         download: the download.
-        pause: function that stops the download of a model; what it has stays.
     """
     return Activity(
         "model",
         download.name,
         download.name,
-        tr("Downloading"),
+        tr("Downloading") if download.status == "running" else tr("Waiting"),
         download.done / download.total if download.total else None,
         moves=download.status == "running",
         left_s=download.seconds_left,
-        stop=partial(pause, download.name),
     )
 
 

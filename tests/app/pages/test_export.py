@@ -246,6 +246,15 @@ def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers
     assert not page.sizes.isVisible(), "an adapter has no types"
 
 
+def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, answers, show, run, monkeypatch):  # noqa: F811
+    answers.set("forecast", {"hold": True})
+    page, taken_back = show(None), []
+    qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
+    monkeypatch.setattr(page.client, "cancel", taken_back.append)
+    page._ask_forecast()
+    assert page._forecast_request not in taken_back
+
+
 def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):  # noqa: F811
     answers.set("forecast", {"hold": True})
     page = show(None)

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.serve.messages import Result
 
 pytestmark = pytest.mark.gui
 
@@ -127,6 +128,13 @@ def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, be
     page.window().go_to("model")
     qtbot.waitUntil(lambda: answers.asked("models")[-1]["dataset"] is None)
     assert "1,160" not in page.judged_for.text()
+
+
+def test_models_are_judged_anew_each_time_the_page_is_shown(qtbot, answers, page):
+    qtbot.waitUntil(lambda: len(answers.asked("models")) == 1)
+    page.window().go_to("data")
+    page.window().go_to("model")
+    qtbot.waitUntil(lambda: len(answers.asked("models")) == 2)
 
 
 def test_words_and_filters_leave_what_holds_them_at_once(qtbot, answers, page):
@@ -293,6 +301,15 @@ def trained(tmp_path):
         folders.append(str(paths.root))
     (tmp_path / "first" / "adapter" / "adapter_config.json").write_text("{}", encoding="utf-8")
     return folders
+
+
+def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(answers, page, bench, trained):
+    answers.set("adapter", {"hold": True})
+    bench.set_start(trained[0])
+    read = page.start._request
+    page.start.reset.click()
+    page.start._found(read, Result(id="x", adapter=model_facts.adapter(path=trained[0])))
+    assert bench.recipe.adapter.start == ""
 
 
 def test_a_run_s_adapter_is_gone_on_from_with_its_model(qtbot, answers, page, bench, trained):

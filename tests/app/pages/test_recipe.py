@@ -333,8 +333,10 @@ def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, ben
     assert len(answers.asked("estimate")) == before
     assert page.primary.isEnabled()
     assert page.fit.verdict.text() != "It fits."
+    assert [time.text() for time in page.settings.presets._times.values()] == ["", "", ""]
     type_into(qtbot, page.form.row("devices.where"), "here")
     qtbot.waitUntil(lambda: bench.plan is not None)
+    qtbot.waitUntil(lambda: all(time.text() for time in page.settings.presets._times.values()))
 
 
 def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):

@@ -340,6 +340,35 @@ def test_a_vote_that_is_not_kept_is_said(qtbot, answers, voting):
     qtbot.waitUntil(lambda: "damaged" in voting.vote.text)
 
 
+def test_without_every_reply_it_is_said_who_failed_and_not_voted(qtbot, answers, window, run):
+    answers.failure("chat", "The model is damaged.", "Fetch it again.", 2)
+    page = page_of(window)
+    page.blind.setChecked(True)
+    ask(page)
+    qtbot.waitUntil(page.vote.isVisible)
+    assert not any(button.isVisible() for button in page.vote.buttons)
+    assert not page.left.who.isHidden()
+    assert "damaged" in page.left.state.text()
+
+
+def test_another_number_of_models_ends_a_vote_that_waits(voting):
+    voting.count.choose("3")
+    voting.count.chosen.emit("3")
+    assert not voting.vote.isVisible()
+    assert not voting.left.who.isHidden()
+    assert not voting.left.text.toPlainText()
+
+
+def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers, window, run):
+    answers.set("held_out", {"exit": 1})
+    page = page_of(window)
+    qtbot.waitUntil(lambda: window.client.generation > 1)
+    assert not page.questions.has_rows_of(str(run))
+    answers.result("held_out", conversations=[])
+    page.shown()
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+
+
 def test_one_model_twice_is_no_blind_vote(window, run):
     page = page_of(window)
     assert page.blind.isEnabled()

@@ -82,12 +82,11 @@ def test_what_stopped_says_why():
     assert download_progress(QUEUED) == download_detail(QUEUED)
 
 
-def test_a_download_is_an_activity_that_can_be_stopped():
-    paused = []
+def test_a_download_is_an_activity():
     running = Download(name="org/model", status="running", done=25, total=100, bytes_per_s=5.0)
-    one = download_activity(running, paused.append)
+    one = download_activity(running)
     assert (one.page, one.name, one.share, one.moves, one.left_s) == ("model", "org/model", 0.25, True, 15.0)
-    one.stop()
-    assert paused == ["org/model"]
-    assert download_activity(Download(name="org/model"), paused.append).share is None
-    assert not download_activity(Download(name="org/model"), paused.append).moves
+    waiting = download_activity(Download(name="org/model"))
+    assert waiting.share is None
+    assert not waiting.moves
+    assert waiting.what != one.what

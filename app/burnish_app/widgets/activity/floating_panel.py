@@ -59,8 +59,9 @@ class FloatingPanel(QFrame):
         width = max(min(self._widest_px, room.width() - corner.x() - EDGE_PX), _LEAST_PX)
         self.arrange(width)
         layout = self.content.layout()
-        needed = layout.heightForWidth(width - EDGE_PX) if layout is not None else 0
-        wanted = max(needed, self.content.sizeHint().height()) + EDGE_PX + 2 * self._scroll.frameWidth()
+        wraps = layout is not None and layout.hasHeightForWidth()
+        needed = layout.heightForWidth(width - EDGE_PX) if layout and wraps else self.content.sizeHint().height()
+        wanted = needed + EDGE_PX + 2 * self._scroll.frameWidth()
         height = min(wanted, room.height() - 2 * EDGE_PX)
         top = max(EDGE_PX, min(corner.y(), room.height() - EDGE_PX) - height)
         self.setGeometry(corner.x(), top, width, height)

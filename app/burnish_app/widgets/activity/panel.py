@@ -63,6 +63,12 @@ class ActivityPanel(FloatingPanel):
         for one in activities:
             self.rows[one.key].show_activity(one, stopping=one.key in self._stopping)
 
+    def show_not_stopped(self, key: tuple[str, str, str]) -> None:
+        """Offer to stop an activity again, which could not be asked to."""
+        self._stopping.discard(key)
+        if key in self.rows:
+            self.rows[key].show_activity(self.rows[key].activity, stopping=False)
+
     def _opener(self, key: tuple[str, str, str]) -> Callable[[], object]:
         return lambda: self.opened.emit(self.rows[key].activity)
 

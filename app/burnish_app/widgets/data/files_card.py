@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -21,7 +21,7 @@ from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.data_text import action_text, file_text, named_settings
 from burnish_engine.contract.facts.data_report import FileStatus
 
-_FILES_PX = 320  # at least, to have another card beside it
+_FILES_PX, _MIXED_PX = 320, 400  # at least, to have another card beside it; the latter of files with weights
 _WEIGHT_PX = 72
 _INDENT_PX = 20  # below the name beside a status mark
 _MOST_PROBLEMS = 3  # problems that are shown of a folder
@@ -85,6 +85,7 @@ class FilesCard(Card):
             return  # a weight that is being typed stays as it is
         self._shown, self._status = now, by_entry
         several = len(files) > 1
+        self.setMinimumWidth(_MIXED_PX if several else _FILES_PX)
         self._mixing.setVisible(several)
         clear(self._lines)
         self.weights = []
@@ -92,7 +93,7 @@ class FilesCard(Card):
             found = by_entry.get(entry, [])
             remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
-            parts: list[QWidget] = [ElidedLabel(path)]
+            parts: list[QWidget] = [ElidedLabel(path, Qt.TextElideMode.ElideLeft)]
             if found:
                 parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))
             if any(not one.problem for one in found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.look.language import tr
@@ -56,4 +56,4 @@ class HeldOutCard(Card):
         self._text.setVisible(not files)
         clear(self.files)
         for path in files:
-            self.files.addWidget(ElidedLabel(path))
+            self.files.addWidget(ElidedLabel(path, Qt.TextElideMode.ElideLeft))

@@ -313,18 +313,24 @@ class SizeChart(QWidget):
                 QRectF(around.center().x() - width / 2, around.bottom(), width, height),
             )
             inside = [room for room in rooms if plot.contains(room) and not any(map(room.intersects, taken))]
-            free = [room for room in inside if not any(map(room.intersects, others))] or inside
-            if free:
-                labels.append(free[0])
+            if inside:
+                room = min(inside, key=lambda room: covered(room, others))
+                labels.append(room)
                 if bold:  # it may lie over other points
                     ground = QColor(colors.surface)
                     ground.setAlphaF(_GROUND_ALPHA)
-                    painter.fillRect(free[0], ground)
+                    painter.fillRect(room, ground)
                 painter.setFont(font(SMALL_PX, bold=bold))
                 painter.setPen(QColor(colors.text if bold or point.measured else colors.muted))
-                painter.drawText(free[0], Qt.AlignmentFlag.AlignCenter, point.quant)
+                painter.drawText(room, Qt.AlignmentFlag.AlignCenter, point.quant)
 
     def _around(self, point: ExportPoint, gap_px: float) -> QRectF:
         radius = self._radius(point) + gap_px + (4.5 if point.quant in self.chosen else 0.0)
         place = self._place(point)
         return QRectF(place.x() - radius, place.y() - radius, 2 * radius, 2 * radius)
+
+
+def covered(room: QRectF, others: list[QRectF]) -> float:
+    """Return how much of others a place for a label covers, square pixels."""
+    parts = [room.intersected(other) for other in others]
+    return sum(part.width() * part.height() for part in parts)

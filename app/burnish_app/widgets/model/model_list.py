@@ -75,7 +75,7 @@ class ModelList(QWidget):
         self._selected = ""
         self._searched = ""
         self.search = QLineEdit()
-        self.search.setPlaceholderText(tr("Search a name, family or purpose, or paste a folder"))
+        self.search.setPlaceholderText(tr("Search, or paste a folder"))
         self.search.setClearButtonEnabled(True)
         self.search.setAccessibleName(tr("Search the models, or a folder"))
         self.search.setMinimumWidth(_SEARCH_PX)

@@ -57,7 +57,7 @@ class StartLine(QWidget):
         self.menu.aboutToShow.connect(self._fill_menu)
         self.choose_button = secondary(tr("Go on from an adapter"))
         self.choose_button.setMenu(self.menu)
-        self.reset = quiet(tr("Begin with a new one"), lambda: self._bench.set_start(""))
+        self.reset = quiet(tr("Begin with a new one"), self._begin_anew)
         words = QWidget()
         words.setMinimumWidth(_WORDS_PX)
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
@@ -155,6 +155,12 @@ class StartLine(QWidget):
         if runs:
             self.menu.addSeparator()
         self.menu.addAction(tr("A folder in PEFT's format ..."), self._browse)
+
+    def _begin_anew(self) -> None:
+        """Begin with a new adapter; one that is still being read is not chosen any more."""
+        self._client.cancel(self._request)
+        self._request = ""
+        self._bench.set_start("")
 
     def _choose_run(self, folder: str, _checked: bool = False) -> None:
         self.choose(folder)

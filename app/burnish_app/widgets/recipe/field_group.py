@@ -38,7 +38,7 @@ class FieldGroup(QWidget):
     def __init__(self, title: str, fields: Sequence[RecipeField], *, folds: bool = False) -> None:
         super().__init__()
         self.fields = list(fields)
-        self.is_open = not folds
+        self.is_open = self._is_shown = not folds
         self._title, self._changed = title, 0
         self._rows: list[str] = []
         self.button = quiet("", self._toggle) if folds else None
@@ -76,7 +76,7 @@ class FieldGroup(QWidget):
     def open(self) -> None:
         """Unfold the group."""
         if not self.is_open:
-            self.is_open = True
+            self.is_open = self._is_shown = True
             unfold(self._body, show=True)
             self._name_button()
             self.opened.emit()
@@ -88,7 +88,9 @@ class FieldGroup(QWidget):
             count: number of fields that were found; None: nothing is searched.
         """
         self.setVisible(bool(self.fields) and count != 0)
-        self._body.setVisible(self.is_open if count is None else True)
+        self._is_shown = self.is_open if count is None else True
+        self._body.setVisible(self._is_shown)
+        self._name_button()
 
     def show_changed(self, count: int) -> None:
         """Say in the title how many values are not the suggested ones."""
@@ -97,8 +99,8 @@ class FieldGroup(QWidget):
             self._name_button()
 
     def _toggle(self) -> None:
-        if self.is_open:
-            self.is_open = False
+        if self._is_shown:
+            self.is_open = self._is_shown = False
             unfold(self._body, show=False)
             self._name_button()
         else:
@@ -110,5 +112,5 @@ class FieldGroup(QWidget):
         title = self._title
         if self._changed:
             title = tr("{title}  ·  {count} changed").format(title=title, count=self._changed)
-        self.button.setText(f"{'▾' if self.is_open else '▸'}  {title}")
-        self.button.setAccessibleName(f"{title}, {tr('open') if self.is_open else tr('folded')}")
+        self.button.setText(f"{'▾' if self._is_shown else '▸'}  {title}")
+        self.button.setAccessibleName(f"{title}, {tr('open') if self._is_shown else tr('folded')}")

@@ -52,6 +52,8 @@ class RunPreview(Card):
         method = (
             tr("every weight")
             if adapter.method == "full"
+            else tr("{quantized}, goes on from {name}").format(quantized=quantized, name=Path(adapter.start).name)
+            if adapter.start  # it has a rank of its own
             else tr("{quantized}, rank {rank}").format(quantized=quantized, rank=adapter.rank)
         )
         step = train.micro_batch_tokens * train.accumulation

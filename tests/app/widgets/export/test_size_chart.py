@@ -2,10 +2,10 @@
 
 import pytest
 from app import page_facts as facts
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRectF, Qt
 
 from burnish_app.curves.export_points import export_points
-from burnish_app.widgets.export.size_chart import SizeChart
+from burnish_app.widgets.export.size_chart import SizeChart, covered
 
 pytestmark = pytest.mark.gui
 
@@ -77,3 +77,9 @@ def test_hollow_and_filled_look_different(chart):
     hollow = chart.grab().toImage().pixelColor(place)
     chart.show_points(export_points(facts.forecast(), facts.report()), 600_000_000)
     assert chart.grab().toImage().pixelColor(chart.place_of("Q8_0").toPoint()) != hollow
+
+
+def test_a_chosen_name_goes_where_it_covers_least():
+    around = [QRectF(0, 0, 10, 10), QRectF(20, 0, 10, 10)]
+    assert covered(QRectF(5, 5, 20, 10), around) == 2 * 25
+    assert covered(QRectF(40, 0, 10, 10), around) == 0

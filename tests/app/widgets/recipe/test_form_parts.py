@@ -3,6 +3,7 @@
 import pytest
 from app import machine_facts as machines
 from app import page_facts as facts
+from app.pages.test_hardware import words
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionSpinBox
@@ -14,6 +15,7 @@ from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
+from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.toml_editor import TomlEditor
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -105,6 +107,7 @@ def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot,
     qtbot.waitUntil(lambda: shown(form) == form._found)
     assert "train.keep_checkpoints" in shown(form)
     assert "train.epochs" not in shown(form)
+    assert form.folds["Training"].button.text().startswith("▾"), "its rows are seen"
     assert str(len(form._found)) in form.search.accessibleDescription()
     form.search.setText("max_grad")  # one among others that were found before
     qtbot.waitUntil(lambda: shown(form) == {"train.max_grad_norm"})
@@ -254,3 +257,14 @@ def test_a_text_is_a_recipe_once_it_can_be_read(qtbot, theme):
     editor.show_recipe(Recipe())
     assert editor.text.toPlainText().strip() == dump_recipe(Recipe()).strip()
     assert "TOML" not in editor.problem.text()
+
+
+def test_the_preview_names_the_adapter_that_is_gone_on_from(qtbot, theme):
+    preview, recipe = RunPreview(), Recipe()
+    qtbot.addWidget(preview)
+    preview.show_recipe(recipe, None, None)
+    assert "rank 16" in words(preview)
+    adapter = recipe.adapter.model_copy(update={"start": "/runs/support-first"})
+    preview.show_recipe(recipe.model_copy(update={"adapter": adapter}), None, None)
+    assert "support-first" in words(preview)
+    assert "rank" not in words(preview), "it has a rank of its own"

@@ -13,14 +13,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.plain.layout_choice import COMPUTE_DTYPE
 from burnish_engine.train.plain.whole_model import WholeModel
-
-_COPY_SHARE = 0.25
-"""Share of the free memory up to which the gathered weights stay from the forward to the backward pass."""
 
 
 class ShardedWholeModel(WholeModel):
@@ -126,7 +124,7 @@ def shard(model: Any, dtype: torch.dtype, device: torch.device) -> None:
     mesh = init_device_mesh(device.type, (size,))
     policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
     copy_bytes = sum(value.numel() for value in model.parameters()) * dtype.itemsize
-    keeps = device.type == "cuda" and copy_bytes < _COPY_SHARE * _least_free(device)
+    keeps = device.type == "cuda" and copy_bytes < GATHERED_SHARE * _least_free(device)
     setattr(model, COMPUTE_DTYPE, dtype)
     layers = _layers(model)
     for layer in layers:

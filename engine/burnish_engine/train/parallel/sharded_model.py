@@ -88,7 +88,7 @@ class ShardedWholeModel(WholeModel):
             own: tensors of this rank, "NAME/KEY"; what is no part of weight NAME is alike on all ranks.
 
         Returns:
-            The whole state on rank 0, and something of no use on the others.
+            The whole state on rank 0; on the others, which often share its host memory, empty tensors.
         """
         found: dict[str, torch.Tensor] = {}
         for name in sorted(own):
@@ -100,7 +100,8 @@ class ShardedWholeModel(WholeModel):
             placed = DTensor.from_local(
                 part.to(value.device), mesh, how, run_check=False, shape=value.shape, stride=value.stride()
             )
-            found[name] = placed.full_tensor().cpu()
+            whole = placed.full_tensor()
+            found[name] = whole.cpu() if torch.distributed.get_rank() == 0 else torch.empty(0)
         return found
 
     def part_of(self, name: str, whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:

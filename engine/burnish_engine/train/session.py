@@ -179,7 +179,7 @@ class Session:
             self.guard.begin(self.engine.apply, self.tally.step)
             self._dry_run_if_long()
             self._start_engine()
-            scored_late = self.tally.step > 0 and self._take_up_score(inbox)
+            evaluated = self.tally.step if self.tally.step and self._take_up_score(inbox) else -1
             if self.tally.step == 0:
                 self._evaluate(inbox)
             self.recorder.phase("training")
@@ -187,7 +187,7 @@ class Session:
             while self.trouble and ending != "stop_now":
                 self._roll_back(self.trouble)
                 ending = ending or self._make_steps(inbox)
-            if ending is None and not (scored_late or self.validator.is_due(self.tally.step)):
+            if ending is None and self.tally.step != evaluated and not self.validator.is_due(self.tally.step):
                 self._evaluate(inbox)
                 ending = inbox.ending
             if ending == "stop_now":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.advise.facts.shape import adapted_everywhere, adapter_parameters, parameters, rank_of
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
 _BLOCK = 256
@@ -78,6 +79,25 @@ def optimizer_bytes(spec: DecoderSpec, adapter: AdapterSection, optimizer: str, 
             device += moments
         device += 8 * math.ceil(numbers / _BLOCK) if numbers >= _LEAST_8_BIT else 0  # a scale a block and moment
     return OptimizerBytes(device, host, largest)
+
+
+def exchange_bytes(recipe: Recipe, trained: int) -> int:
+    """Count what a GPU holds beside its gradient to add it up with those of others, in the form that the recipe names.
+
+    Whether "auto" rounds gradients is decided when the run begins; it is counted as if it did not.
+
+    Args:
+        recipe: recipe of the run.
+        trained: number of trained weights.
+    """
+    devices, gpus = recipe.devices, len(recipe.devices.gpus)
+    if devices.strategy != "data_parallel":
+        return 0
+    if devices.exact:  # its own passes, each apart, and one of another GPU
+        return 4 * trained * (-(-recipe.train.accumulation // gpus) + (gpus > 1))
+    if devices.exchange == "bf16" and gpus > 1:  # errors of its own and of its part, in fp32; sent and received in bf16
+        return 8 * trained + 4 * -(-trained // gpus)
+    return 0
 
 
 def flat_optimizer_bytes(

@@ -207,9 +207,16 @@ def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None)
     else:
         cuda, precision = run.device.cuda, run.device.precision
         passes = work.steps * recipe.train.accumulation if work.steps is not None else None
-        own_attention = uses_own_attention(recipe, spec, run.device.gpu(run.machine))
+        gpu = run.device.gpu(run.machine)
         parts = plain_memory(
-            recipe, spec, work.largest, cuda=cuda, precision=precision, passes=passes, own_attention=own_attention
+            recipe,
+            spec,
+            work.largest,
+            cuda=cuda,
+            precision=precision,
+            passes=passes,
+            own_attention=uses_own_attention(recipe, spec, gpu),
+            free_bytes=gpu.vram_free_bytes if gpu else 0,
         )
         seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
     if recipe.preference.estimates_kl:

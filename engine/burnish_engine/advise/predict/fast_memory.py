@@ -19,7 +19,7 @@ import numpy as np
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
-from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, flat_optimizer_bytes
+from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, exchange_bytes, flat_optimizer_bytes
 from burnish_engine.advise.predict.fast_experts import cpu_bytes
 from burnish_engine.advise.predict.fast_layer import (
     LayerBytes,
@@ -230,6 +230,11 @@ class FastMemory:
         return float((layers.backward - layers.kept).min()) + self._on_cpu(mlp_chunk_tokens)
 
     @cached_property
+    def exchange(self) -> int:
+        """Bytes beside the gradient that several GPUs need to add it up."""
+        return exchange_bytes(self.run.recipe, self.trained)
+
+    @cached_property
     def _inputs(self) -> int:
         """Bytes of a micro-batch's inputs, the rotation tables, and one number a token of the last norm."""
         spec = self.run.spec
@@ -312,7 +317,7 @@ class FastMemory:
         """Bytes in host memory and on the device that follow from the weights' places, and are asked for by the 100."""
         away = options.embedding_on_host, options.head_on_host, options.layers_on_host
         if away not in self._known:
-            trained = 8 * self.trained + self.optimizer.device  # with its gradient
+            trained = 8 * self.trained + self.optimizer.device + self.exchange  # with its gradient
             tables = self.tables_on_host(options)
             here = self.weights.stored - tables - self.freed_bytes(options)
             permanent = here + self.slot_bytes(options) + self.weights.scratch + trained

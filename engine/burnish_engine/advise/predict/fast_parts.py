@@ -59,6 +59,10 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
             name="optimizer", bytes=memory.optimizer.device, note=optimizer_note(memory.run.recipe, memory.optimizer)
         ),
     ]
+    if memory.exchange:
+        is_exact = run.recipe.devices.exact
+        note = "gradients of passes, apart" if is_exact else "what rounding leaves out, and what is sent"
+        parts.append(MemoryPart(name="exchange of gradients", bytes=memory.exchange, note=note))
     counts = Counter(plan.layers)
     kept = f"{memory.tokens:,} tokens; " + ", ".join(f"{counts[one]} {one}" for one in LEVEL_NAMES if counts[one])
     parts.append(MemoryPart(name="activations", bytes=activations, note=kept))

@@ -63,6 +63,7 @@ def plain_memory(
     precision: str,
     passes: int | None = None,
     own_attention: bool = False,
+    free_bytes: int = 0,
 ) -> list[MemoryPart]:
     """List the components of the peak on the training device; their sum is the process's peak.
 
@@ -74,6 +75,7 @@ def plain_memory(
         precision: precision of the base weights, "fp32" or "bf16".
         passes: number of micro-batches of the run; None: many.
         own_attention: whether Burnish's kernels compute attention; see `uses_own_attention`.
+        free_bytes: free memory of a GPU, of which it depends what a model that is shared out keeps; 0: not known.
     """
     width = BYTES_OF[precision]
     trained = trained_parameters(spec, recipe.adapter)
@@ -100,7 +102,7 @@ def plain_memory(
         )
         parts += whole_model_parts(recipe, spec, pass_memory, cuda=cuda, precision=precision)
         if recipe.devices.strategy == "sharded":
-            parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision)
+            parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision, free_bytes)
         returned = _RETURNED_SHARE if recipe.train.optimizer == "adamw" else 1.0
         parts.append(_overhead(head, int(sum(by_layer) * returned), precision, cuda=cuda))
         parts.append(_runtime(passes, cuda=cuda))

@@ -48,6 +48,9 @@ class PassMemory:
     layer_kept: int
 
 
+GATHERED_SHARE = 0.25
+"""Share of a GPU's free memory up to which the gathered weights of a model that is shared out stay from the forward to
+the backward pass."""
 _GATHERED_LAYERS = 2  # one at work, and the next one
 _SHARED_OUT = ("gradients", "optimizer")
 _MOVING = "at the start: the weights once more, while they move into one buffer"
@@ -61,9 +64,9 @@ class _Peak:
     work: int
     note: str = ""
 
-    @property
-    def bytes(self) -> int:
-        return self.gradients + self.activations + self.work
+    def bytes_on(self, gpus: int) -> int:
+        """Count the bytes on each of so many GPUs that share out the gradients."""
+        return self.gradients // gpus + self.activations + self.work
 
 
 def whole_model_parts(
@@ -87,7 +90,9 @@ def whole_model_parts(
     parts = []
     if precision != "fp32":
         parts.append(MemoryPart(name="master weights", bytes=weights * 4, note="fp32, which the optimizer changes"))
-    worst = max(_peaks(recipe, spec, pass_memory, width, cuda=cuda), key=lambda peak: peak.bytes)
+    devices = recipe.devices
+    gpus = len(devices.gpus) if devices.strategy == "sharded" else 1
+    worst = max(_peaks(recipe, spec, pass_memory, width, cuda=cuda), key=lambda peak: peak.bytes_on(gpus))
     how = "layer inputs only, the rest is recomputed" if recipe.train.recompute else "all kept"
     return [
         *parts,
@@ -98,7 +103,9 @@ def whole_model_parts(
     ]
 
 
-def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precision: str) -> list[MemoryPart]:
+def sharded_parts(
+    parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precision: str, free_bytes: int
+) -> list[MemoryPart]:
     """Share out the components of a whole model over GPUs, each of which gathers some layers to compute.
 
     Args:
@@ -106,12 +113,13 @@ def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precisi
         spec: shape of the model.
         gpus: number of GPUs.
         precision: precision of the model's computation; the parts of the weights are fp32.
+        free_bytes: memory of each GPU that is free before the model is loaded; 0: it is not known, or a CPU trains.
     """
     weights, tables = parameters(spec), embedding_parameters(spec) * (1 if spec.tied_embeddings else 2)
-    layer = (weights - tables) // max(spec.num_layers, 1)
-    gathered = (tables + _GATHERED_LAYERS * layer) * BYTES_OF[precision] + (
-        tables + layer
-    ) * 4  # and a gradient in fp32
+    layer, width = (weights - tables) // max(spec.num_layers, 1), BYTES_OF[precision]
+    stays = weights * width < GATHERED_SHARE * free_bytes
+    gathered = (weights if stays else tables + _GATHERED_LAYERS * layer) * width
+    gathered += (tables + layer) * 4  # a gradient in fp32
     shared = [
         part.model_copy(update={"bytes": part.bytes // gpus, "note": f"1/{gpus} of it; {part.note}"})
         if part.name in _SHARED_OUT
@@ -119,7 +127,8 @@ def sharded_parts(parts: list[MemoryPart], spec: DecoderSpec, gpus: int, precisi
         for part in parts
         if part.name not in ("base weights", "master weights")
     ]
-    note = "layers at work, embeddings, and their gradients"
+    what = "all layers, which stay for the backward pass" if stays else "layers at work"
+    note = f"{what}, embeddings, and gradients of what is at work"
     return [
         MemoryPart(name="base weights", bytes=weights * 4 // gpus, note=f"1/{gpus} of them, fp32"),
         MemoryPart(name="gathered weights", bytes=gathered, note=note),

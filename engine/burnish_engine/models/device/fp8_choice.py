@@ -38,8 +38,8 @@ def check_fp8(
     products = recipe.train.products
     if products == "mxfp8":
         raise UsageError(
-            'train.products = "mxfp8" is for RTX 50 cards (compute capability 12.x), and this version has no kernel '
-            "for it yet.",
+            'train.products = "mxfp8" is for RTX 50 cards (compute capability 12.x), and this version does not '
+            "train with it yet.",
             'Set train.products = "fp8", "auto" or "16".',
         )
     if recipe.model.quantize == "fp8" and spec.num_experts:

@@ -34,7 +34,7 @@ from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
 _GAIN = 0.95  # share of the time in 16 bits that products in FP8 may take to be chosen: clearly faster, not by chance
-_MOST_US = 1 << 16  # largest number of a table of tuned choices
+_MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
 Storage = str
@@ -75,7 +75,8 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    reason = why_not_fp8(recipe, spec, precision, capability_of(device))
+    found = (why_not_fp8(recipe, spec, precision, capability_of(one)) for one in _devices(recipe, device))
+    reason = next(filter(None, found), "")
     if _is_processor(device):
         reason = reason or "a processor has no units for FP8"
     if reason:
@@ -88,10 +89,18 @@ def choose_products(
             sixteen, eight = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, make_timer)
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in FP8: there was no memory to time them.")
-    found = f"for {tokens:,} tokens through all layers they take {eight:.1f} ms on {describe(device)}, in {precision} "
+    taken = f"for {tokens:,} tokens through all layers they take {eight:.1f} ms on {describe(device)}, in {precision} "
     if eight <= _GAIN * sixteen:
-        return ProductsChoice("fp8", f"Products are computed in FP8: {found}{sixteen:.1f}.")
-    return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {found}{sixteen:.1f}.")
+        return ProductsChoice("fp8", f"Products are computed in FP8: {taken}{sixteen:.1f}.")
+    return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {taken}{sixteen:.1f}.")
+
+
+def _devices(recipe: Recipe, device: torch.device) -> list[torch.device]:
+    """List the devices that share the steps, as far as this machine has them: all have to multiply alike."""
+    if device.type != "cuda" or not recipe.devices.shares:
+        return [device]
+    others = {index for index in recipe.devices.gpus if index < torch.cuda.device_count()} - {device.index}
+    return [device, *(torch.device("cuda", index) for index in sorted(others))]
 
 
 @contextmanager
@@ -155,7 +164,7 @@ class _Timing:
             weight.forward(x_TE, stack)
             weight.input_gradient(dy_TE, stack, wanted=True)
 
-        return max(1, min(round(1000 * timer(run)), _MOST_US))
+        return max(1, round(1000 * timer(run)))
 
     def _weight(self, stack: Stack, *, fp8: bool) -> FrozenWeight:
         """Make a random weight, held as a run's would be."""
@@ -183,9 +192,10 @@ class _Timing:
 def _keep(found: dict[str, dict[str, int]], device: torch.device) -> None:
     """Save times for later runs; without a folder for them, or room in it, they are measured again."""
     card = tuning.device_of(device)
-    if card is None:
+    short = {key: times for key, times in found.items() if max(times.values()) <= _MOST_US}
+    if card is None or not short:
         return
     try:
-        tuning.save("fp8_linear", found, card)
+        tuning.save("fp8_linear", short, card)
     except (ValueError, OSError) as problem:
         _log.info("The times of products are not kept: %s", problem)

@@ -130,9 +130,8 @@ class LeadingEngine(FastEngine):
         adapter: Path | bool = True,
         progress: CountListener = ignore_count,
     ) -> npt.NDArray[np.float32]:
-        if not len(documents) or (
-            adapter is True and not self._shares
-        ):  # before the start others' weights are not ours
+        is_alone = adapter is True and not self._shares  # before the start others' weights are not ours
+        if is_alone or not len(documents):
             return super().log_probs(documents, budget, adapter=adapter, progress=progress)
         each = len(documents[0].sequence_lengths)
         order = [row for group in self.evaluation_passes(documents, budget).batches.groups for row in group]

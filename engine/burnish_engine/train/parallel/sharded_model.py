@@ -13,14 +13,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.plain.layout_choice import COMPUTE_DTYPE
 from burnish_engine.train.plain.whole_model import WholeModel
-
-_COPY_SHARE = 0.25
-"""Share of the free memory up to which the gathered weights stay from the forward to the backward pass."""
 
 
 class ShardedWholeModel(WholeModel):
@@ -90,7 +88,7 @@ class ShardedWholeModel(WholeModel):
             own: tensors of this rank, "NAME/KEY"; what is no part of weight NAME is alike on all ranks.
 
         Returns:
-            The whole state on rank 0, and something of no use on the others.
+            The whole state on rank 0; on the others, which often share its host memory, empty tensors.
         """
         found: dict[str, torch.Tensor] = {}
         for name in sorted(own):
@@ -102,7 +100,8 @@ class ShardedWholeModel(WholeModel):
             placed = DTensor.from_local(
                 part.to(value.device), mesh, how, run_check=False, shape=value.shape, stride=value.stride()
             )
-            found[name] = placed.full_tensor().cpu()
+            whole = placed.full_tensor()
+            found[name] = whole.cpu() if torch.distributed.get_rank() == 0 else torch.empty(0)
         return found
 
     def part_of(self, name: str, whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
@@ -126,7 +125,7 @@ def shard(model: Any, dtype: torch.dtype, device: torch.device) -> None:
     mesh = init_device_mesh(device.type, (size,))
     policy = MixedPrecisionPolicy(param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32)
     copy_bytes = sum(value.numel() for value in model.parameters()) * dtype.itemsize
-    keeps = device.type == "cuda" and copy_bytes < _COPY_SHARE * _least_free(device)
+    keeps = device.type == "cuda" and copy_bytes < GATHERED_SHARE * _least_free(device)
     setattr(model, COMPUTE_DTYPE, dtype)
     layers = _layers(model)
     for layer in layers:

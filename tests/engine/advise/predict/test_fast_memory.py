@@ -26,7 +26,7 @@ from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
-from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
@@ -473,6 +473,18 @@ def parts(recipe, spec, largest, plan=None, **options):
         head = head_chunk_tokens(largest.supervised_tokens, cuda=planned.cuda)
         plan = MemoryPlan(layers=("products",) * spec.num_layers, head_rows=head)
     return {part.name: part.bytes for part in memory_parts(planned, plan)}
+
+
+@pytest.mark.parametrize("what", [{"exchange": "bf16"}, {"exact": True}])
+def test_what_gpus_exchange_with_is_in_the_peak(what):
+    spec, largest = shape("llama-3.2-1b"), MicroBatchSize(4096, 256)
+    shared = Recipe(devices=DevicesSection(strategy="data_parallel", gpus=[0, 1], **what))
+    plan = MemoryPlan(layers=("products",) * spec.num_layers, head_rows=256)
+    alone, found = parts(Recipe(), spec, largest, plan), parts(shared, spec, largest, plan)
+    assert found["exchange of gradients"] >= 2 * found["gradients"]
+    assert sum(found.values()) >= sum(alone.values()) + found["exchange of gradients"]
+    total = memory_of(run(shared, spec, largest)).totals(*split_plan(plan))[0]
+    assert sum(found.values()) == pytest.approx(total, abs=8)
 
 
 def test_static_sizes_are_those_of_the_engine():

@@ -56,9 +56,32 @@ def test_shared_out_each_card_has_its_part_and_the_layers_at_work(gpus):
     assert found["optimizer"] == whole["optimizer"] // gpus
     assert found["gradients"] == whole["gradients"] // gpus
     assert found["activations"] == whole["activations"]
-    assert 0 < found["gathered weights"] < whole["base weights"] + whole["gradients"]
+    assert 0 < found["gathered weights"] < whole["master weights"]
     assert "master weights" not in found
     assert shared.memory_bytes < alone.memory_bytes
+
+
+def test_shared_out_a_small_model_stays_gathered_and_a_large_one_does_not():
+    """Gathered weights stay for the backward pass where they take less than a quarter of the free memory."""
+    devices = DevicesSection(strategy="sharded", gpus=[0, 1])
+    found = [
+        parts(plan_run(recipe().model_copy(update={"devices": devices}), QWEN3_06B, card))["gathered weights"]
+        for card in (CARD, gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB))
+    ]
+    assert found[0] > 2 * WEIGHTS
+    tables = QWEN3_06B.vocab_size * QWEN3_06B.hidden_size
+    layers = (WEIGHTS - tables) // QWEN3_06B.num_layers
+    assert found[0] - found[1] == 2 * (WEIGHTS - tables - 2 * layers)
+
+
+def test_shared_out_the_activations_count_though_on_one_card_the_gradients_are_most():
+    data, train = DataSection(max_length=512), recipe().train.model_copy(update={"micro_batch_tokens": 512})
+    short = recipe().model_copy(update={"data": data, "train": train})
+    devices = DevicesSection(strategy="sharded", gpus=[0, 1, 2, 3])
+    shared = parts(plan_run(short.model_copy(update={"devices": devices}), QWEN3_06B, CARD))
+    assert not parts(plan_run(short, QWEN3_06B, CARD))["activations"]
+    assert shared["activations"] > 0
+    assert shared["gradients"] < 4 * WEIGHTS // 4
 
 
 def test_what_does_not_fit_is_told_with_what_takes_less():

@@ -191,6 +191,15 @@ def test_a_score_that_a_stop_breaks_off_is_taken_up_when_the_run_goes_on(tmp_pat
     assert counts.count(4) == 1, "a held-out loss that is known is not computed again"
 
 
+def test_a_score_taken_up_halfway_leaves_the_evaluation_at_the_end(tmp_path, monkeypatch):
+    watch = f"{IN_GROUPS}[evaluation]\nevery = 2\npatience = 5\n"
+    paths = create_run(json_recipe(tmp_path, extra=watch, max_steps=5, micro_batch_tokens=128), tmp_path / "run")
+    assert run_training(paths, listener=Stops(monkeypatch, paths, 2, "stop")).exit_code == ExitCode.STOPPED
+    assert run_training(paths).exit_code == ExitCode.DONE
+    assert [event.step for event in of_kind(paths, EvaluationDone)] == [0, 2, 4, 5]
+    assert {0, 2} <= {event.step for event in of_kind(paths, TaskScored)}
+
+
 def test_a_pause_within_a_score_goes_on_with_the_next_replies(tmp_path, monkeypatch):
     paths = create_run(json_recipe(tmp_path, extra=IN_GROUPS, max_steps=2, micro_batch_tokens=128), tmp_path / "run")
     stops = Stops(monkeypatch, paths, 0, "pause", "resume")

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from burnish_engine.advise.facts.trained_bytes import exchange_bytes
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
+from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.base.exchange import GradientSlice
 from burnish_engine.train.exchange.rank_exchange import RankExchange
 
@@ -134,3 +137,26 @@ def test_a_gradient_that_is_no_number_leaves_no_error_behind():
     for gradient, errors in together(2, run):
         assert not gradient[7].isfinite()
         assert all(value.isfinite().all() for value in errors.values())
+
+
+@pytest.mark.parametrize("form", ["exact", "bf16", "whole"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_memory_of_an_exchange_is_predicted(size, form):
+    accumulation, count, exact = 5, 1000, form == "exact"
+    what = {"exact": True} if exact else {"exchange": form}
+    devices = DevicesSection(strategy="data_parallel", gpus=list(range(size)), **what)
+    recipe = Recipe(devices=devices, train=TrainSection(accumulation=accumulation))
+
+    def run(rank, collectives):
+        exchange, (gradient, loss) = RankExchange(rank, size, collectives, exact=exact), gradients(rank)
+        exchange.use((), gradient, rounded=form == "bf16")
+        for index in range(rank, accumulation, size):
+            exchange.pass_done(index, gradient, loss)
+        exchange.begin(accumulation, gradient, loss)
+        held = [own for own, _ in exchange._apart.values()] + list((exchange._others or ())[:1])
+        if rounded := exchange._rounded:
+            held += [rounded._own, *rounded._parts, rounded._sent, rounded._received]
+        exchange.sum(accumulation, gradient, loss)
+        return sum(one.nbytes for one in held)
+
+    assert exchange_bytes(recipe, count) == pytest.approx(max(together(size, run)), rel=0.01)

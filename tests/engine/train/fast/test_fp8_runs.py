@@ -130,6 +130,13 @@ def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, ti
     assert again == found
 
 
+def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(make, gpu):
+    recipe = _recipe(make, "none")
+    found = choose_products(recipe, open_model(recipe.model.path), CPU, "bf16", lambda: Clock(90.0, 70.0))
+    assert found.products == "fp8"
+    assert not gpu
+
+
 def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
     recipe = _recipe(make, "none")
     source = open_model(recipe.model.path)
@@ -140,6 +147,19 @@ def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
         assert found.reason
     monkeypatch.setattr(products_choice, "capability_of", lambda _: 86)
     assert "8.6" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+
+
+def test_auto_stays_with_16_bits_where_one_of_several_cards_has_no_fp8(make, monkeypatch):
+    recipe = _recipe(make, "none")
+    devices = recipe.devices.model_copy(update={"strategy": "data_parallel", "gpus": [0, 1]})
+    source, first = open_model(recipe.model.path), torch.device("cuda", 0)
+    monkeypatch.setattr(products_choice, "why_not", lambda *_: "")
+    monkeypatch.setattr(products_choice, "capability_of", lambda device: 86 if device.index else 89)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    shared = recipe.model_copy(update={"devices": devices})
+    found = choose_products(shared, source, first, "bf16", lambda: pytest.fail("nothing is timed"))
+    assert found.products == "16"
+    assert "8.6" in found.reason
 
 
 def test_what_the_recipe_says_is_taken_as_it_is(make):

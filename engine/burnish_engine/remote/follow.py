@@ -20,7 +20,6 @@ from burnish_engine.runs.control import ControlReader
 
 _WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0)  # before another try; the last one from then on
 _ASK_AFTER_S = 10.0  # silence of a job after which its place is asked
-_MOST_REFUSALS = 3
 _COMMAND_S, _COMMAND_AGAIN_S = 0.3, 2.0
 _ENDINGS: dict[str, Status] = {
     "finished": "finished", "stopped": "stopped", "suspended": "suspended", "failed": "failed",

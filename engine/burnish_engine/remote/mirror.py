@@ -37,10 +37,14 @@ def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]
         where: place as the recipe names it.
 
     Yields:
-        A function that records what is being done.
+        A function that records what is being done. Where the hand-over fails, the former state is written back, so
+        that a job that had ended is started again the next time.
     """
     pid, created = own_identity()
     message, done = [""], threading.Event()
+    former = read_state(paths)
+    if former.status in ("running", "paused", "queued"):  # it never came to another machine
+        former = former.model_copy(update={"status": "created"})
 
     def beat() -> None:
         changes = {"status": "running", "where": where, "pid": pid, "process_created": created}
@@ -67,8 +71,7 @@ def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]
         done.set()
         thread.join()
         if not handed_over:
-            state = read_state(paths).model_copy(update={"status": "created", "pid": None, "process_created": None})
-            write_state(paths, state)
+            write_state(paths, former.model_copy(update={"pid": None, "process_created": None}))
 
 
 class GapError(Exception):

@@ -77,6 +77,19 @@ def test_a_run_that_could_not_be_sent_is_not_begun(paths, error):
     assert (backend.names[0] in str(raised.value)) == isinstance(error, DroppedError)
 
 
+def test_a_run_that_ended_there_and_cannot_be_begun_again_keeps_its_end(paths):
+    backend = Taking(paths, [step(1), end("stopped")])
+    hand_over(paths, backend)
+
+    class Unreachable(Taking):
+        def restart(self, _job):
+            raise DroppedError("cut")
+
+    with pytest.raises(SetupError):
+        hand_over(paths, Unreachable(paths))
+    assert summarize(paths).status == "stopped"  # else the next resume would look for a job that is over
+
+
 def test_a_run_from_the_window_that_cannot_be_handed_over_fails_with_its_reason(paths, monkeypatch):
     monkeypatch.setenv("BURNISH_SSH_COMMAND", "/nowhere/ssh")
     assert main(["runs", "resume", str(paths.root), "--queue"]) == ExitCode.ENVIRONMENT

@@ -33,6 +33,8 @@ _INSTALL = """
 set -eu; umask 077
 {find_root}
 env="$root/env/{key}"; job="$root/jobs/{name}"
+exec 9> "$root/env.lock"  # two runs that are sent at once make one environment
+if command -v flock > /dev/null; then flock 9 || true; fi
 if [ ! -f "$env/ready" ]; then
   rm -rf "$env"; mkdir -p "$env"
   if [ -n {python} ]; then

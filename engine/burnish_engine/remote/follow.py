@@ -83,7 +83,7 @@ class Follower:
             commands.join(5.0)
 
     def _until_end(self) -> RelayLine:
-        gaps = 0
+        gaps, gap_at = 0, -1
         while True:
             try:
                 for line in self._backend.lines(self._mirror.job, self._mirror.position):
@@ -92,12 +92,11 @@ class Follower:
                         if line.attempt >= self._mirror.job.attempt:
                             return line
                         continue
-                    try:
-                        self._mirror.take(line)
+                    try:  # after some tries the place no longer has the lines between; those that come are kept
+                        here = self._mirror.position.events
+                        self._mirror.take(line, over_gaps=here == gap_at and gaps > len(self._waits_s))
                     except GapError:
-                        gaps += 1
-                        if gaps > len(self._waits_s):  # the place no longer has them; the end brings the whole file
-                            continue
+                        gaps, gap_at = (gaps + 1 if here == gap_at else 1), here
                         raise DroppedError("some lines were lost on the way") from None
                     self._heard(line)
                 reason = "nothing came any more"

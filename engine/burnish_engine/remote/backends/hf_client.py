@@ -67,7 +67,12 @@ class JobsClient:
     @property
     def namespace(self) -> str:
         """Name of the person at the service."""
-        self._name = self._name or str(self.ask("GET", "/api/whoami-v2")["name"])
+        if not self._name:
+            answer = self.ask("GET", "/api/whoami-v2")
+            name = str(answer.get("name", "")) if isinstance(answer, dict) else ""
+            if not re.fullmatch(r"[\w.-]+", name, flags=re.ASCII):
+                raise SetupError(f"{self._host} does not say whose token it is.", "Check HF_ENDPOINT and the token.")
+            self._name = name
         return self._name
 
     def ask(self, method: str, path: str, document: object = None) -> Any:

@@ -66,7 +66,8 @@ class SshShell:
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a script there."""
-        own = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"), posix=os.name != "nt")
+        named = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"), posix=os.name != "nt")
+        own = [word.strip('"') for word in named] if os.name == "nt" else named  # a backslash is no escape there
         return [*own, *_OPTIONS, "--", self.host, script]
 
 

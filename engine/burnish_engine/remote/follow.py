@@ -46,6 +46,7 @@ class Follower:
         mirror: writer of the run folder here.
         paths: paths of the run folder.
         note: callback given what a person should know meanwhile.
+        commands: reader of commands that was opened before the run was handed over; None: those from here on count.
         waits_s: times to wait before another try, seconds.
     """
 
@@ -56,10 +57,11 @@ class Follower:
         paths: RunPaths,
         note: Callable[[str], object],
         *,
+        commands: ControlReader | None = None,
         waits_s: tuple[float, ...] = _WAITS_S,
     ) -> None:
         self._backend, self._mirror, self._paths, self._note = backend, mirror, paths, note
-        self._commands = ControlReader(paths.control)  # what is sent from here on is for the run
+        self._commands = commands or ControlReader(paths.control)
         self._waits_s = waits_s
         self._failures = 0
         self._said = ""

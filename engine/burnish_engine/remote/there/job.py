@@ -65,9 +65,9 @@ class JobAttempt:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hand_on)
         with self._beating():
-            return self._carry_out(attempt)
+            return self._work(attempt)
 
-    def _carry_out(self, attempt: int) -> int:
+    def _work(self, attempt: int) -> int:
         if self._relay is not None:
             self._relay.attempt = attempt
             self._relay.begin()

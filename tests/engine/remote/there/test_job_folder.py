@@ -127,7 +127,7 @@ def test_the_counter_moves_while_files_are_hashed(tmp_path, monkeypatch):
     folder, seen = JobFolder(tmp_path), set()
 
     class Hashing(JobAttempt):
-        def _carry_out(self, _attempt):
+        def _work(self, _attempt):
             for _ in range(2000):  # a whole model takes minutes; who watches from another host gives up after 90 s
                 seen.add(folder.record().beat)
                 if len(seen) == 3:

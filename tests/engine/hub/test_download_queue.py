@@ -8,9 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import StoppedError, UsageError
 from burnish_engine.contract.paths import fetched_model_dir, models_dir
 from burnish_engine.hub import download_queue as queue
+from burnish_engine.hub import fetch
 from burnish_engine.hub.download_worker import work_through
 from burnish_engine.hub.manifest import read_manifest
 
@@ -112,6 +113,20 @@ def test_a_canceled_one_leaves_no_files(hub, model, burnish_home):
     assert not fetched_model_dir(NAME).exists()
     with pytest.raises(UsageError):
         queue.pause_download(NAME)
+
+
+def test_what_another_program_downloads_is_neither_waited_for_nor_deleted(burnish_home):
+    partial = models_dir() / ".partial"
+    partial.mkdir(parents=True)
+    with fetch._DownloadLock(NAME, None, lambda: False):
+        kept = fetch._staging_folder(NAME) / "file.part"
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+        with pytest.raises(StoppedError):
+            fetch.discard(NAME, wait_s=0.0)
+        assert kept.exists()
+    fetch.discard(NAME)
+    assert not kept.exists()
 
 
 def test_damage_on_the_way_is_said(hub, model, burnish_home):

@@ -30,7 +30,9 @@ def test_requirements_hold_the_choice_and_leave_llama_out() -> None:
 def test_the_real_project_has_what_the_set_up_reads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     names = {venv_install.base_name(text) for text in venv_install.requirements_for(project, Choice(), dev=True)}
-    assert {"torch", "transformers", "pytest", "ruff", "mypy", "hatchling", "pyside6-essentials"} <= names
+    assert {"torch", "transformers", "pytest", "ruff", "mypy", "hatchling"} <= names
+    users = {venv_install.base_name(text) for text in venv_install.requirements_for(project, Choice(), dev=False)}
+    assert {"pyside6-essentials", "pyqtgraph", "markdown-it-py"} <= users, "the window is not only for developers"
     assert project["project"]["optional-dependencies"]["demo"]
 
 

@@ -27,7 +27,7 @@ def main():
     for entry in answers(file).get("at_start", []):
         if "exit" in entry:
             sys.exit(entry["exit"])
-    say(type="hello", protocol=1, burnish="test", pid=os.getpid())
+    say(type="hello", protocol=2, burnish="test", pid=os.getpid())
     for line in sys.stdin:
         request = json.loads(line)
         with Path(f"{file}.log").open("a", encoding="utf-8") as log:

@@ -19,7 +19,7 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
+from burnish_engine.contract.errors import BurnishError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.files import cannot_write, make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import downloads_dir, fetched_model_dir, is_hub_name
@@ -97,7 +97,8 @@ def cancel_download(name: str) -> None:
         entry = _known(name)
         _file(name).unlink(missing_ok=True)
     if entry.status != "finished":
-        discard(name)  # waits until the process that is at it has noticed
+        with suppress(StoppedError):  # another program fetches the same model, and needs what is there
+            discard(name)  # waits until the process that is at it has noticed
 
 
 def start_waiting() -> None:

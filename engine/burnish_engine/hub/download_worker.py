@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -68,7 +69,8 @@ def _download(entry: Download) -> None:
         _fetch(entry, report)
     except StoppedError:
         if not is_listed(entry.name):
-            discard(entry.name)
+            with suppress(StoppedError):
+                discard(entry.name)
     except BurnishError as error:
         update_own(entry.name, status="failed", what="", bytes_per_s=0.0, message=error.what, remedy=error.remedy)
     except Exception as error:

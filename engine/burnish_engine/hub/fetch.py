@@ -97,13 +97,19 @@ def fetch(
             raise cannot_write(fetched_model_dir(name), error) from error
 
 
-def discard(name: str) -> None:
+def discard(name: str, wait_s: float = 30.0) -> None:
     """Delete what an unfinished download left, once no process is at it.
+
+    Args:
+        name: name of the model.
+        wait_s: longest time to wait for a process that is at it, seconds; one that was told to end takes less.
 
     Raises:
         NoSpaceError: The folder of models cannot be written.
+        StoppedError: Another process goes on with the download, so nothing was deleted.
     """
-    with _DownloadLock(name, None, lambda: False):
+    last = time.monotonic() + wait_s
+    with _DownloadLock(name, None, lambda: time.monotonic() > last):
         shutil.rmtree(_staging_folder(name), ignore_errors=True)
 
 

@@ -36,8 +36,12 @@ def check_files(folder: Path, progress: Progress) -> ModelIntegrity:
     Raises:
         SetupError: A file is missing, cannot be read, or has other content.
     """
-    published = _published(folder)
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".md"]
+    try:
+        published = _published(folder)
+        files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".md"]
+    except OSError as error:
+        what = f"The model's folder {folder} cannot be read: {error.strerror or error}."
+        raise SetupError(what, "Fetch the model, or check its path.") from error
     total = sum((folder / name).stat().st_size for name in published if (folder / name).is_file())
     done = 0
     for name, wanted in published.items():

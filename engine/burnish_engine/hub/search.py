@@ -72,7 +72,7 @@ def search_hub(
     with HubClient(os.environ.get("HF_TOKEN", "").strip()) as client:
         progress("Searching the hub", 0, 0)
         try:
-            found = [answer for answer in client.search(query, MOST) if is_hub_name(answer.id)]
+            found = [answer for answer in client.search(query, MOST)[:MOST] if is_hub_name(answer.id)]
         except TransientError as failure:
             raise failure.problem from None
         configs = _configs(client, found, progress)

@@ -45,6 +45,7 @@ class Follower:
         mirror: writer of the run folder here.
         paths: paths of the run folder.
         note: callback given what a person should know meanwhile.
+        commands: reader of commands that was opened before the run was handed over; None: those from here on count.
         waits_s: times to wait before another try, seconds.
     """
 
@@ -55,10 +56,11 @@ class Follower:
         paths: RunPaths,
         note: Callable[[str], object],
         *,
+        commands: ControlReader | None = None,
         waits_s: tuple[float, ...] = _WAITS_S,
     ) -> None:
         self._backend, self._mirror, self._paths, self._note = backend, mirror, paths, note
-        self._commands = ControlReader(paths.control)  # what is sent from here on is for the run
+        self._commands = commands or ControlReader(paths.control)
         self._waits_s = waits_s
         self._failures = 0
         self._said = ""
@@ -82,7 +84,7 @@ class Follower:
             commands.join(5.0)
 
     def _until_end(self) -> RelayLine:
-        gaps = 0
+        gaps, gap_at = 0, -1
         while True:
             try:
                 for line in self._backend.lines(self._mirror.job, self._mirror.position):
@@ -91,12 +93,11 @@ class Follower:
                         if line.attempt >= self._mirror.job.attempt:
                             return line
                         continue
-                    try:
-                        self._mirror.take(line)
+                    try:  # after some tries the place no longer has the lines between; those that come are kept
+                        here = self._mirror.position.events
+                        self._mirror.take(line, over_gaps=here == gap_at and gaps > len(self._waits_s))
                     except GapError:
-                        gaps += 1
-                        if gaps > len(self._waits_s):  # the place no longer has them; the end brings the whole file
-                            continue
+                        gaps, gap_at = (gaps + 1 if here == gap_at else 1), here
                         raise DroppedError("some lines were lost on the way") from None
                     self._heard(line)
                 reason = "nothing came any more"

@@ -37,10 +37,14 @@ def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]
         where: place as the recipe names it.
 
     Yields:
-        A function that records what is being done.
+        A function that records what is being done. Where the hand-over fails, the former state is written back, so
+        that a job that had ended is started again the next time.
     """
     pid, created = own_identity()
     message, done = [""], threading.Event()
+    former = read_state(paths)
+    if former.status in ("running", "paused", "queued"):  # it never came to another machine
+        former = former.model_copy(update={"status": "created"})
 
     def beat() -> None:
         changes = {"status": "running", "where": where, "pid": pid, "process_created": created}
@@ -67,8 +71,7 @@ def handing_over(paths: RunPaths, where: str) -> Iterator[Callable[[str], None]]
         done.set()
         thread.join()
         if not handed_over:
-            state = read_state(paths).model_copy(update={"status": "created", "pid": None, "process_created": None})
-            write_state(paths, state)
+            write_state(paths, former.model_copy(update={"pid": None, "process_created": None}))
 
 
 class GapError(Exception):
@@ -119,8 +122,12 @@ class Mirror:
         """Lines that are here already."""
         return MirrorPosition(self.job.attempt, self._events, self._hardware_t)
 
-    def take(self, line: RelayLine) -> None:
+    def take(self, line: RelayLine, *, over_gaps: bool = False) -> None:
         """Write down a line; repeats, and lines of an earlier attempt, are dropped.
+
+        Args:
+            line: line that came.
+            over_gaps: whether to go on over missing events, which cannot be had any more.
 
         Raises:
             GapError: Events before this one are missing.
@@ -131,7 +138,7 @@ class Mirror:
         if line.kind == "attempt":
             self._begin(line)
         elif line.kind == "event":
-            self._event(line.text)
+            self._event(line.text, over_gaps=over_gaps)
         elif line.kind == "hardware":
             self._sample(line.text)
         elif line.kind == "state" and line.text:
@@ -166,28 +173,28 @@ class Mirror:
         if line.attempt <= self.job.attempt:
             return
         if line.events < self._events:
-            kept = self._paths.events.read_bytes().split(b"\n")[: line.events]
+            lines = self._paths.events.read_bytes().splitlines(keepends=True)
             # A new file, not a shorter one: readers see that they have to begin anew.
-            write_atomic(self._paths.events, b"".join(one + b"\n" for one in kept))
+            write_atomic(self._paths.events, b"".join(one for one in lines if _number(one) < line.events))
             self._events = line.events
         self.job = self.job.model_copy(update={"attempt": line.attempt})
         write_job(self._paths, self.job)
 
-    def _event(self, text: str) -> None:
+    def _event(self, text: str, *, over_gaps: bool) -> None:
         try:
             event = parse_event(text)
         except ValidationError:
             return
         if event.seq < self._events or "\n" in text:  # JSON may hold a line feed between values; a line may not
             return
-        if event.seq > self._events:
+        if event.seq > self._events and not over_gaps:
             raise GapError
         try:
             with self._paths.events.open("ab", buffering=0) as file:
                 file.write(text.encode() + b"\n")
         except OSError as error:
             raise cannot_write(self._paths.events, error) from error
-        self._events += 1
+        self._events = event.seq + 1
         if self._listener:
             self._listener(event)
 
@@ -227,9 +234,16 @@ class Mirror:
 
 
 def _repair(path: Path) -> int:
-    """Cut off a line torn by a crash; return the number of whole lines."""
+    """Cut off a line torn by a crash; return the number of the event that comes next."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if whole != data:
         write_atomic(path, whole)
-    return whole.count(b"\n")
+    return _number(whole.splitlines()[-1]) + 1 if whole else 0
+
+
+def _number(line: bytes) -> int:
+    """Return the position of an event in the file there, which is the one here unless lines were lost on the way."""
+    with suppress(ValidationError):
+        return parse_event(line.decode("utf-8", errors="replace")).seq
+    return 0

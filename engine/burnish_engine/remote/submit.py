@@ -19,6 +19,7 @@ from burnish_engine.remote.follow import Follower, RemoteOutcome
 from burnish_engine.remote.mirror import Listener, Mirror, handing_over, read_job, write_job
 from burnish_engine.remote.places import open_backend
 from burnish_engine.remote.plan_there import PlanThere, choose, plan_there
+from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import read_recipe, read_state
 
@@ -57,6 +58,7 @@ def train_elsewhere(
     backend = backend or open_backend(recipe.devices.place)
     with lease.owned(paths):
         mirror: Mirror | None = None
+        commands = ControlReader(paths.control)  # also those that come while the run is packed and sent
         try:
             job = read_job(paths)
             if job is None or read_state(paths).status in _ENDED:
@@ -69,7 +71,8 @@ def train_elsewhere(
                         job = backend.restart(job)
             write_job(paths, job)
             mirror = Mirror(paths, job, listener)
-            outcome = Follower(backend, mirror, paths, note, **({"waits_s": waits_s} if waits_s else {})).follow()
+            waits = {"waits_s": waits_s} if waits_s else {}
+            outcome = Follower(backend, mirror, paths, note, commands=commands, **waits).follow()
             write_job(paths, mirror.job)
             mirror.end(outcome.status, int(outcome.exit_code), outcome.message)
         except DroppedError as dropped:

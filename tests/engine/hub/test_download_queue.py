@@ -8,9 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import StoppedError, UsageError
 from burnish_engine.contract.paths import fetched_model_dir, models_dir
 from burnish_engine.hub import download_queue as queue
+from burnish_engine.hub import fetch
+from burnish_engine.hub.download_worker import work_through
 from burnish_engine.hub.manifest import read_manifest
 
 from support.fetching import NAME, WEIGHTS
@@ -113,6 +115,20 @@ def test_a_canceled_one_leaves_no_files(hub, model, burnish_home):
         queue.pause_download(NAME)
 
 
+def test_what_another_program_downloads_is_neither_waited_for_nor_deleted(burnish_home):
+    partial = models_dir() / ".partial"
+    partial.mkdir(parents=True)
+    with fetch._DownloadLock(NAME, None, lambda: False):
+        kept = fetch._staging_folder(NAME) / "file.part"
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+        with pytest.raises(StoppedError):
+            fetch.discard(NAME, wait_s=0.0)
+        assert kept.exists()
+    fetch.discard(NAME)
+    assert not kept.exists()
+
+
 def test_damage_on_the_way_is_said(hub, model, burnish_home):
     model.wrong_bytes.add(WEIGHTS)
     queue.add_download(NAME)
@@ -148,9 +164,12 @@ def test_two_are_downloaded_at_a_time(hub, model, tiny, burnish_home):
 def test_a_network_that_is_not_there_is_said(burnish_home, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("BURNISH_OFFLINE", "0")
+    monkeypatch.setattr("burnish_engine.hub.fetch._FIRST_ATTEMPTS", 2)
+    monkeypatch.setattr(queue, "start_waiting", lambda: None)
     queue.add_download(NAME)
-    tended(lambda: "could not be reached" in entry_of().what)
-    failed = tended(lambda: entry_of().status == "failed" and entry_of())
+    assert work_through() == 1  # here, and not in a process of its own, which would try for seconds
+    failed = entry_of()
+    assert failed.status == "failed"
     assert "could not be reached" in failed.message
     assert "network" in failed.remedy
 

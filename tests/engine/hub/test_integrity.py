@@ -95,3 +95,8 @@ def test_it_can_be_stopped(model):
 
     with pytest.raises(KeyboardInterrupt):
         check_files(folder, stop)
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(SetupError, match="nowhere"):
+        check(tmp_path / "nowhere")

@@ -49,9 +49,24 @@ def test_a_gap_is_asked_for_again(paths):
 
 
 def test_a_gap_that_nobody_fills_does_not_hold_up_the_end(paths):
-    backend = Scripted(*[[step(1), step(3), step(4)]] * 3, [step(3), end()])
+    lost = [step(1), step(3), step(4)]
+    backend = Scripted(*[lost] * 3, [*lost, CUT], [*lost, step(5), end()])
     assert follow(paths, backend).status == "finished"
-    assert steps(paths) == [1]
+    assert steps(paths) == [1, 3, 4, 5]  # what came is kept once, and its last number counts after a restart
+    assert Mirror(paths, JOB).position.events == 5
+
+
+def test_another_attempt_after_a_gap_keeps_what_was_saved(paths):
+    lost = [RelayLine(kind="attempt", attempt=1), *(step(n, attempt=1) for n in (1, 3, 4, 5))]
+    again = [RelayLine(kind="attempt", attempt=2, events=4), step(5, attempt=2), step(6, attempt=2), end(attempt=2)]
+    follow(paths, Scripted(*[lost] * 4, again))
+    assert steps(paths) == [1, 3, 4, 5, 6]
+
+
+def test_gaps_at_different_places_are_each_asked_for_again(paths):
+    lossy = [[*(step(n) for n in range(1, at)), step(at + 1)] for at in range(2, 7)]
+    follow(paths, Scripted(*lossy, [*(step(n) for n in range(1, 8)), end()]))
+    assert steps(paths) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_another_attempt_goes_on_from_what_was_saved(paths):

@@ -1,5 +1,7 @@
 """Handing a run over: it counts as alive meanwhile, and a run that cannot be handed over says why."""
 
+import time
+
 import pytest
 
 from burnish_engine.cli.main import main
@@ -11,6 +13,7 @@ from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.mirror import read_job
 from burnish_engine.remote.plan_there import choose, plan_there
 from burnish_engine.remote.submit import job_name, train_elsewhere
+from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, summarize
 
 from support.remote_jobs import Scripted, end, step
@@ -60,6 +63,25 @@ def test_a_run_counts_as_alive_while_it_is_sent_and_is_given_back_at_the_end(pat
     assert (job.usd_per_hour, job.gpu, job.timeout_s) == (0.5, "1 x RTX 4090", 24 * 3600)
 
 
+def test_a_stop_while_the_run_is_sent_reaches_the_job(paths):
+    class Slow(Taking):
+        def submit(self, bundle, offer, name):
+            send(self.paths, "stop")
+            return super().submit(bundle, offer, name)
+
+        def lines(self, _job, _position):
+            yield step(1)
+            for _ in range(500):
+                if self.sent:
+                    break
+                time.sleep(0.02)
+            yield end("stopped")
+
+    backend = Slow(paths)
+    hand_over(paths, backend)
+    assert [command.name for command in backend.sent] == ["stop"]
+
+
 def test_what_was_stopped_is_not_given_back(paths):
     backend = Taking(paths, [step(1), end("stopped")])
     assert hand_over(paths, backend).status == "stopped"
@@ -75,6 +97,19 @@ def test_a_run_that_could_not_be_sent_is_not_begun(paths, error):
     assert read_job(paths) is None
     # Nobody knows whether a job was started when the connection broke: its name is said.
     assert (backend.names[0] in str(raised.value)) == isinstance(error, DroppedError)
+
+
+def test_a_run_that_ended_there_and_cannot_be_begun_again_keeps_its_end(paths):
+    backend = Taking(paths, [step(1), end("stopped")])
+    hand_over(paths, backend)
+
+    class Unreachable(Taking):
+        def restart(self, _job):
+            raise DroppedError("cut")
+
+    with pytest.raises(SetupError):
+        hand_over(paths, Unreachable(paths))
+    assert summarize(paths).status == "stopped"  # else the next resume would look for a job that is over
 
 
 def test_a_run_from_the_window_that_cannot_be_handed_over_fails_with_its_reason(paths, monkeypatch):

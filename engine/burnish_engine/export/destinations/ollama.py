@@ -90,11 +90,12 @@ def export_ollama(
 
 
 def model_sampling(model: Path) -> dict[str, float]:
-    """Return Ollama's parameters for how a model's folder recommends to sample in generation_config.json."""
+    """Return Ollama's parameters for how a model's folder recommends to sample in generation_config.json, if so."""
     try:
-        return usual_sampling(json.loads((model / "generation_config.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # it only recommends: a damaged one is no reason to give no file
         return {}
+    return usual_sampling(settings) if isinstance(settings, dict) else {}
 
 
 def usual_sampling(generation_config: Mapping[str, object]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from burnish_engine.export.destinations.ollama import export_ollama, model_sampl
 _ASK_S = 0.2
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _PUBLISHER = "burnish"
+_LONGEST_PART = 80  # characters of a name, and of a tag: Ollama's types/model/name.go
 
 
 def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: Callable[[], bool]) -> str:
@@ -29,7 +30,7 @@ def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: C
         gguf: finished, verified file.
         folder: folder for the Modelfile and a hard link to the file.
         model: folder of the base model, whose `generation_config.json` recommends how to sample.
-        name: wanted name; characters that Ollama does not take are replaced.
+        name: wanted name, with a tag behind the last colon; characters that Ollama does not take are replaced.
         cancelled: callback polled often; True stops Ollama's client.
 
     Returns:
@@ -44,7 +45,7 @@ def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: C
     if program is None:
         raise UsageError("Ollama was not found on this machine.", "Install it, or add its folder to PATH.")
     written = export_ollama(gguf, folder, sampling=model_sampling(model))
-    called = re.sub(r"[^a-z0-9._:-]+", "-", name.lower()).strip("-._:") or "burnish"
+    called = _ollama_name(name)
     status, said = _run([program, "create", called, "-f", str(written.modelfile)], cancelled)
     if status != 0:
         raise BurnishError(
@@ -87,6 +88,13 @@ def add_to_lm_studio(gguf: Path, repository: str, cancelled: Callable[[], bool])
         raise UsageError("LM Studio was not found on this machine.", "Install it, and start it once.")
     export_lm_studio(gguf, models, called.partition("/")[2], _PUBLISHER)
     return called
+
+
+def _ollama_name(name: str) -> str:
+    """Return a name that Ollama takes: letters, digits, "-", "_", "." and one colon before the tag."""
+    parts = (re.sub(r"[^a-z0-9._-]+", "-", part) for part in name.lower().rsplit(":", 1))
+    title, *tag = (part.strip("-._")[:_LONGEST_PART] for part in parts)
+    return ":".join([title or "burnish", *filter(None, tag)])
 
 
 def _run(command: list[str], cancelled: Callable[[], bool]) -> tuple[int, str]:

@@ -88,7 +88,12 @@ class HfBackend(Backend):
 
     @override
     def offers(self) -> Sequence[Offer]:
-        offers = [offer for entry in self._client.ask("GET", "/api/jobs/hardware") if (offer := _offer(entry))]
+        listed = self._client.ask("GET", "/api/jobs/hardware")
+        try:
+            offers = [offer for entry in listed if (offer := _offer(entry))]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            what = f"The list of machines of Hugging Face Jobs cannot be read: {error!r}."
+            raise SetupError(what, "Is Burnish up to date?") from None
         if self._flavor:
             named = [offer for offer in offers if offer.name == self._flavor]
             if not named:
@@ -132,15 +137,14 @@ class HfBackend(Backend):
                 yield line
                 if line.kind == "end":
                     return
-        if self._job(job)["status"]["stage"] in _OVER and (end := self._kept_end(job)) is not None:
+        if self._stage(job)[0] in _OVER and (end := self._kept_end(job)) is not None:
             yield end
 
     @override
     def status(self, job: RemoteJob) -> JobStatus:
-        told = self._job(job)["status"]
-        stage = str(told["stage"])
+        stage, message = self._stage(job)
         if stage in _OVER:
-            return JobStatus(False, str(told.get("message") or "") or self._last_words(job) or f"The job is {stage}.")
+            return JobStatus(False, message or self._last_words(job) or f"The job is {stage}.")
         return JobStatus(True, "Waits for a machine of Hugging Face Jobs." if stage == "SCHEDULING" else "")
 
     @override
@@ -209,6 +213,13 @@ class HfBackend(Backend):
     def _job(self, job: RemoteJob) -> dict[str, Any]:
         answer: dict[str, Any] = self._client.ask("GET", f"/api/jobs/{self._client.namespace}/{job.id}")
         return answer
+
+    def _stage(self, job: RemoteJob) -> tuple[str, str]:
+        """Ask for the stage of the job, and what the service says of it."""
+        told = self._job(job).get("status")
+        if not isinstance(told, dict) or "stage" not in told:
+            raise SetupError("Hugging Face Jobs does not say what became of the job.", "Look at your page of jobs.")
+        return str(told["stage"]), str(told.get("message") or "")
 
     def _kept_end(self, job: RemoteJob) -> RelayLine | None:
         """Read the end from the bucket, where the log lost it."""

@@ -26,7 +26,8 @@ from burnish_engine.remote.backends.backend import DroppedError
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _SILENCE_S = 120.0  # the service sends a sign of life every 30 s
 _BUSY = {408, 429, 500, 502, 503, 504}
-_MOST_HOPS, _MOST_PAGES = 5, 1000
+_MOST_HOPS = 5
+_LARGEST_SMALL = 16 * 2**20  # bytes
 _SHOWN = 300
 
 
@@ -66,7 +67,12 @@ class JobsClient:
     @property
     def namespace(self) -> str:
         """Name of the person at the service."""
-        self._name = self._name or str(self.ask("GET", "/api/whoami-v2")["name"])
+        if not self._name:
+            answer = self.ask("GET", "/api/whoami-v2")
+            name = str(answer.get("name", "")) if isinstance(answer, dict) else ""
+            if not re.fullmatch(r"[\w.-]+", name, flags=re.ASCII):
+                raise SetupError(f"{self._host} does not say whose token it is.", "Check HF_ENDPOINT and the token.")
+            self._name = name
         return self._name
 
     def ask(self, method: str, path: str, document: object = None) -> Any:
@@ -111,31 +117,23 @@ class JobsClient:
         except httpx2.HTTPError as error:
             raise DroppedError(f"{self._host} cut the connection ({type(error).__name__})") from None
 
-    def bucket_files(self, bucket: str, folder: str) -> list[str]:
-        """List the files below a folder of a bucket, by their paths in the bucket."""
-        path, found = f"/api/buckets/{bucket}/tree/{quote(folder, safe='')}?recursive=true", list[str]()
-        for _ in range(_MOST_PAGES):
-            try:
-                response = self._http.get(urljoin(self.endpoint, path), headers=self._headers(self.endpoint))
-            except httpx2.HTTPError as error:
-                raise DroppedError(f"{self._host} cannot be reached ({type(error).__name__})") from None
-            self._check(response)
-            found += [str(entry["path"]) for entry in response.json() if entry.get("type") == "file"]
-            following = response.links.get("next", {}).get("url", "")
-            if not following or not self._is_service(urljoin(self.endpoint, following)):
-                break
-            path = following
-        return found
-
     def read_bucket_file(self, bucket: str, path: str) -> bytes | None:
-        """Read a small file of a bucket; None where there is none."""
-        chunks: list[bytes] = []
+        """Read a small file of a bucket; None where there is none.
+
+        Raises:
+            DroppedError: The service cannot be reached just now.
+            SetupError: The service refuses, or the file is larger than 16 MiB.
+        """
+        content = bytearray()
         with self._bucket_file(bucket, path) as response:
             if response.status_code == 404:
                 return None
             self._check(response)
-            chunks += response.iter_bytes()
-        return b"".join(chunks)
+            for chunk in response.iter_bytes():
+                content += chunk
+                if len(content) > _LARGEST_SMALL:
+                    raise SetupError(f"{path} in the bucket is larger than what a job writes.", "Look at the bucket.")
+        return bytes(content)
 
     def copy_bucket_file(self, bucket: str, path: str, target: Path) -> None:
         """Copy a file of a bucket to this machine."""

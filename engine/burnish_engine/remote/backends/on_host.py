@@ -33,6 +33,8 @@ _INSTALL = """
 set -eu; umask 077
 {find_root}
 env="$root/env/{key}"; job="$root/jobs/{name}"
+exec 9> "$root/env.lock"  # two runs that are sent at once make one environment
+if command -v flock > /dev/null; then flock 9 || true; fi
 if [ ! -f "$env/ready" ]; then
   rm -rf "$env"; mkdir -p "$env"
   if [ -n {python} ]; then
@@ -106,8 +108,9 @@ class HostFolder:
             unpack(archive, target)
 
     def remove(self) -> None:
-        """Delete the folder."""
-        run(self.shell, f"rm -rf -- {shlex.quote(self.path)}")
+        """Delete the folder, if it is a job's: its path comes from a record that somebody may have changed."""
+        made = shlex.quote(self.path + "/python")
+        run(self.shell, f"[ ! -L {made} ] || rm -rf -- {shlex.quote(self.path)}")
 
     def job(self, where: str, number: str) -> RemoteJob:
         """Return the record of the job in this folder."""

@@ -28,6 +28,7 @@ Feed = Callable[[IO[bytes]], None]
 """Function that writes the standard input of a script."""
 _SHOWN = 800
 _ANSWER_S = 120.0
+_LONGEST_LINE, _LONGEST_ERROR = 64 * 2**20, 10_000  # bytes; a longer line comes in pieces, which nobody can read
 
 
 class Shell(Protocol):
@@ -65,7 +66,8 @@ class SshShell:
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a script there."""
-        own = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"), posix=os.name != "nt")
+        named = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"), posix=os.name != "nt")
+        own = [word.strip('"') for word in named] if os.name == "nt" else named  # a backslash is no escape there
         return [*own, *_OPTIONS, "--", self.host, script]
 
 
@@ -114,7 +116,7 @@ def stream(shell: Shell, script: str) -> Iterator[str]:
     with _process(shell, script, subprocess.PIPE, feeds=False) as (process, errors):
         if process.stdout is None:
             raise AssertionError("it was asked for a pipe")
-        for line in process.stdout:
+        while line := process.stdout.readline(_LONGEST_LINE):
             yield line.decode("utf-8", errors="replace").rstrip("\n")
         _check(shell, process.wait(), errors)
 
@@ -132,7 +134,12 @@ def _process(
             stderr=subprocess.PIPE,
         )
     except OSError as error:
-        raise SetupError(f"ssh could not be started: {error}.", "Install an OpenSSH client.") from None
+        if isinstance(shell, SshShell):
+            raise SetupError(f"ssh could not be started: {error}.", "Install an OpenSSH client.") from None
+        raise SetupError(
+            f"A command on {shell.host} could not be started: {error}.",
+            "It needs a POSIX shell, as Linux and WSL have.",
+        ) from None
     errors: list[bytes] = []
     collector = threading.Thread(target=_collect, args=(process.stderr, errors), daemon=True)
     collector.start()
@@ -151,7 +158,7 @@ def _process(
 
 def _collect(pipe: IO[bytes] | None, into: list[bytes]) -> None:
     with suppress(OSError, ValueError):
-        for line in pipe or ():
+        while pipe is not None and (line := pipe.readline(_LONGEST_ERROR)):
             into.append(line)
             del into[:-50]
 

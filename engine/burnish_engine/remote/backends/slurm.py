@@ -72,13 +72,13 @@ class SlurmBackend(HostBackend):
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:
+        queued = self._is_queued_again(job)
         self._forget_end(job)
-        return self._start(job)
+        return job if queued else self._start(job)
 
     @override
     def status(self, job: RemoteJob) -> JobStatus:
-        answer = run(self._shell, f"squeue --noheader --jobs {int(job.id)} --format '%T|%r' 2> /dev/null || true")
-        state, _, reason = answer.strip().partition("|")
+        state, reason = self._state(job)
         if state in _GONE:
             return JobStatus(False, self._last_words(job) or f"The cluster ended the job ({state or 'no trace'}).")
         wait = _WAITING.get(state, "")
@@ -87,6 +87,18 @@ class SlurmBackend(HostBackend):
     @override
     def cancel(self, job: RemoteJob) -> None:
         run(self._shell, f"scancel {int(job.id)}")
+
+    def _state(self, job: RemoteJob) -> tuple[str, str]:
+        """Ask for the job's state and its reason; empty where the cluster has no trace of it."""
+        answer = run(self._shell, f"squeue --noheader --jobs {int(job.id)} --format '%T|%r' 2> /dev/null || true")
+        state, _, reason = answer.strip().partition("|")
+        return state, reason
+
+    def _is_queued_again(self, job: RemoteJob) -> bool:
+        """Whether the cluster begins the job again by itself, as after preemption: it needs no second one."""
+        state, _ = self._state(job)
+        ended = f"[ -e {shlex.quote(job.folder + '/job_end.json')} ] && echo yes || true"
+        return state in _WAITING or (state == "RUNNING" and run(self._shell, ended).strip() != "yes")
 
     def _judge(self, script: str) -> str:
         """Return what sbatch says of a script; raises `SetupError` with its words where it would not run."""
@@ -125,8 +137,8 @@ def sbatch_script(name: str, folder: str, command: str, bundle: Bundle, offer: O
     lines = [
         "#!/bin/sh",
         f"#SBATCH --job-name={name}",
-        f"#SBATCH --chdir={folder}",
-        f"#SBATCH --output={folder}/job.log",
+        f"#SBATCH --chdir={shlex.quote(folder)}",
+        f"#SBATCH --output={shlex.quote(folder + '/job.log')}",
         "#SBATCH --open-mode=append",
         f"#SBATCH --partition={offer.name}",
         "#SBATCH --nodes=1",

@@ -85,7 +85,7 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
         anyway: whether to train although the plan says that it does not fit.
 
     Raises:
-        UsageError: A file that the recipe names does not exist.
+        UsageError: A file that the recipe names does not exist or cannot be read.
         SetupError: The adapter to go on from is damaged.
     """
     paths: dict[str, Path] = {}
@@ -115,11 +115,18 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
         "constraints.txt": ("\n".join(pinned(wheel.requirements)) + "\n").encode(),
         wheel.name: wheel.content,
     }
-    hashes = {name: known_sha256(path) for name, path in sorted(paths.items())}
+    hashes = {name: _hash(path) for name, path in sorted(paths.items())}
     hashes |= {name: hashlib.sha256(text).hexdigest() for name, text in sorted(texts.items())}
     manifest = BundleManifest(run=run, files=hashes, gpus=gpus, timeout_s=timeout_s, anyway=anyway)
     texts[MANIFEST] = manifest.model_dump_json(indent=1).encode()
     return Bundle(wheel, model.path == EMBEDDED, manifest, paths, texts)
+
+
+def _hash(path: Path) -> str:
+    try:
+        return known_sha256(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the file.") from error
 
 
 def _add(paths: dict[str, Path], name: str, folder: str) -> str:

@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
@@ -47,7 +49,7 @@ class JobAttempt:
         self._child: subprocess.Popen[bytes] | None = None
         self._asked = False
         self._record = JobRecord(host="", pid=0, process_created=0.0)
-        self._began = self._beaten = time.monotonic()
+        self._began = time.monotonic()
 
     def run(self) -> int:
         """Train to the end; return the exit code."""
@@ -62,6 +64,10 @@ class JobAttempt:
         self._folder.write_record(self._record)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hand_on)
+        with self._beating():
+            return self._work(attempt)
+
+    def _work(self, attempt: int) -> int:
         if self._relay is not None:
             self._relay.attempt = attempt
             self._relay.begin()
@@ -113,11 +119,26 @@ class JobAttempt:
             if timeout_s and not self._asked and time.monotonic() - self._began > timeout_s - _margin_s(timeout_s):
                 self._hand_on()
 
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Let the job's counter move inside, also while files are hashed, which takes minutes for a whole model."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(_BEAT_S):
+                self._record = self._record.model_copy(update={"beat": self._record.beat + 1})
+                with suppress(OSError, NoSpaceError):
+                    self._folder.write_record(self._record)
+
+        thread = threading.Thread(target=beat, name="beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def _beside(self) -> None:
-        if time.monotonic() - self._beaten >= _BEAT_S:
-            self._beaten = time.monotonic()
-            self._record = self._record.model_copy(update={"beat": self._record.beat + 1})
-            self._folder.write_record(self._record)
         if self._relay is not None:
             self._relay.step()
         if self._kept is not None:

@@ -90,11 +90,6 @@ class JobFolder:
         """Output of the job."""
         return self.root / "job.log"
 
-    @property
-    def inbox(self) -> Path:
-        """Commands for the run, where its own `control.jsonl` cannot be reached."""
-        return self.root / "control.jsonl"
-
     def manifest(self) -> BundleManifest:
         """Read what was sent.
 

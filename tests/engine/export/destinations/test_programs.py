@@ -44,10 +44,18 @@ def test_only_what_is_installed_is_offered(machine, tmp_path):
     assert installed_programs() == ["ollama", "lm_studio"]
 
 
-def test_ollama_gets_a_modelfile_that_it_can_read(machine, tmp_path, wide, wide_f16):
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("Support desk (v2):F16", "support-desk-v2:f16"),
+        ("desk: second try:F16", "desk-second-try:f16"),  # Ollama refuses a second colon
+        ("日本:F16", "burnish:f16"),
+    ],
+)
+def test_ollama_gets_a_modelfile_that_it_can_read(machine, tmp_path, wide, wide_f16, name, wanted):
     fake_ollama.install(machine, tmp_path / "kept")
-    called = add_to_ollama(wide_f16, tmp_path / "ollama-F16", wide.folder, "Support desk (v2):F16", going_on)
-    assert called == "support-desk-v2-:f16"
+    called = add_to_ollama(wide_f16, tmp_path / "ollama-F16", wide.folder, name, going_on)
+    assert called == wanted
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name == called.replace(":", "+")
     assert Path(kept.read_text(encoding="utf-8")).samefile(wide_f16)

@@ -2,11 +2,13 @@
 
 import contextlib
 import re
+import shlex
 import sys
 
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, SetupError
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.run.events import StepDone
 from burnish_engine.remote.backends.backend import Offer
@@ -110,3 +112,32 @@ def test_the_batch_script_asks_for_what_the_job_needs(tmp_path):
     assert (asked["gres"], asked["time"], asked["nodes"], asked["partition"]) == ("gpu:2", "90", "1", "gpu")
     assert asked["signal"].startswith("B:TERM@")
     assert "requeue" in asked
+
+
+def test_a_folder_with_a_space_stays_one_option(tmp_path):
+    bundle = make_bundle(there(tmp_path, 0.5), "run")
+    script = sbatch_script("burnish-x", "/my jobs/x", "true", bundle, Offer("cpu", service_machine("", 0)))
+    options = [shlex.split(line, comments=False)[1:] for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert all(len(words) == 1 for words in options)
+    assert ["--chdir=/my jobs/x"] in options
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "again"),
+    [("PENDING|None", True, False), ("RUNNING|None", False, False), ("RUNNING|None", True, True), ("", True, True)],
+)
+def test_a_job_that_the_cluster_queued_again_is_not_submitted_twice(state, ended, again, tmp_path, monkeypatch):
+    submitted = []
+
+    def run(_shell, script, **_):
+        if script.startswith("squeue"):
+            return state + "\n"
+        if script.startswith("[ -e"):
+            return "yes\n" if ended else ""
+        submitted.extend(["sbatch"] if "sbatch" in script else [])
+        return "8\n"
+
+    for module in ("slurm", "ssh"):
+        monkeypatch.setattr(f"burnish_engine.remote.backends.{module}.run", run)
+    job = SlurmBackend("slurm", LocalShell()).restart(RemoteJob(where="slurm", id="7", folder=str(tmp_path)))
+    assert (job.id, bool(submitted)) == (("8", True) if again else ("7", False))

@@ -13,7 +13,8 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.run.events import CheckpointSaved, RunEnded, RunStarted, StepDone
 from burnish_engine.models.saved_adapters.start_adapter import open_start
-from burnish_engine.remote.backends.shell import SshShell, run
+from burnish_engine.remote.backends.on_host import HostFolder
+from burnish_engine.remote.backends.shell import LocalShell, SshShell, run
 from burnish_engine.remote.mirror import read_job
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.events_file import read_events
@@ -146,3 +147,14 @@ def test_the_machine_answers_a_program_here(office):
     assert (answer["type"], answer["id"]) == ("result", "a")
     assert answer["machine"]["cpu_cores"] >= 1
     assert not [path for path in office.jobs.glob("jobs/*") if path.name.startswith("serve-")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
+def test_only_the_folder_of_a_job_is_deleted(tmp_path):
+    other, job = tmp_path / "my photos", tmp_path / "it's a job"
+    for folder in (other, job):
+        folder.mkdir()
+    (job / "python").symlink_to(tmp_path)
+    for folder in (other, job):
+        HostFolder(LocalShell(), str(folder)).remove()
+    assert (other.exists(), job.exists()) == (True, False)

@@ -72,6 +72,16 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         make_bundle(recipe.model_copy(update={"data": data}), "run")
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    recipe = tiny_recipe(tmp_path)
+    monkeypatch.setattr("burnish_engine.remote.bundle.bundle.known_sha256", refuse)
+    with pytest.raises(UsageError, match="cannot be read: Permission denied"):
+        make_bundle(recipe, "run")
+
+
 def test_the_wheel_is_the_same_each_time_and_leaves_the_window_out(wheel):
     assert own_wheel() == wheel
     with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:

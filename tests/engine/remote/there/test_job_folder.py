@@ -1,12 +1,16 @@
 """A job's folder there: what arrives is checked, what is kept outlives the machine."""
 
 import hashlib
+import signal
+import time
+from contextlib import contextmanager
 
 import pytest
 
 from burnish_engine.contract.errors import DataError, SetupError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.remote.there.job import JobAttempt
 from burnish_engine.remote.there.job_folder import BundleManifest, JobEnd, JobFolder
 from burnish_engine.remote.there.keep import KeptCopy
 from burnish_engine.remote.there.relay import Liveness, Relay
@@ -20,6 +24,16 @@ def job(tmp_path):
     folder.run.state.write_text('{"run": "run"}')
     folder.run.events.write_text("{}\n{}\n")
     return folder
+
+
+@contextmanager
+def restored_signals():
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def checkpoint(run: RunPaths, name):
@@ -106,3 +120,21 @@ def test_lines_survive_the_way():
     line = RelayLine(kind="event", attempt=3, text='{"é": "\\n"}')
     assert read_line(write_line(line)) == line
     assert "\n" not in write_line(line)
+
+
+def test_the_counter_moves_while_files_are_hashed(tmp_path, monkeypatch):
+    monkeypatch.setattr("burnish_engine.remote.there.job._BEAT_S", 0.01)
+    folder, seen = JobFolder(tmp_path), set()
+
+    class Hashing(JobAttempt):
+        def _work(self, _attempt):
+            for _ in range(2000):  # a whole model takes minutes; who watches from another host gives up after 90 s
+                seen.add(folder.record().beat)
+                if len(seen) == 3:
+                    break
+                time.sleep(0.005)
+            return 0
+
+    with restored_signals():
+        assert Hashing(folder, sends=False, kept=None).run() == 0
+    assert len(seen) == 3

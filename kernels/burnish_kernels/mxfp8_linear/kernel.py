@@ -38,7 +38,7 @@ def block_scale(largest):
     bits = tl.div_rn(largest, _LARGEST).to(tl.int32, bitcast=True)
     scale = (bits >> 23) + tl.where((bits & 0x7FFFFF) != 0, 1, 0)
     scale = tl.where(largest == 0.0, _ONE, tl.maximum(scale, _SMALLEST))
-    inverse = (tl.maximum(2 * _ONE - scale, 0) << 23).to(tl.float32, bitcast=True)
+    inverse = (tl.maximum(-scale + 2 * _ONE, 0) << 23).to(tl.float32, bitcast=True)
     return scale, tl.where(scale == _NAN, float("nan"), inverse)
 
 

@@ -403,11 +403,11 @@ def test_runs_from_before_the_shelf_go_on():
     usual = recipe("")
     values, later = usual.model_dump(mode="json"), recipe_file._LATER
     for part, keys in later.items():
-        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio", "checkpoint_minutes"}
+        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio", "checkpoint_minutes", "products"}
         values[part] = {key: value for key, value in values[part].items() if key not in keys}
         values = {key: value for key, value in values.items() if value != {}}
     assert recipe_hash(usual) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-    for settings in ({"momentum": 0.9}, {"lora_plus_ratio": 2.0}):
+    for settings in ({"momentum": 0.9}, {"lora_plus_ratio": 2.0}, {"products": "fp8"}):
         other = usual.model_copy(update={"train": usual.train.model_copy(update=settings)})
         assert recipe_hash(other) != recipe_hash(usual)
 

@@ -353,8 +353,12 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
     assert predicted == pytest.approx(real, rel=0.002)
 
 
-@pytest.mark.parametrize("level", ["products", "attention"])
-@pytest.mark.parametrize(("name", "rows"), [("olmoe-1b-7b", 4096), ("olmoe-1b-7b", 1024), ("qwen3-30b-a3b", 16384)])
+@pytest.mark.parametrize(("name", "rows", "level"), [
+    ("olmoe-1b-7b", 4096, "products"), ("olmoe-1b-7b", 1024, "attention"), ("qwen3-30b-a3b", 16384, "attention"),
+    pytest.param("olmoe-1b-7b", 4096, "attention", marks=pytest.mark.long),
+    pytest.param("olmoe-1b-7b", 1024, "products", marks=pytest.mark.long),
+    pytest.param("qwen3-30b-a3b", 16384, "products", marks=pytest.mark.long),
+])  # fmt: skip
 def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
     """Experts are unpacked in groups, or at 128 rows an expert decoded in the product."""
     pytest.importorskip("triton")

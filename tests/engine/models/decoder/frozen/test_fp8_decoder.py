@@ -105,6 +105,7 @@ def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monk
     assert distance(short, exact) < 1.5 * distance(wanted, exact)
 
 
+@pytest.mark.parametrize("folders", ["llama", "gemma3", "lfm2"], indirect=True)
 @pytest.mark.parametrize("way", WAYS)
 def test_save_levels_and_host_memory_change_no_bit(folders, way):
     options = {"dtype": torch.bfloat16, **WAYS[way]}

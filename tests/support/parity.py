@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch, held_out_batches
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, load_decoder
@@ -16,6 +16,7 @@ from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.train.fast.fast_evaluate import EvaluationPasses, mean_loss, pass_losses
 from burnish_engine.train.fast.fast_model import TrainableDecoder, make_trainable
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import BucketLayout, StepScalars, fill_buffer, write_scalars
@@ -203,6 +204,11 @@ def peft_gradients(model, batch):
             total += float(loss.detach())
     named = {file_name(name): value for name, value in model.named_parameters() if value.requires_grad}
     return total, {name: value.grad.float().clone() for name, value in named.items() if value.grad is not None}
+
+
+def held_out_loss(decoder, documents, budget, layout, *progress):
+    """Mean loss of documents in passes of at most `budget` tokens, and the number of their supervised tokens."""
+    return mean_loss(pass_losses(decoder, EvaluationPasses(held_out_batches(documents, budget), layout), *progress))
 
 
 def file_name(name):

@@ -119,10 +119,9 @@ class EngineLoader:
 
     def _announce(self, engine: Engine, position: checkpoints.Position | None) -> None:
         setup, budget = self.setup, self.setup.inputs.budget
-        run, total = setup.paths.root.name, budget.steps
-        self.recorder.emit(run_started(run, setup, engine.name, position, total))
+        self.recorder.emit(run_started(setup, engine.name, position))
         self.recorder.emit(data_ready(setup.inputs.data, budget))
-        self.recorder.update(step=self.tally.step, total_steps=total, device=lease_name(setup.device))
+        self.recorder.update(step=self.tally.step, total_steps=budget.steps, device=lease_name(setup.device))
 
     def _report_smaller_plan(self, message: str) -> None:
         self.setup.measure.not_as_planned()

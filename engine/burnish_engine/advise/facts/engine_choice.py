@@ -170,9 +170,9 @@ def device_problem(gpu: GpuFacts | None) -> str:
 
     None stands for the CPU, which needs no such kernels.
     """
-    if gpu is None:
+    capability = capability_of(gpu)
+    if gpu is None or capability is None:
         return ""
-    major, minor = gpu.compute_capability or (8, 0)
-    if 10 * major + minor < min(CAPABILITIES):
+    if capability < min(CAPABILITIES):
         return f"{gpu.name} is older than Burnish's kernels are made for"
     return "" if importlib.util.find_spec("triton") else "Triton is not installed"

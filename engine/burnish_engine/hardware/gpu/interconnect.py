@@ -22,8 +22,6 @@ _BUCKET_MIB: dict[LinkKind, int] = {"nvlink": 25, "pcie_p2p": 50, "host_staged":
 # through host memory it competes with loading and with the copies of training itself.
 _MOST_SHARE: dict[LinkKind, float] = {"nvlink": 0.5, "pcie_p2p": 0.5, "host_staged": 0.05}
 _MOST_ACCUMULATION = 8
-_MOST_SLICES = 4  # each is one more graph of the backward pass
-_WORTH_SLICING_S = 2e-3  # an exchange below this costs no step a percent
 _NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
 
 
@@ -83,25 +81,17 @@ def parallel_settings(
     return _data_parallel(machine, group, job, [*slower, *crowded])
 
 
-def exchange_form(
-    machine: MachineFacts, gpus: Sequence[int], adapter_bytes: int, exchange_s: float, busy_s: float
-) -> tuple[int, bool]:
-    """Choose how gradients are exchanged, by what one exchange was measured to take.
+def is_slow_exchange(machine: MachineFacts, gpus: Sequence[int], exchange_s: float, busy_s: float) -> bool:
+    """Return whether an exchange of gradients takes more of a step than the links between the GPUs are allowed to.
 
     Args:
         machine: facts of the machine.
-        gpus: indices of its GPUs that share the run.
-        adapter_bytes: bytes of gradients that are exchanged each optimizer step.
+        gpus: indices of its GPUs that share the run; one alone exchanges over a network.
         exchange_s: measured seconds of one exchange.
         busy_s: seconds that a GPU computes between two exchanges.
-
-    Returns:
-        In how many slices, and whether they are rounded to bf16.
     """
-    kind: LinkKind = topology(machine).slowest(gpus).kind if len(gpus) > 1 else "host_staged"  # else over a network
-    pieces = -(-adapter_bytes // (_BUCKET_MIB[kind] * 2**20))
-    slices = max(1, min(_MOST_SLICES, pieces)) if exchange_s >= _WORTH_SLICING_S else 1
-    return slices, exchange_s > _MOST_SHARE[kind] * busy_s
+    kind: LinkKind = topology(machine).slowest(gpus).kind if len(gpus) > 1 else "host_staged"
+    return exchange_s > _MOST_SHARE[kind] * busy_s
 
 
 def _obstacle(machine: MachineFacts) -> str:

@@ -17,7 +17,7 @@ from burnish_engine.train.exchange.deal import cost_of, deal_by_cost, deal_in_tu
 from burnish_engine.train.exchange.rounded_sum import RoundedSum
 from burnish_engine.train.recovery.recovery import short_message
 
-_NEWS_S = 5.0
+NEWS_S = 5.0
 """Time within which it is known which rank is gone, after an operation failed."""
 _POLL_S = 0.05
 
@@ -206,7 +206,7 @@ class RankExchange(GradientExchange):
         try:
             operation(values)
         except RuntimeError as error:
-            until = time.monotonic() + _NEWS_S
+            until = time.monotonic() + NEWS_S
             while time.monotonic() < until:
                 self._check()
                 time.sleep(_POLL_S)

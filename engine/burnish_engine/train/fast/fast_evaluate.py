@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from burnish_engine.data.tokens.pack import EpochPlan, MicroBatch, held_out_batches
-from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.data.tokens.pack import EpochPlan, MicroBatch
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.train.base.engine import CountListener, ignore_count
@@ -33,25 +32,6 @@ class EvaluationPasses:
 
     batches: EpochPlan
     layout: BucketLayout
-
-
-def held_out_loss(
-    decoder: Decoder,
-    documents: Sequence[Document],
-    budget: int,
-    layout: BucketLayout,
-    progress: CountListener = ignore_count,
-) -> tuple[float, int]:
-    """Compute the mean cross entropy per supervised token (nats), and count those tokens.
-
-    Args:
-        decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
-        documents: held-out documents.
-        budget: tokens per forward pass, at most the layout's capacity.
-        layout: bucket layout of the passes.
-        progress: function that is told the number of documents read so far.
-    """
-    return mean_loss(pass_losses(decoder, EvaluationPasses(held_out_batches(documents, budget), layout), progress))
 
 
 def mean_loss(found_2B: torch.Tensor) -> tuple[float, int]:

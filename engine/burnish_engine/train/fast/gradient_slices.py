@@ -34,7 +34,7 @@ def gradient_slices(names: Sequence[str], layout: FlatLayout, most: int) -> tupl
     slices, end = list[GradientSlice](), layout.total
     for layer, start in reversed(starts.items()):
         wanted = (len(slices) + 1) * layout.total / most
-        if layout.total - start >= wanted or start == 0:
+        if layout.total - start >= wanted:
             slices.append(GradientSlice(layer, start, end))
             end = start
     return tuple(slices) if len(slices) > 1 else ()

@@ -37,9 +37,6 @@ _GAIN = 0.95  # share of the time in 16 bits that products in FP8 may take to be
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
-Storage = str
-"""Value of model.quantize, or "nf4" where the checkpoint is so."""
-
 
 @dataclass(frozen=True)
 class ProductsChoice:
@@ -123,9 +120,16 @@ def _is_processor(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class _Timing:
-    """Conditions of a timing: storage of the weights, dtype of the operands, tokens, and the device."""
+    """Conditions of a timing.
 
-    storage: Storage
+    Attributes:
+        storage: value of model.quantize, or "nf4" where the checkpoint is so.
+        dtype: dtype of the operands.
+        tokens: tokens of a product.
+        device: device that is timed.
+    """
+
+    storage: str
     dtype: torch.dtype
     tokens: int
     device: torch.device

@@ -20,19 +20,17 @@ from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.run_setup import RunSetup
 
 
-def run_started(run: str, setup: RunSetup, engine: str, position: Position | None, total_steps: int) -> RunStarted:
+def run_started(setup: RunSetup, engine: str, position: Position | None) -> RunStarted:
     """Build the event that says that this process carries the run out.
 
     Args:
-        run: name of the run's folder.
         setup: setup of the run.
         engine: name of the engine.
         position: position of the checkpoint that the run resumes from; None at the start.
-        total_steps: optimizer steps of the run.
     """
     pid, created = own_identity()
     return RunStarted(
-        run=run,
+        run=setup.paths.root.name,
         pid=pid,
         process_created=created,
         device=describe(setup.device),
@@ -41,7 +39,7 @@ def run_started(run: str, setup: RunSetup, engine: str, position: Position | Non
         products=setup.products.products,
         products_reason=setup.products.reason,
         resumed_from_step=position.step if position else None,
-        total_steps=total_steps,
+        total_steps=setup.inputs.budget.steps,
         versions=_versions(),
     )
 

@@ -1,4 +1,4 @@
-"""One rank's share of an evaluation: its passes as tensors to send, and what they give."""
+"""One rank's share of an evaluation: its passes as tensors to send, and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUND_PASSES = 64
 
 
 def evaluation_order(passes: EvaluationPasses, each: int, adapter: Path | bool) -> Message:
-    """Make the order to compute log-probabilities, or of losses where `each` is 0.
+    """Make the order to compute log-probabilities, or losses where `each` is 0.
 
     Args:
         passes: all passes of the round.

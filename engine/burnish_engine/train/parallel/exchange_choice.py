@@ -8,7 +8,7 @@ import torch
 
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.units import memory_size
-from burnish_engine.hardware.gpu.interconnect import exchange_form, parallel_settings
+from burnish_engine.hardware.gpu.interconnect import is_slow_exchange, parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.parallel.ranks import Ranks
@@ -54,7 +54,7 @@ def choose_exchange(
     if measured is not None:
         machine = probe()
         gpus = devices.first_gpus(min(ranks.size, len(machine.gpus)))
-        _, is_slow = exchange_form(machine, gpus, gradient.nbytes, measured, _PASS_S * passes)
+        is_slow = is_slow_exchange(machine, gpus, measured, _PASS_S * passes)
         notes = _slow_note(gradient, measured, parallel_settings(machine, adapter_bytes=gradient.nbytes).exchange_ms)
     slices = SLICES if asked == "sliced" else 1  # not of its own accord: a captured pass was never cut on GPUs
     rounds = not devices.exact and precision != "fp16" and (asked == "bf16" or (asked == "auto" and is_slow))

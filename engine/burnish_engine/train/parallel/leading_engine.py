@@ -22,7 +22,7 @@ from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.exchange.deal import deal_by_cost
 from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_engine import FastEngine
-from burnish_engine.train.fast.fast_evaluate import mean_loss
+from burnish_engine.train.fast.fast_evaluate import EvaluationPasses, mean_loss
 from burnish_engine.train.parallel.evaluation_share import (
     ROUND_PASSES,
     evaluate_share,
@@ -119,7 +119,8 @@ class LeadingEngine(FastEngine):
     ) -> tuple[float, int]:
         if not self._shares or not len(documents):
             return super().held_out_loss(documents, budget, progress)
-        return mean_loss(torch.cat([*self._evaluate(documents, budget, 0, True, progress)], dim=1))
+        passes = self.evaluation_passes(documents, budget)
+        return mean_loss(torch.cat([*self._evaluate(documents, passes, 0, True, progress)], dim=1))
 
     @override
     def log_probs(
@@ -134,17 +135,22 @@ class LeadingEngine(FastEngine):
         if is_alone or not len(documents):
             return super().log_probs(documents, budget, adapter=adapter, progress=progress)
         each = len(documents[0].sequence_lengths)
-        order = [row for group in self.evaluation_passes(documents, budget).batches.groups for row in group]
+        passes = self.evaluation_passes(documents, budget)
+        order = [row for group in passes.batches.groups for row in group]
         found_NS = np.zeros((len(documents), each), dtype=np.float32)
-        found_NS[order] = torch.cat([*self._evaluate(documents, budget, each, adapter, progress)]).numpy()
+        found_NS[order] = torch.cat([*self._evaluate(documents, passes, each, adapter, progress)]).numpy()
         return found_NS
 
     def _evaluate(
-        self, documents: Sequence[Document], budget: int, each: int, adapter: Path | bool, progress: CountListener
+        self,
+        documents: Sequence[Document],
+        all_passes: EvaluationPasses,
+        each: int,
+        adapter: Path | bool,
+        progress: CountListener,
     ) -> Iterator[torch.Tensor]:
         """Deal an evaluation to the ranks; yield the results of each round of passes; see `evaluate_share`."""
-        all_passes, done = self.evaluation_passes(documents, budget), 0
-        batches = all_passes.batches
+        batches, done = all_passes.batches, 0
         for first in range(0, len(batches), ROUND_PASSES * self._ranks.size):
             passes = replace(all_passes, batches=batches[first : first + ROUND_PASSES * self._ranks.size])
             groups = passes.batches.groups

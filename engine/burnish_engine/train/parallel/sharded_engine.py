@@ -25,6 +25,7 @@ from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.exchange.deal import cost_of, deal_by_cost
+from burnish_engine.train.exchange.rank_exchange import NEWS_S
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.plain.plain_engine import PlainEngine
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 OPTIMIZERS = ("adamw", "lion", "schedule_free")
 """Optimizers that move each weight by itself, so that a part of a tensor is moved as it would be within the whole."""
 _WATCH_S = 0.5
-_NEWS_S = 5.0
-"""Time within which it is known which rank is gone, after an operation failed."""
 
 
 def refuse_sharded(recipe: Recipe, device: torch.device, precision: str) -> None:
@@ -83,7 +82,7 @@ class ShardedEngine(PlainEngine):
 
     @property
     def sharded(self) -> ShardedWholeModel:
-        """The model."""
+        """The model, of which this rank holds a part."""
         return cast("ShardedWholeModel", self._whole)
 
     @override
@@ -96,8 +95,6 @@ class ShardedEngine(PlainEngine):
     @override
     def state_bytes(self) -> int:
         return 2**62  # nothing is copied to be tried first: all ranks would have to
-
-    loading_plan = ""
 
     @override
     def shrink(self) -> str:
@@ -113,7 +110,6 @@ class ShardedEngine(PlainEngine):
     def _over_ranks(self, total: float, _figures: torch.Tensor) -> float:
         for _ in range(self._idle):
             self.keep_company(grad=True)
-        self.sharded.collect_gradients()
         values = torch.cat([torch.tensor([total], dtype=torch.float64, device=_figures.device), _figures.double()])
         self._collectives.all_reduce(values)
         _figures.copy_(values[1:])
@@ -305,7 +301,7 @@ class LeadingShardedEngine(ShardedEngine):
         except RuntimeError as error:
             if isinstance(error, MEMORY_ERRORS) and is_out_of_memory(error):
                 raise
-            until = time.monotonic() + _NEWS_S
+            until = time.monotonic() + NEWS_S
             while not lost and time.monotonic() < until:
                 time.sleep(_WATCH_S / 10)
             if not lost:

@@ -215,9 +215,9 @@ class PlainEngine(Engine):
                     loss = summed_loss(self.model, batch, self._device, self._layout) / max(supervised, 1)
                 loss.backward()
             total += float(loss.detach())
+        total = self._over_ranks(total, figures)
         if self._whole:
             self._whole.collect_gradients()
-        total = self._over_ranks(total, figures)
         rate = learning_rate(section, self._step + 1, self._total_steps)
         norm = self._clip(section.max_grad_norm) if supervised else 0.0
         taken = torch.isfinite(torch.tensor([total, norm])).all().item()

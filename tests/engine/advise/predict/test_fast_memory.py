@@ -191,7 +191,7 @@ DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("way", FP8)
 def test_fp8_weights_are_counted_to_the_byte(name, way):
-    """What is stored, with its scales, and what is unpacked or transposed into."""
+    """Codes with their scales, and the memory that they are unpacked or transposed into."""
     (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
     loaded = build(spec, section, torch.bfloat16, quantize=nf4, fp8=fp8)
     frozen = [stack.frozen for layer in loaded.decoder.layers for stack in layer.stacks]

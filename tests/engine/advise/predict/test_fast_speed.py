@@ -143,7 +143,7 @@ def test_heads_that_share_a_program_attend_faster():
 
 
 def test_products_in_fp8_pay_more_the_wider_a_model_is():
-    """What is saved in products is spent in part on codes; with NF4 nothing is unpacked to 16 bits any more."""
+    """Part of the time saved in products is spent on codes; with NF4 nothing is unpacked to 16 bits any more."""
     gains = []
     for name, layers in (("qwen3-0.6b", "products"), ("llama-3.2-1b", "products"), ("qwen3-4b", "narrow")):
         plain = seconds(name, 16384, layers)

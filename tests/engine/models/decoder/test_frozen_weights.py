@@ -13,7 +13,6 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
-from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_kernels.moe_unpack.op import Mxfp4Experts
 
 from support import parity, tiny_models
@@ -175,7 +174,7 @@ def test_replies_and_evaluation(model, way):
             ours.gradients(BATCH)
         layout = ours.layout(BATCH, 128)
         documents = [document(row) for row in parity.single(BATCH)]
-        logits.append(torch.tensor(held_out_loss(ours.loaded.decoder, documents, 128, layout)))
+        logits.append(torch.tensor(parity.held_out_loss(ours.loaded.decoder, documents, 128, layout)))
         found.append(logits)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     assert not torch.equal(found[0][0], found[0][2])

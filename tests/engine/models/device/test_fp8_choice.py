@@ -1,4 +1,4 @@
-"""What is stored and multiplied in FP8, by recipe, model and card; and what is refused in words."""
+"""Storage and products in FP8 by recipe, model and card; others are refused in words."""
 
 import pytest
 

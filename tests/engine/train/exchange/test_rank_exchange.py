@@ -22,7 +22,7 @@ def gradients(rank, step=0):
 
 
 def summed(size, *, slices=(), rounded=False, early=0, exact=False, steps=1, saved=None):
-    """What each of so many ranks holds after each step, and its errors.
+    """Sums that each of so many ranks holds after each step, and its errors.
 
     Args:
         early: number of slices that rank 0 exchanges within its last pass.

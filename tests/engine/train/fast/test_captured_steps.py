@@ -16,7 +16,6 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.experts import expert_linear
 from burnish_engine.models.device.precision import exact_products
-from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 
@@ -250,7 +249,7 @@ def test_evaluation_between_captured_steps_with_layers_in_host_memory(six_layers
                 if evaluates and number % 3 == 2:
                     list(trained.results(wait=False))
                     with trained.on_stream(), trained.idle_memory():
-                        held_out_loss(trained.model.loaded.decoder, held_out, 64, layout)
+                        parity.held_out_loss(trained.model.loaded.decoder, held_out, 64, layout)
             list(trained.results(wait=True))
         found.append(trained.model.optimizer.param.clone())
     assert torch.equal(*found)
@@ -387,7 +386,7 @@ def test_evaluation_takes_the_passes_memory(adapted_llama):
             if evaluates:
                 for _ in range(3):
                     with trained.on_stream(), trained.idle_memory():
-                        held_out_loss(trained.model.loaded.decoder, held_out, 8192, layout)
+                        parity.held_out_loss(trained.model.loaded.decoder, held_out, 8192, layout)
                 assert torch.cuda.memory_reserved() <= reserved + (8 << 20)
             for _ in range(3):
                 trained.step(ring)

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.train.fast.fast_evaluate import held_out_loss
 from burnish_engine.train.plain.evaluate import held_out_loss as plain_held_out_loss
 
 from support import parity, tiny_models
@@ -43,7 +42,7 @@ def test_it_is_pefts_loss_without_dropout(folders, quantities):
     # One by one: in a batch, transformers rotates all rows as the longest asks for.
     alone = [plain_held_out_loss(theirs, [one], budget=128, device=parity.CPU, layout="padded") for one in documents()]
     wanted = sum(loss * count for loss, count in alone if count) / sum(count for _, count in alone)
-    loss, count = held_out_loss(ours.loaded.decoder, documents(), budget, layout_of(ours, rows, head_rows))
+    loss, count = parity.held_out_loss(ours.loaded.decoder, documents(), budget, layout_of(ours, rows, head_rows))
     assert count == sum(document.supervised_tokens for document in documents())
     assert loss == pytest.approx(wanted, rel=1e-5)
     assert theirs.training
@@ -53,7 +52,7 @@ def test_training_is_left_as_it_was(folders):
     ours = parity.fast(*folders)
     batch = parity.micro_batch()
     before = ours.gradients(batch)
-    held_out_loss(ours.loaded.decoder, documents(), 128, layout_of(ours))
+    parity.held_out_loss(ours.loaded.decoder, documents(), 128, layout_of(ours))
     after = ours.gradients(batch)
     assert before[0] == after[0]
     assert all(torch.equal(after[1][name], value) for name, value in before[1].items())
@@ -61,15 +60,20 @@ def test_training_is_left_as_it_was(folders):
 
 def test_dropout_comes_back_when_an_evaluation_fails(folders):
     ours = parity.fast(*folders)
-    with pytest.raises(ValueError, match="more than the budget"):
-        held_out_loss(ours.loaded.decoder, documents(), 30, layout_of(ours))
     stacks = [stack for layer in ours.loaded.decoder.layers for stack in layer.stacks]
+
+    def fail(_read):
+        assert not any(stack.drop for stack in stacks)
+        raise MemoryError("full")
+
+    with pytest.raises(MemoryError):
+        parity.held_out_loss(ours.loaded.decoder, documents(), 128, layout_of(ours), fail)
     assert all(stack.drop.probability == 0.5 for stack in stacks)
 
 
 def test_nothing_to_learn_is_no_number(folders):
     ours = parity.fast(*folders)
-    loss, count = held_out_loss(ours.loaded.decoder, documents(learned=0.0), 128, layout_of(ours))
+    loss, count = parity.held_out_loss(ours.loaded.decoder, documents(learned=0.0), 128, layout_of(ours))
     assert np.isnan(loss)
     assert count == 0
-    assert np.isnan(held_out_loss(ours.loaded.decoder, [], 128, layout_of(ours))[0])
+    assert np.isnan(parity.held_out_loss(ours.loaded.decoder, [], 128, layout_of(ours))[0])

@@ -182,7 +182,7 @@ def test_what_is_not_done_is_refused(make, quantize, products, changes, named):
 
 
 def test_the_engine_multiplies_with_codes(make, monkeypatch):
-    """What the recipe says reaches the decoder."""
+    """The recipe's setting reaches the decoder."""
     seen = []
     load = fast_engine.load_decoder
     monkeypatch.setattr(fast_engine, "load_decoder", lambda *args: seen.append(load(*args)) or seen[-1])

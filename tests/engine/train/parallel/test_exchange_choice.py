@@ -1,4 +1,4 @@
-"""How ranks exchange gradients: what the recipe says, else what one exchange is measured to take."""
+"""The form in which ranks exchange gradients: as the recipe says, else by what one exchange takes."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ GRADIENT = SimpleNamespace(device=torch.device("cuda"), nbytes=400 * 10**6)
 
 @pytest.fixture
 def choose(monkeypatch):
-    """What is chosen on two cards without peer-to-peer, of which one exchange takes so many seconds."""
+    """Choose for two cards without peer-to-peer, between which one exchange takes so many seconds."""
     card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * 2**30)
     gpus = [card.gpus[0].model_copy(update={"index": index}) for index in range(2)]
     pair = card.model_copy(update={"gpus": gpus})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.models.decoder.experts.declared import ExpertSizes, expert_tensors
+from burnish_engine.models.decoder.frozen.declared import operand_codes
 from burnish_engine.models.decoder.layer_tensors import (
     LayerTensor,
     StackSizes,
     between_tensors,
     feed_forward_tensors,
-    operand_codes,
     output_tensors,
     stream_tensors,
 )

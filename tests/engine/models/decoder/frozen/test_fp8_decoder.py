@@ -76,12 +76,6 @@ def rounding(model, folder):
     return model
 
 
-def distance(found, wanted):
-    """Relative L2 distance of two gradients."""
-    both = [torch.cat([side[name].double().flatten() for name in wanted]) for side in (found, wanted)]
-    return float((both[0] - both[1]).norm() / both[1].norm())
-
-
 @pytest.fixture(scope="module", params=DENSE)
 def folders(request, tmp_path_factory):
     """A tiny checkpoint and an adapter of it, with random B."""
@@ -99,10 +93,10 @@ def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monk
     loss, wanted = parity.peft_gradients(rounding(tuned, folders[0]), BATCH)
     found_loss, found = parity.fast(*folders, **WAYS[way]).gradients(BATCH)
     assert found_loss == pytest.approx(loss, rel=1e-3)
-    assert distance(found, wanted) < 0.3 * distance(exact, wanted)
+    assert parity.distance(found, wanted) < 0.3 * parity.distance(exact, wanted)
     monkeypatch.undo()
     _, short = parity.fast(*folders, dtype=torch.bfloat16, **WAYS[way]).gradients(BATCH)
-    assert distance(short, exact) < 1.5 * distance(wanted, exact)
+    assert parity.distance(short, exact) < 1.5 * parity.distance(wanted, exact)
 
 
 @pytest.mark.parametrize("folders", ["llama", "gemma3", "lfm2"], indirect=True)
@@ -136,7 +130,7 @@ def test_stored_in_fp8_and_multiplied_in_16_bits_dora_works(tmp_path):
     rows = stack.frozen.buffer()[: stack.outputs, : stack.inputs]
     torch.testing.assert_close(stack.magnitudes.frozen_N, rows.norm(dim=1))
     _, plain = parity.fast(base, adapter).gradients(BATCH)
-    assert 0 < distance(ours.gradients(BATCH)[1], plain) < 0.2
+    assert 0 < parity.distance(ours.gradients(BATCH)[1], plain) < 0.2
 
 
 @pytest.mark.gpu

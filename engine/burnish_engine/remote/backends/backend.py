@@ -94,10 +94,6 @@ class Backend(Protocol):
         """Hand a command to the run."""
         ...
 
-    def cancel(self, job: RemoteJob) -> None:
-        """End the job at once."""
-        ...
-
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:
         """Bring files of the run's folder into a folder here, by their paths."""
         ...

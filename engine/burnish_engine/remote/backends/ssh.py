@@ -93,10 +93,6 @@ class SshBackend(HostBackend):
         alive = run(self._shell, f"kill -0 {int(job.id)} 2> /dev/null && echo yes || true").strip() == "yes"
         return JobStatus(alive, "" if alive else self._last_words(job))
 
-    @override
-    def cancel(self, job: RemoteJob) -> None:
-        run(self._shell, f"kill -9 -- -{int(job.id)} 2> /dev/null || kill -9 {int(job.id)} 2> /dev/null || true")
-
     def _start(self, job: RemoteJob) -> RemoteJob:
         command = self._folder(job).job_command()
         answer = run(self._shell, _START.format(folder=shlex.quote(job.folder), command=command)).strip()

@@ -104,10 +104,6 @@ class HfBackend(Backend):
         return sorted(with_gpu, key=lambda offer: offer.usd_per_hour or 0.0)
 
     @override
-    def check(self, bundle: Bundle, offer: Offer) -> str:
-        return ""
-
-    @override
     def submit(self, bundle: Bundle, offer: Offer, name: str) -> RemoteJob:
         bucket = self._bucket
         with tempfile.TemporaryDirectory() as folder:

@@ -37,10 +37,6 @@ class HostBackend(Backend):
         self._where, self._shell = where, shell
 
     @override
-    def check(self, bundle: Bundle, offer: Offer) -> str:
-        return ""
-
-    @override
     def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
         return self._folder(job).lines(position)
 

@@ -95,7 +95,7 @@ class _SentFile:
         facts = os.fstat(self._file.fileno())
         self.size_bytes, self.mtime = facts.st_size, int(facts.st_mtime)
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """Read exactly so many bytes; raises `UsageError` where the file no longer has them."""
         try:
             data = self._file.read(size)

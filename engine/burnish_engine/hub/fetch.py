@@ -117,7 +117,7 @@ def check_name(name: str) -> None:
     """Check that a name can be a model's on a hub, and so become a folder's.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The name cannot.
     """
     if not is_hub_name(name) or "--" in name:
         raise UsageError(

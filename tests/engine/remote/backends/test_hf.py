@@ -55,7 +55,7 @@ def test_a_run_survives_drops_and_preemption_and_comes_back(service, tmp_path):
         if isinstance(event, RunStarted):
             started.append(event)
         if isinstance(event, CheckpointSaved) and not taken.is_set():
-            until(lambda: list(service.bucket.glob("*/run/checkpoints/*/COMPLETE")))
+            until(lambda: list(service.bucket.glob("*/run/state.json")))  # it is saved last
             taken.set()
             service.preempt("job0")
         if isinstance(event, StepDone) and len(started) == 2 and not told.is_set():

@@ -102,13 +102,14 @@ class Child:
             answered = answered or isinstance(message, Piece)
             job.forward(message)
 
-    def end_if_idle(self) -> None:
-        """End the process and free its memory, unless it is answering."""
+    def end_if_idle(self) -> bool:
+        """End the process and free its memory, unless it is answering; return whether it holds none now."""
         with self._lock:
             if self._process is not None and not self._process.busy:
                 self._process.given_up = True  # a request that comes at this moment is sent again
                 self._process.close()
                 self._process = None
+            return self._process is None
 
     def close(self) -> None:
         """End the process and free its memory, even during a request."""

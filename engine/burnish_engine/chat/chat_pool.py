@@ -64,25 +64,22 @@ class ChatPool:
 
     def end_if_idle(self) -> None:
         """End the processes that are not answering, and free their memory."""
-        for child in self._children:
-            child.end_if_idle()
-        self._forget()
+        for lane in range(MOST_LANES):
+            self._release(lane)
 
     def close(self) -> None:
         """End all processes, even during a request."""
         for child in self._children:
             child.close()
-        self._forget()
-
-    def _forget(self) -> None:
         with self._lock:
             self._held = [None] * MOST_LANES
 
     def _release(self, lane: int) -> None:
         """Free what a lane that is not used holds, unless it is answering."""
-        self._children[lane].end_if_idle()
-        with self._lock:
-            self._held[lane] = None
+        if self._children[lane].end_if_idle():
+            with self._lock:
+                if lane not in self._loading:
+                    self._held[lane] = None
 
     def _choose(self, request: ChatRequest) -> tuple[int, str]:
         """Return the lane that answers, and why that is the first one although another was asked for."""

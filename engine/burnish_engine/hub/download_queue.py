@@ -23,7 +23,7 @@ from burnish_engine.contract.errors import BurnishError, SetupError, StoppedErro
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.files import cannot_write, make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import downloads_dir, fetched_model_dir, is_hub_name
-from burnish_engine.hub.fetch import discard
+from burnish_engine.hub.fetch import check_name, discard
 from burnish_engine.runs.process import identity, is_alive, start_detached
 
 TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  the name of the variable that huggingface_hub reads too
@@ -31,6 +31,7 @@ AT_A_TIME = 2
 """Downloads that run at the same time: more share the same line and end later."""
 _MOST = 100  # entries: a window needs a handful
 _MOST_LOSSES = 3
+_LONGEST_LOG = 2**20  # bytes; longer ones are begun anew
 _LOCK_S = 10.0
 _START_S = 10.0  # a process needs a moment until it holds its place
 _last_started: tuple[float, int, float] | None = None  # moment, pid, its creation
@@ -57,8 +58,7 @@ def add_download(name: str, token: str = "") -> None:
         UsageError: The name is no model's name, or the queue is full.
         NoSpaceError: The queue cannot be written.
     """
-    if not is_hub_name(name) or "--" in name:
-        raise UsageError(f"{name!r} is no name of a model on a hub.", "It has the form owner/model.")
+    check_name(name)
     with _locked():
         known = _read(_file(name))
         if known is None and len(list_downloads()) >= _MOST:
@@ -169,6 +169,11 @@ def slot_locks() -> list[FileLock]:
     return [FileLock(str(downloads_dir() / f"place-{number}.lock")) for number in range(AT_A_TIME)]
 
 
+def download_log() -> Path:
+    """Return the file with what the processes said."""
+    return downloads_dir() / "downloads.log"
+
+
 def has_token() -> bool:
     """Whether this process has an access token."""
     return bool(os.environ.get(TOKEN_VARIABLE, "").strip())
@@ -186,7 +191,7 @@ def _mend(entry: Download) -> None:
     elif losses >= _MOST_LOSSES:
         _write(entry, status="failed", losses=losses, bytes_per_s=0.0,
                message=f"Its process ended {losses} times without a word.",
-               remedy=f"What it last said is in {downloads_dir() / 'downloads.log'}.")  # fmt: skip
+               remedy=f"What it last said is in {download_log()}.")  # fmt: skip
     elif entry.status == "running":
         _write(entry, status="queued", losses=losses, bytes_per_s=0.0, what="", pid=None, process_created=None)
 
@@ -203,17 +208,17 @@ def _has_free_slot() -> bool:
 
 def _start_worker(token: str) -> tuple[int, float]:
     """Start a process that works through the queue; a token is seen in its environment only."""
-    folder = downloads_dir()
+    folder, log = downloads_dir(), download_log()
     try:
         make_private(folder)
-        log = folder / "downloads.log"
-        with suppress(PermissionError):  # Windows, while another process writes into it
-            log.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or on Windows another process writes into it
+            if log.stat().st_size > _LONGEST_LOG:
+                log.unlink()
         own: Mapping[str, str] = {TOKEN_VARIABLE: token} if token else {}
         pid = start_detached(["models", "downloads", "--work"], log, log, environment=own)
         return identity(pid)
     except psutil.NoSuchProcess:
-        raise SetupError("The process for downloads ended at once.", f"See {folder / 'downloads.log'}.") from None
+        raise SetupError("The process for downloads ended at once.", f"See {log}.") from None
     except OSError as error:
         raise cannot_write(folder, error) from error
 

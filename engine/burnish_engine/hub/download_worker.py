@@ -13,6 +13,7 @@ from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.contract.errors import BurnishError, StoppedError
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.hub.download_queue import (
+    download_log,
     has_token,
     is_listed,
     next_download,
@@ -75,7 +76,8 @@ def _download(entry: Download) -> None:
         update_own(entry.name, status="failed", what="", bytes_per_s=0.0, message=error.what, remedy=error.remedy)
     except Exception as error:
         update_own(entry.name, status="failed", what="", bytes_per_s=0.0,
-                   message=f"This is a bug in Burnish: {type(error).__name__}.", remedy="")  # fmt: skip
+                   message=f"This is a bug in Burnish: {type(error).__name__}.",
+                   remedy=f"Where it happened is in {download_log()}: please report it.")  # fmt: skip
         raise
 
 

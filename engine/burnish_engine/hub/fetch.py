@@ -86,7 +86,7 @@ def fetch(
         StoppedError: The download was canceled.
     """
     asked = cancelled or (lambda: False)
-    _check_name(name)
+    check_name(name)
     _refuse_offline(name)
     client = HubClient((token or os.environ.get("HF_TOKEN", "")).strip())
     with client, _DownloadLock(name, progress, asked):
@@ -113,7 +113,12 @@ def discard(name: str, wait_s: float = 30.0) -> None:
         shutil.rmtree(_staging_folder(name), ignore_errors=True)
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Check that a name can be a model's on a hub, and so become a folder's.
+
+    Raises:
+        UsageError: The name cannot.
+    """
     if not is_hub_name(name) or "--" in name:
         raise UsageError(
             f"{name!r} is no name of a model on a hub.",

@@ -1,4 +1,4 @@
-"""Follows a job elsewhere to its end: over broken connections and sleeping laptops, with commands to the run."""
+"""Follows a job elsewhere to its end: over broken connections, with commands to the run."""
 
 from __future__ import annotations
 

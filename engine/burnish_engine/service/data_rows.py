@@ -10,6 +10,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.facts.data_report import FileColumns, RowLine, RowPage, RowPlace
+from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.serve.replies import Preview
@@ -176,7 +177,7 @@ def _part(data: DataSection, file: str) -> DatasetPart:
         raise UsageError("The recipe names no training files.", "Set data.files.")
     names = [*data.files, *data.validation_files]
     for name in names if file else data.files[:1]:  # a problem of another entry is not this file's
-        if not file or file == name or Path(file).is_relative_to(name) or "://" in name:
+        if not file or file == name or Path(file).is_relative_to(name) or is_address(name):
             parts = find_parts([name]).parts
             if not parts:
                 raise no_rows(name)

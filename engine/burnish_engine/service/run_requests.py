@@ -62,9 +62,10 @@ class RunRequests:
     def start(self, request: StartRequest, job: Job) -> Result:
         """Start a run that fits."""
         recipe = read_recipe_text(request.recipe)
-        self._chat.end_if_idle()  # before the plan: its memory is room for the run
-        if not request.anyway and recipe.devices.where == HERE:  # elsewhere the run is planned on that machine
-            self._plans.require_fit(recipe, job)
+        if recipe.devices.where == HERE:  # elsewhere it is planned there, and takes no memory of this machine
+            self._chat.end_if_idle()  # before the plan: its memory is room for the run
+            if not request.anyway:
+                self._plans.require_fit(recipe, job)
         job.check()
         started = actions.start(recipe, anyway=request.anyway)
         self._data.end_if_idle()  # it may have helped to plan

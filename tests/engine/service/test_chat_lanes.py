@@ -66,14 +66,15 @@ def test_beside_a_run_they_answer_one_after_another(run):
 class NoChild:
     """Stands in for a chat process; `ask` ends as it is told."""
 
-    def __init__(self, end):
-        self.end, self.ended = end, 0
+    def __init__(self, end, *, busy=False):
+        self.end, self.ended, self.busy = end, 0, busy
 
     def ask(self, request, job, *, about):
         raise self.end
 
     def end_if_idle(self):
         self.ended += 1
+        return not self.busy
 
 
 def test_a_reply_that_was_stopped_leaves_its_model_loaded_and_a_failed_one_may_not(run):
@@ -92,6 +93,17 @@ def test_a_lane_that_gets_no_room_gives_back_what_it_holds(run):
     with pytest.raises(StoppedError):
         made.ask(ask(2), SimpleNamespace(progress=lambda *_: None))
     assert [child.ended for child in made._children] == [0, 0, 1]
+
+
+def test_a_lane_that_is_answering_keeps_what_it_holds(run):
+    made = pool(100 * GIB)
+    made._children = [NoChild(None, busy=lane == 2) for lane in range(3)]
+    for lane in range(3):
+        made._choose(ask(lane))
+    made._loading.clear()
+    made.end_if_idle()
+    made._machine = lambda: SimpleNamespace(gpus=[], ram_free_bytes=0)
+    assert [made._choose(ask(lane))[0] for lane in (1, 2)] == [0, 2]
 
 
 def chat_processes(server):

@@ -59,7 +59,11 @@ class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
 
     v: Literal[1] = 1
-    seq: int = Field(default=0, ge=0, description="Position in the file, without gaps.")
+    seq: int = Field(
+        default=0,
+        ge=0,
+        description="Position in the file where the run is trained; a copy elsewhere may lack lines lost on the way.",
+    )
     t: float = Field(default=0.0, ge=0, description="Wall-clock time, seconds since the epoch.")
 
 

@@ -64,9 +64,9 @@ class Backend(Protocol):
         """List the machines that can be had, the cheapest first."""
         ...
 
-    def check(self, bundle: Bundle, offer: Offer) -> str:
+    def check(self, bundle: Bundle, offer: Offer) -> str:  # noqa: ARG002  most places judge nothing beforehand
         """Let the place judge the job without starting it; return what it says, empty where it cannot."""
-        ...
+        return ""
 
     def submit(self, bundle: Bundle, offer: Offer, name: str) -> RemoteJob:
         """Send the bundle and start the job.
@@ -92,10 +92,6 @@ class Backend(Protocol):
 
     def send(self, job: RemoteJob, command: Command) -> None:
         """Hand a command to the run."""
-        ...
-
-    def cancel(self, job: RemoteJob) -> None:
-        """End the job at once."""
         ...
 
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:

@@ -104,12 +104,8 @@ class HfBackend(Backend):
         return sorted(with_gpu, key=lambda offer: offer.usd_per_hour or 0.0)
 
     @override
-    def check(self, bundle: Bundle, offer: Offer) -> str:
-        return ""
-
-    @override
     def submit(self, bundle: Bundle, offer: Offer, name: str) -> RemoteJob:
-        bucket = f"{self._client.namespace}/{BUCKET}"
+        bucket = self._bucket
         with tempfile.TemporaryDirectory() as folder:
             files = []
             for number, (there, source) in enumerate(bundle.files()):
@@ -150,7 +146,7 @@ class HfBackend(Backend):
     @override
     def send(self, job: RemoteJob, command: Command) -> None:
         if command.name == "stop_now":
-            self.cancel(job)
+            self._client.ask("POST", f"/api/jobs/{self._client.namespace}/{job.id}/cancel")
             return
         path = f"{job.folder}/control.jsonl"
         former = self._client.read_bucket_file(self._bucket, path) or b""
@@ -158,10 +154,6 @@ class HfBackend(Backend):
             whole = Path(folder, "control.jsonl")
             whole.write_bytes(former + command.model_dump_json().encode() + b"\n")
             self._upload(self._bucket, [(whole, path)], self._token)
-
-    @override
-    def cancel(self, job: RemoteJob) -> None:
-        self._client.ask("POST", f"/api/jobs/{self._client.namespace}/{job.id}/cancel")
 
     @override
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:

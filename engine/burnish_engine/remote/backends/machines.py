@@ -37,10 +37,10 @@ def host_machine(answer: str) -> MachineFacts:
         architecture=told.get("arch", ""),
         python="",
         cpu="",
-        cpu_cores=_number(told.get("cores", "")) or 1,
-        ram_total_bytes=_number(told.get("ram", "")) * 1024 or _ASSUMED_RAM,
-        ram_free_bytes=_number(told.get("free", "")) * 1024 or _ASSUMED_RAM,
-        disk_free_bytes=_number(told.get("disk", "")) * 1024 or _ASSUMED_DISK,
+        cpu_cores=first_number(told.get("cores", "")) or 1,
+        ram_total_bytes=first_number(told.get("ram", "")) * 1024 or _ASSUMED_RAM,
+        ram_free_bytes=first_number(told.get("free", "")) * 1024 or _ASSUMED_RAM,
+        disk_free_bytes=first_number(told.get("disk", "")) * 1024 or _ASSUMED_DISK,
         gpus=gpus,
     )
 
@@ -114,7 +114,7 @@ def _gpu_of(text: str, index: int) -> list[GpuFacts]:
         return []
     major, _, minor = parts[3].partition(".")
     capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
-    total, free = (_number(part) * 2**20 for part in parts[1:3])
+    total, free = (first_number(part) * 2**20 for part in parts[1:3])
     return [
         GpuFacts(
             index=index, name=parts[0], compute_capability=capability, vram_total_bytes=total, vram_free_bytes=free
@@ -122,6 +122,7 @@ def _gpu_of(text: str, index: int) -> list[GpuFacts]:
     ]
 
 
-def _number(text: str) -> int:
+def first_number(text: str) -> int:
+    """Read the whole number that a text begins with; 0 where it begins with none."""
     found = re.match(r"\s*(\d+)", text)
     return int(found[1]) if found else 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -96,14 +98,17 @@ class HostFolder:
         text = command.model_dump_json().encode() + b"\n"
         file = shlex.quote(self.path + "/run/control.jsonl")
         # Not before the run has made it: a folder with something in it would be no new run.
-        run(self.shell, f"[ -f {file} ] && cat >> {file}", feed=lambda pipe: _write(pipe, text))
+        begun = f"[ -f {file} ] || {{ echo 'the run has not begun there yet' >&2; exit 1; }}"
+        run(self.shell, f"{begun}; cat >> {file}", feed=partial(_write, data=text))
 
     def fetch(self, files: Sequence[str], target: Path) -> None:
         """Bring files of the run's folder here."""
         names = "".join(f"./{name}\0" for name in files).encode()
         script = f"cd {shlex.quote(self.path + '/run')} && exec tar -cf - --null -T -"
         with tempfile.TemporaryFile(dir=target) as archive:
-            run_into(self.shell, script, archive, feed=lambda pipe: _write(pipe, names), wait_s=COPY_S)
+            room = shutil.disk_usage(target).free // 2  # the archive and what it holds lie here at once
+            feed = partial(_write, data=names)
+            run_into(self.shell, script, archive, feed=feed, wait_s=COPY_S, most_bytes=room)
             archive.seek(0)
             unpack(archive, target)
 

@@ -11,11 +11,13 @@ import shlex
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.units import file_size
 from burnish_engine.remote.backends.backend import DroppedError
 
 SSH_VARIABLE = "BURNISH_SSH_COMMAND"
@@ -27,7 +29,8 @@ _REFUSALS = ("Permission denied", "Host key verification failed", "Could not res
 Feed = Callable[[IO[bytes]], None]
 """Function that writes the standard input of a script."""
 _SHOWN = 800
-_ANSWER_S = 120.0
+_ANSWER_S, _MEASURE_S = 120.0, 0.5
+_LONGEST_ANSWER = 64 * 2**20  # bytes
 _LONGEST_LINE, _LONGEST_ERROR = 64 * 2**20, 10_000  # bytes; a longer line comes in pieces, which nobody can read
 
 
@@ -79,31 +82,53 @@ def run(shell: Shell, script: str, *, feed: Feed | None = None, wait_s: float = 
         return out.read().decode("utf-8", errors="replace")
 
 
-def run_into(shell: Shell, script: str, out: IO[bytes], *, feed: Feed | None = None, wait_s: float = _ANSWER_S) -> None:
+def run_into(
+    shell: Shell,
+    script: str,
+    out: IO[bytes],
+    *,
+    feed: Feed | None = None,
+    wait_s: float = _ANSWER_S,
+    most_bytes: int = _LONGEST_ANSWER,
+) -> None:
     """Run a script to its end, with its output in a file.
 
     Args:
         shell: where to run it.
         script: script for a POSIX shell.
         out: file of this machine.
-        feed: function that writes its standard input; None: it gets none.
+        feed: function that writes its standard input; None: it gets none. An `OSError` of its own is taken for the
+            connection's.
         wait_s: time after which the connection counts as broken, seconds.
+        most_bytes: largest output, bytes; a script that prints more is ended.
 
     Raises:
         DroppedError: The host cannot be reached just now.
-        SetupError: The host refuses us, or the script failed.
+        SetupError: The host refuses us, the script failed, or it printed too much.
     """
     with _process(shell, script, out, feeds=feed is not None) as (process, errors):
         if feed is not None and process.stdin is not None:
-            with suppress(BrokenPipeError):  # it ended before: its status says why
+            with suppress(OSError):  # it ended before (EINVAL on Windows): its status says why
                 feed(process.stdin)
-            with suppress(BrokenPipeError):
+            with suppress(OSError):
                 process.stdin.close()
-        try:
-            status = process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            raise DroppedError(f"{shell.host} did not answer within {wait_s:.0f} s") from None
-        _check(shell, status, errors)
+        _check(shell, _wait(shell, process, out, wait_s, most_bytes), errors)
+
+
+def _wait(shell: Shell, process: subprocess.Popen[bytes], out: IO[bytes], wait_s: float, most_bytes: int) -> int:
+    """Wait for the end of a script and return its status; its output is measured meanwhile."""
+    last, status = time.monotonic() + wait_s, None
+    while status is None:
+        left = last - time.monotonic()
+        if left <= 0:
+            raise DroppedError(f"{shell.host} did not answer within {wait_s:.0f} s")
+        with suppress(subprocess.TimeoutExpired):
+            status = process.wait(min(left, _MEASURE_S))
+        if os.fstat(out.fileno()).st_size > most_bytes:
+            raise SetupError(
+                f"{shell.host} sent more than {file_size(most_bytes)}.", "Look there, and make room on this disk."
+            )
+    return status
 
 
 def stream(shell: Shell, script: str) -> Iterator[str]:

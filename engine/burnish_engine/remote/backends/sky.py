@@ -85,10 +85,6 @@ class SkyBackend(HostBackend):
         return JobStatus(alive, "" if alive else "The machine has no such job any more.")
 
     @override
-    def cancel(self, job: RemoteJob) -> None:
-        run(self._shell, f"sky cancel --yes --all {shlex.quote(job.id)} 1>&2")
-
-    @override
     def release(self, job: RemoteJob) -> None:
         run(self._shell, f"sky down --yes {shlex.quote(job.id)} 1>&2", wait_s=_LAUNCH_S)
 

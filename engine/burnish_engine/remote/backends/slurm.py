@@ -15,7 +15,7 @@ from typing_extensions import override
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.remote.backends.backend import JobStatus, Offer
-from burnish_engine.remote.backends.machines import service_machine
+from burnish_engine.remote.backends.machines import first_number, service_machine
 from burnish_engine.remote.backends.on_host import send_bundle
 from burnish_engine.remote.backends.shell import run
 from burnish_engine.remote.backends.ssh import HostBackend
@@ -42,12 +42,11 @@ class SlurmBackend(HostBackend):
             partition, gres, memory, cores, limit = (*line.split("|"), "", "", "", "", "")[:5]
             gpu = _GRES.search(gres)
             name, count = (gpu[1] or "", int(gpu[2])) if gpu else ("", 0)
-            digits = re.match(r"\d+", memory), re.match(r"\d+", cores)
             machine = service_machine(
                 name or ("GPU" if count else ""),
                 count,
-                ram_gib=int(digits[0][0]) / 1024 if digits[0] else 0.0,
-                cores=int(digits[1][0]) if digits[1] else 8,
+                ram_gib=first_number(memory) / 1024,
+                cores=first_number(cores) or 8,
             )
             label = f"{partition.rstrip('*')}, {count} x {name or 'GPU'}" if count else partition.rstrip("*")
             found.setdefault(label, Offer(partition.rstrip("*"), machine, gpus=count, longest_s=seconds_of(limit)))
@@ -83,10 +82,6 @@ class SlurmBackend(HostBackend):
             return JobStatus(False, self._last_words(job) or f"The cluster ended the job ({state or 'no trace'}).")
         wait = _WAITING.get(state, "")
         return JobStatus(True, f"{wait} ({reason})." if wait and reason not in ("", "None") else wait)
-
-    @override
-    def cancel(self, job: RemoteJob) -> None:
-        run(self._shell, f"scancel {int(job.id)}")
 
     def _state(self, job: RemoteJob) -> tuple[str, str]:
         """Ask for the job's state and its reason; empty where the cluster has no trace of it."""

@@ -37,10 +37,6 @@ class HostBackend(Backend):
         self._where, self._shell = where, shell
 
     @override
-    def check(self, bundle: Bundle, offer: Offer) -> str:
-        return ""
-
-    @override
     def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
         return self._folder(job).lines(position)
 
@@ -92,10 +88,6 @@ class SshBackend(HostBackend):
     def status(self, job: RemoteJob) -> JobStatus:
         alive = run(self._shell, f"kill -0 {int(job.id)} 2> /dev/null && echo yes || true").strip() == "yes"
         return JobStatus(alive, "" if alive else self._last_words(job))
-
-    @override
-    def cancel(self, job: RemoteJob) -> None:
-        run(self._shell, f"kill -9 -- -{int(job.id)} 2> /dev/null || kill -9 {int(job.id)} 2> /dev/null || true")
 
     def _start(self, job: RemoteJob) -> RemoteJob:
         command = self._folder(job).job_command()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -55,23 +57,57 @@ class Bundle:
         return self._texts[name].decode()
 
     def write_tar(self, target: IO[bytes]) -> None:
-        """Write all files as a tar stream."""
+        """Write all files as a tar stream, without who owns them here.
+
+        Raises:
+            UsageError: A file cannot be read any more, or became shorter.
+            OSError: The stream cannot be written.
+        """
         with tarfile.open(fileobj=target, mode="w|") as archive:
             for name, source in self.files():
-                if isinstance(source, Path):
-                    archive.add(source.resolve(), name, recursive=False, filter=_plain)
-                else:
-                    entry = tarfile.TarInfo(name)
-                    entry.size, entry.mode = len(source), 0o600
+                entry = tarfile.TarInfo(name)
+                entry.mode = 0o600
+                if isinstance(source, bytes):
+                    entry.size = len(source)
                     archive.addfile(entry, io.BytesIO(source))
+                    continue
+                with closing(_SentFile(source)) as file:
+                    entry.size, entry.mtime = file.size_bytes, file.mtime
+                    archive.addfile(entry, file)
 
 
-def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out who owns a file here."""
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode = 0o600
-    return entry
+class _SentFile:
+    """A file while it is sent: what goes wrong with it is told apart from what goes wrong on the way.
+
+    Args:
+        path: path of the file.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        facts = os.fstat(self._file.fileno())
+        self.size_bytes, self.mtime = facts.st_size, int(facts.st_mtime)
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read exactly so many bytes; raises `UsageError` where the file no longer has them."""
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        if len(data) < size:
+            raise UsageError(f"{self._path} became shorter while it was sent.", "Leave it as it is, and submit again.")
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, anyway: bool = False) -> Bundle:
@@ -126,7 +162,11 @@ def _hash(path: Path) -> str:
     try:
         return known_sha256(path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the file.") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be read: {error.strerror or error}.", "Check the file.")
 
 
 def _add(paths: dict[str, Path], name: str, folder: str) -> str:

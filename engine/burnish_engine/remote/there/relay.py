@@ -52,10 +52,15 @@ class Relay:
         self.attempt = attempt
 
     def begin(self) -> None:
-        """Say that an attempt begins, and how many events the run has."""
+        """Say that an attempt begins, and how many events the run has.
+
+        All of them are sent again: the last ones may have been saved by the attempt before, which ended before it sent
+        them.
+        """
+        events = 0
         with suppress(OSError):
-            self._wanted = self._folder.run.events.read_bytes().count(b"\n")
-        self._send(RelayLine(kind="attempt", events=self._wanted))
+            events = self._folder.run.events.read_bytes().count(b"\n")
+        self._send(RelayLine(kind="attempt", events=events))
 
     def step(self) -> None:
         """Send what is new."""

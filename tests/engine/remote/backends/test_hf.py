@@ -7,6 +7,7 @@ import pytest
 
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, SetupError, UsageError
 from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.run.commands import Command
 from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, StepDone
 from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.hf_client import JobsClient
@@ -54,7 +55,7 @@ def test_a_run_survives_drops_and_preemption_and_comes_back(service, tmp_path):
         if isinstance(event, RunStarted):
             started.append(event)
         if isinstance(event, CheckpointSaved) and not taken.is_set():
-            until(lambda: list(service.bucket.glob("*/run/checkpoints/*/COMPLETE")))
+            until(lambda: list(service.bucket.glob("*/run/state.json")))  # it is saved last
             taken.set()
             service.preempt("job0")
         if isinstance(event, StepDone) and len(started) == 2 and not told.is_set():
@@ -90,7 +91,7 @@ def test_the_job_says_what_it_needs_and_gets_no_secret_for_an_open_model(service
     bundle = make_bundle(there(tmp_path), "run", timeout_s=7200)
     offer = next(offer for offer in backend.offers() if offer.name == "t4-small")
     job = backend.submit(bundle, offer, "burnish-x")
-    backend.cancel(job)
+    backend.send(job, Command(name="stop_now", t=0.0))
     spec = service.specs[0]
     assert (spec["flavor"], spec["timeoutSeconds"], spec["attempts"]) == ("t4-small", 7200, 3)
     assert spec["labels"]["burnish-run"] == "burnish-x"
@@ -103,7 +104,8 @@ def test_a_gated_model_gets_the_token_as_a_secret_alone(service, tmp_path):
     backend = backend_of(service)
     recipe = there(tmp_path)
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": "somebody/unknown-model"})})
-    backend.cancel(backend.submit(make_bundle(recipe, "run"), backend.offers()[0], "burnish-y"))
+    job = backend.submit(make_bundle(recipe, "run"), backend.offers()[0], "burnish-y")
+    backend.send(job, Command(name="stop_now", t=0.0))
     spec = service.specs[0]
     assert spec.pop("secrets") == {"HF_TOKEN": TOKEN}
     assert TOKEN not in json.dumps(spec)

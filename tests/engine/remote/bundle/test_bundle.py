@@ -82,6 +82,30 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         make_bundle(recipe, "run")
 
 
+class Cutting(io.BytesIO):
+    """A stream that cuts a file short with the first bytes that are written to it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+
+    def write(self, data):
+        self._path.write_text("{")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["deleted", "shorter"])
+def test_a_file_that_changes_while_it_is_sent_is_named(gone, tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    rows = Path(recipe.data.files[0])
+    rows.write_text(rows.read_text() * (2**20 // rows.stat().st_size + 1))
+    bundle, stream = make_bundle(recipe, "run"), io.BytesIO() if gone else Cutting(rows)
+    if gone:
+        rows.unlink()
+    with pytest.raises(UsageError, match=rows.name):
+        bundle.write_tar(stream)
+
+
 def test_the_wheel_is_the_same_each_time_and_leaves_the_window_out(wheel):
     assert own_wheel() == wheel
     with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:

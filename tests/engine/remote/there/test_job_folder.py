@@ -97,6 +97,15 @@ def test_the_relay_sends_what_is_new_from_where_the_reader_is(job):
     assert (lines[-1].kind, lines[-1].exit_code, lines[-1].status, lines[-1].text) == ("end", 13, "failed", "m")
 
 
+def test_another_attempt_sends_again_what_the_one_before_saved(job):
+    lines = []
+    relay = Relay(job, lambda text: lines.append(read_line(text)), attempt=2)
+    relay.begin()
+    relay.step()
+    assert (lines[0].kind, lines[0].events, lines[0].attempt) == ("attempt", 2, 2)
+    assert [line.kind for line in lines].count("event") == 2
+
+
 def test_a_merged_recording_of_the_hardware_is_not_sent_twice(job):
     lines = []
     relay = Relay(job, lambda text: lines.append(read_line(text)), hardware_t=1.0)

@@ -1,0 +1,44 @@
+"""Scripts of a POSIX shell: what they print is limited, and a command for a run that has not begun is refused."""
+
+import sys
+import tempfile
+import time
+
+import pytest
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.run.commands import Command
+from burnish_engine.remote.backends.on_host import HostFolder
+from burnish_engine.remote.backends.shell import LocalShell, run, run_into
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
+
+
+def test_a_script_that_prints_without_end_is_ended():
+    with tempfile.TemporaryFile() as out, pytest.raises(SetupError, match="sent more than"):
+        run_into(LocalShell(), "yes", out, most_bytes=2**16)
+
+
+def test_a_short_script_that_printed_too_much_is_refused_as_well():
+    with tempfile.TemporaryFile() as out, pytest.raises(SetupError, match="sent more than"):
+        run_into(LocalShell(), "printf 12345", out, most_bytes=4)
+    assert run(LocalShell(), "printf 12345") == "12345"
+
+
+def test_a_script_that_reads_nothing_ends_with_its_own_words():
+    def feed(pipe):
+        pipe.write(bytes(2**20))
+
+    with pytest.raises(SetupError, match="no room"):
+        run(LocalShell(), "echo no room >&2; exit 3", feed=feed)
+
+
+def test_a_command_waits_until_the_run_has_begun(tmp_path):
+    (tmp_path / "run").mkdir()
+    control, command = tmp_path / "run" / "control.jsonl", Command(name="stop", t=time.time())
+    with pytest.raises(SetupError, match="has not begun"):
+        HostFolder(LocalShell(), str(tmp_path)).send(command)
+    assert not control.exists()
+    control.touch()
+    HostFolder(LocalShell(), str(tmp_path)).send(command)
+    assert Command.model_validate_json(control.read_text()) == command

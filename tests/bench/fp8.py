@@ -1,4 +1,4 @@
-"""What FP8 is worth, and what it costs: speed by turns, and loss, KL and gradients beside 16 bits and NF4.
+"""Speed and quality of training in FP8: steps timed by turns; loss, KL and gradients beside 16 bits and NF4.
 
     python tests/bench/fp8.py speed --out speed.jsonl [--rounds 2] [--only qwen3-4b]
     python tests/bench/fp8.py quality --out quality.jsonl [--seeds 0 1 2] [--steps 300] [--device cuda]
@@ -80,7 +80,13 @@ def speed(options: argparse.Namespace) -> None:
 
 
 class Trained:
-    """One way to train, from the same seed as the others."""
+    """An engine that trains in one of the ways.
+
+    Args:
+        options: what the command line says.
+        way: name in `WAYS`.
+        seed: seed of the adapter, the order of rows and the dropout.
+    """
 
     def __init__(self, options: argparse.Namespace, way: str, seed: int) -> None:
         quantize, products = WAYS[way]
@@ -123,7 +129,7 @@ class Trained:
 
     @torch.no_grad()
     def log_probs(self) -> torch.Tensor:
-        """Compute the log-probabilities of all tokens, [held-out learned tokens, vocabulary]."""
+        """Compute the log-probabilities of all tokens, [held-out supervised tokens, vocabulary]."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # steps run on a stream of their own
         decoder, found, count = self.engine.model.loaded.decoder, [], 0
@@ -139,7 +145,7 @@ class Trained:
 
     @torch.no_grad()
     def first_gradient(self, seed: int) -> dict[str, torch.Tensor]:
-        """Compute the adapter's gradient of the first pass, with B drawn at random."""
+        """Compute the adapter's gradient in the first micro-batch, with B drawn at random."""
         model = self.engine.model
         drawn = torch.Generator().manual_seed(seed)
         for name, tensor in model.adapter.named().items():

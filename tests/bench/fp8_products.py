@@ -1,4 +1,4 @@
-"""Whether 8-bit products pay on a card: the frozen stacks of three models, forward and input gradient, at 16,384 rows.
+"""Times of 8-bit and 16-bit products on a card: frozen stacks of three models, both directions, at 16,384 rows.
 
     python tests/bench/fp8_products.py [--seconds 85] [--models qwen3-4b ...] [--out results.jsonl]
 
@@ -67,7 +67,7 @@ def candidates() -> tuple[Fp8Tile, ...]:
 
 def tile_text(tile: Fp8Tile) -> str:
     """Return a tile in one word: tokens x outputs x columns, warps, stages, group, persistent programs, kind."""
-    kind = f" p{tile.persistent}{' flat' * tile.flat}{' promoted' * tile.promoted}"
+    kind = f" p{tile.persistent}{' promoted' * tile.promoted}"
     return f"{tile.tokens}x{tile.outputs}x{tile.reduction} w{tile.warps} s{tile.stages} g{tile.group}{kind}"
 
 
@@ -96,7 +96,7 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 class StackBench:
-    """The operands of one stack.
+    """Operands of one stack, and the products that are timed.
 
     Args:
         outputs: output features of each projection.
@@ -153,17 +153,12 @@ class StackBench:
                 "quant": partial(quantize_rows, self.x, out=self.x8),
                 "narrow": partial(lora_linear.project, self.x, self.buffer[n:, :k], self.x_ext[:, k:]),
             }
-        segments = [
-            lora_linear.RankSegment(one.first_row, one.rows, first, one.padded)
-            for one, first in zip(stack.adapters, stack.firsts, strict=True)
-        ]
-        sb = self.buffer[:n, k:].t()
         return {
             "mm": partial(torch.mm, self.dy.contiguous(), self.weight, out=self.dx.new_empty(len(self.dy), k)),
             "stacked": partial(lora_linear.input_gradient, self.dy_ext, self.buffer, stack, dx_out=self.dx),
             "quant": partial(quantize_rows, self.dy, factor_K=self.codes.scale, out=self.dy8),
             "turn": partial(transpose_codes, self.codes.codes, self.turned),
-            "narrow": partial(lora_linear.project, self.dy, sb, self.dy_ext[:, n:], segments),
+            "narrow": partial(lora_linear.project_gradient, self.dy_ext, self.buffer[:n, k:], stack),
         }
 
     def error(self, backward: bool, found: torch.Tensor, *, adapter: bool) -> float:
@@ -177,20 +172,15 @@ class StackBench:
             exact *= self.codes.scale.double()
         if adapter:
             n, k = self.stack.N, self.stack.K
-            narrow, matrix = (
-                (self.dy_ext[:, n:], self.buffer[n:, :k])
-                if backward
-                else (
-                    self.x_ext[:, k:],
-                    self.buffer[:n, k:].t(),
-                )
-            )
-            exact += narrow[own].double() @ matrix.double()
+            if backward:
+                exact += self.dy_ext[own, n:].double() @ self.buffer[n:, :k].double()
+            else:
+                exact += self.x_ext[own, k:].double() @ self.buffer[:n, k:].double().t()
         return float((found[own].double() - exact).norm() / exact.norm())
 
 
 class Report:
-    """What was measured.
+    """Collects what was measured, prints it and writes it to a file.
 
     Args:
         out: file that JSON lines are added to; None: none.

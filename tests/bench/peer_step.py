@@ -184,7 +184,7 @@ class Watch:
         trainer.training_step = counted
 
     def speeds(self, warm_up: int) -> dict[str, float]:
-        """Tokens a second (median step, all steps, wall clock) after the first `warm_up` steps, those of all GPUs.
+        """Return tokens a second of all GPUs (median step, all steps, wall clock) after the first `warm_up` steps.
 
         The median counts: one step in which something is compiled once more would decide the mean.
         """

@@ -1,4 +1,4 @@
-"""How training scales over the GPUs of one host, in one call: a row for each number of GPUs, by turns.
+"""Times of training on one and several GPUs of a host, in one call: a row for each number of GPUs, by turns.
 
     python tests/bench/scaling.py --out FOLDER [--gpus 1 2 4] [--repeat N] [--limit-s S] JOB...
 
@@ -155,7 +155,7 @@ class Bench:
 
 
 def _rows_of(printed: str) -> list[dict[str, Any]]:
-    """The JSON objects among what was printed, a peer's behind its word; of tests, the line that counts them."""
+    """Return the JSON objects among what was printed, a peer's behind its word; of tests, the line that counts them."""
     found: list[dict[str, Any]] = []
     for line in printed.splitlines():
         text = line.removeprefix("RESULT ")
@@ -170,7 +170,7 @@ def _rows_of(printed: str) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Medians of equal rows, with how many times faster they are than one GPU."""
+    """Return a table of the medians of equal rows, with how many times faster they are than one GPU."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if "tok_s" in row:
@@ -199,7 +199,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line and make the folder of the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", choices=JOBS, metavar="JOB", help=", ".join(JOBS))
     parser.add_argument("--out", type=Path, required=True, help="folder of rows and logs")

@@ -19,9 +19,8 @@ import pytest
 from burnish_kernels import ahead
 from burnish_kernels.ahead import SHARED_BYTES, check, environment, shared_limit
 from burnish_kernels.fp8_linear.cases import INSTRUCTIONS
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES as FP8_CAPABILITIES
 from burnish_kernels.mxfp8_linear.cases import INSTRUCTIONS as MX_INSTRUCTIONS
-from burnish_kernels.registry import CAPABILITIES, OPS, Compilation
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, OPS, Compilation
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
 FEWER_SPILL_BYTES = {"fp8_linear": 32, "mxfp8_linear": 32}  # whose accumulator must stay in registers

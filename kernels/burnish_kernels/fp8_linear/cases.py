@@ -9,16 +9,23 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.case_parts import (
+    RANK,
+    TYPES,
+    CodesBuffer,
+    TimedProduct,
+    codes_beside_nan,
+    draw_adapter,
+    product_case,
+    result_error,
+)
 from burnish_kernels.fp8_linear.projected import cases as projected
 from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import (
-    CAPABILITIES,
     HOPPER,
     HOPPER_CANDIDATES,
     HOPPERS,
-    INTERPRETED_FLAT,
-    INTERPRETED_NESTED,
+    INTERPRETED_PERSISTENT,
     OTHERS,
     ROWS_TILES,
     UNALIGNED,
@@ -27,14 +34,10 @@ from burnish_kernels.fp8_linear.tiles import (
     rank_block,
     use_fp8_kernels,
 )
-from burnish_kernels.registry import Benchmark, Case, Compilation
-
-TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-TOLERANCE = 2.0**-9
-"""Largest relative L2 error of a product against its quantized operands in double precision."""
+from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
 
 SHORT_TOLERANCE = 2.0**-8
-"""The same where Hopper's short accumulator holds the sums of all columns."""
+"""Largest error of a product where Hopper's short accumulator holds the sums of all columns."""
 
 INSTRUCTIONS = {
     89: r"mma\.sync\.\S+\.e4m3\.e4m3",
@@ -49,33 +52,6 @@ BENCHMARKS = {
     "gate-up-4b": (19456, 2560),
     "down-4b": (2560, 9728),
 }
-TOKENS, RANK = 16384, 32
-
-
-class CodesBuffer:
-    """Memory for codes and scales that a case gives to a kernel, each row followed by bytes that must stay.
-
-    Args:
-        tokens: number of rows.
-        columns: number of columns.
-        device: device that the kernel runs on.
-
-    Attributes:
-        rows: codes and scales to write to.
-    """
-
-    def __init__(self, tokens: int, columns: int, device: torch.device | str) -> None:
-        self._buffer = torch.full((tokens, columns + 16), 9, dtype=torch.uint8, device=device)
-        self._columns = columns
-        self.rows = Fp8Rows(self._buffer.view(CODES)[:, :columns], torch.full((tokens,), math.nan, device=device))
-
-    def holds(self, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
-        """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""
-        from burnish_kernels.fp8_linear import reference
-
-        codes, scale = reference.quantize_rows(x_TK, factor_K)
-        same = torch.equal(self._buffer[:, : self._columns], codes.view(torch.uint8))
-        return same and torch.equal(self.rows.scale, scale) and bool((self._buffer[:, self._columns :] == 9).all())
 
 
 def cases() -> list[Case]:
@@ -84,22 +60,21 @@ def cases() -> list[Case]:
     Quantized rows and transposes must be equal to the last bit.
     """
     found = []
+    short = partial(product_case, large=True, tolerance=SHORT_TOLERANCE, persistent=True)
     for dtype in (torch.bfloat16, torch.float16):
         found += [
-            _product(33, 48, 80, dtype, ranks=17),
-            _product(33, 48, 80, dtype, ranks=17, backward=True),
-            _product(70, 40, 64, dtype),
-            _product(1, 5, 13, dtype, ranks=1),
-            _product(5, 33, 31, dtype, ranks=40, backward=True),
-            _product(1000, 1536, 2560, dtype, ranks=48, large=True),
-            _product(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True),
-            _product(70, 104, 48, dtype, ranks=17, loop="nested"),
-            _product(70, 104, 48, dtype, ranks=40, loop="flat"),
-            _product(33, 48, 80, dtype, ranks=40, backward=True, loop="nested"),
-            _product(33, 48, 80, dtype, backward=True, loop="flat"),
-            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="nested"),
-            _product(1000, 1536, 2560, dtype, ranks=48, large=True, loop="flat"),
-            _product(1000, 1520, 2544, dtype, ranks=48, backward=True, large=True, loop="nested"),
+            product_case(33, 48, 80, dtype, ranks=17),
+            product_case(33, 48, 80, dtype, ranks=17, backward=True),
+            product_case(70, 40, 64, dtype),
+            product_case(1, 5, 13, dtype, ranks=1),
+            product_case(5, 33, 31, dtype, ranks=40, backward=True),
+            product_case(1000, 1536, 2560, dtype, ranks=48, large=True, persistent=False),
+            product_case(1000, 1536, 2560, dtype, ranks=256, backward=True, large=True, persistent=False),
+            product_case(70, 104, 48, dtype, ranks=17, persistent=True),
+            product_case(33, 48, 80, dtype, ranks=40, backward=True, persistent=True),
+            product_case(33, 48, 80, dtype, backward=True, persistent=True),
+            short(1000, 1536, 2560, dtype, ranks=48),
+            short(1000, 1520, 2544, dtype, ranks=48, backward=True),
         ]
     for dtype, kind in TYPES.items():
         for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True), (3, 12300, True)):
@@ -109,24 +84,6 @@ def cases() -> list[Case]:
     for rows, columns in ((130, 40), (1, 1), (128, 256)):
         found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
     return [*found, *projected.cases()]
-
-
-def _product(
-    tokens: int,
-    rows: int,
-    columns: int,
-    dtype: torch.dtype,
-    *,
-    ranks: int = 0,
-    backward: bool = False,
-    large: bool = False,
-    loop: str = "",
-) -> Case:
-    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
-    options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
-    options |= {"backward": backward, "loop": loop}
-    tolerance = SHORT_TOLERANCE if large and loop else TOLERANCE
-    return Case(name + f"-{loop}" * bool(loop), tolerance, options, gpu_only=large)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -178,48 +135,35 @@ def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Ge
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
     from burnish_kernels.fp8_linear import op, reference
 
-    tokens, (rows, columns), dtype, ranks = (options[name] for name in ("tokens", "shape", "dtype", "ranks"))
+    tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
 
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(device)
 
     weight = op.quantize_rows(draw(rows, columns) * columns**-0.5)
     inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
-    # Beside rows of inputs lie NaN, which must not be read.
-    nan_codes = torch.full((tokens, inputs + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)
-    x = Fp8Rows(nan_codes[:, :inputs], torch.empty(tokens, device=device))
+    x = Fp8Rows(codes_beside_nan(tokens, inputs, device), torch.empty(tokens, device=device))
     op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None, out=x)
     codes, scale = weight.codes, weight.scale
     if options["backward"]:
         codes, scale = op.transpose_codes(codes, torch.empty(columns, rows, dtype=CODES, device=device)), None
-    narrow = adapter = None
-    if ranks:  # B is [N, R], A [R, K]
-        narrow = torch.full((tokens, ranks + 16), torch.nan, dtype=dtype, device=device)[:, :ranks]
-        narrow.copy_(draw(tokens, ranks))
-        adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
+    narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
-    if options["loop"]:  # else another kernel would be compared
+    if options.get("persistent"):
         from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine
 
-        assert fits_copy_engine(x.codes, codes, buffer[:, :outputs])
+        assert fits_copy_engine(x.codes, codes, buffer[:, :outputs]), "another kernel would be compared"
     words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
-    found = op.fp8_linear(x, codes, **words, tile=_tile(device, options["loop"]) if options["loop"] else None)
-    if not bool(buffer[:, outputs:].isnan().all()):
-        return math.inf
-    exact = reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
-    if device == "cpu":
-        exact = rounded(exact.float(), dtype)
-    error = float((found.double() - exact.double()).norm() / exact.double().norm())
-    return math.inf if math.isnan(error) else error
+    op.fp8_linear(x, codes, **words, tile=_tile(device, options.get("persistent")))
+    return result_error(buffer, reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64))
 
 
-def _tile(device: str, loop: str) -> Fp8Tile:
-    """Return a tile of one of Hopper's kernels where it can run, else the device's own."""
+def _tile(device: str, persistent: bool | None) -> Fp8Tile | None:
+    """Return the tile with which a case has the kernel it names; None: the operation chooses."""
     if device == "cpu":
-        return INTERPRETED_FLAT if loop == "flat" else INTERPRETED_NESTED
-    if torch.cuda.get_device_capability() != (9, 0):
-        return choose_tile(torch.device(device))
-    return next(tile for tile in HOPPER_CANDIDATES if tile.persistent and tile.flat == (loop == "flat"))
+        return INTERPRETED_PERSISTENT if persistent else None
+    chosen = choose_tile(torch.device(device))
+    return UNALIGNED if persistent is False and chosen.persistent else chosen
 
 
 def compilations() -> list[Compilation]:
@@ -227,7 +171,7 @@ def compilations() -> list[Compilation]:
 
     What fp16 needs is what bf16 needs, and what an adapter needs is more than without one: those are compiled once.
     """
-    from burnish_kernels.fp8_linear import kernel
+    from burnish_kernels.fp8_linear.quantize import kernel
 
     numbers = dict.fromkeys(("N", "K", "codes_stride", "out_stride"), "i32")
     signature = {"codes_ptr": "*u8", "out_ptr": "*u8"} | numbers
@@ -242,8 +186,8 @@ def compilations() -> list[Compilation]:
         constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns, "INTERPRETED": False}
         name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}"
         function = kernel.quantize_rows_kernel
-        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES))
-    others = tuple(one for one in CAPABILITIES if one not in HOPPERS)
+        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=FP8_CAPABILITIES))
+    others = tuple(one for one in FP8_CAPABILITIES if one not in HOPPERS)
     for tile, capabilities in ((OTHERS, others), (UNALIGNED, HOPPERS), (HOPPER, HOPPERS)):
         for backward in (False, True):
             found += [_compilation("bf16", tile, capabilities, backward, even) for even in (True, False)]
@@ -275,9 +219,8 @@ def _compilation(
     }
     function: Any
     if tile.persistent:
-        from burnish_kernels.fp8_linear.persistent import kernel as persistent
+        from burnish_kernels.fp8_linear.persistent.kernel import fp8_linear_persistent_kernel as function
 
-        function = persistent.flat_kernel if tile.flat else persistent.nested_kernel
         signature |= {
             "x_desc": f"tensordesc<fp8e4nv[{tile.tokens},{tile.reduction}]>",
             "weight_desc": f"tensordesc<fp8e4nv[{tile.outputs},{tile.reduction}]>",
@@ -292,7 +235,7 @@ def _compilation(
         numbers += ["x_stride", "weight_stride", "out_stride"]
         constants |= {"EVEN": even, "PARTS": tile.parts}
     signature |= dict.fromkeys(numbers, "i32")
-    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent, "flat": tile.flat}
+    words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
     words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True}
     name = "-".join(
         [
@@ -324,21 +267,15 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     if not use_fp8_kernels(torch.empty(0, device=device)):
         return
     for name, (outputs, columns) in BENCHMARKS.items():
-        x = torch.randn(TOKENS, columns, device=device).bfloat16()
-        dense = (torch.randn(outputs, columns, device=device) * columns**-0.5).bfloat16()
-        weight, rows = op.quantize_rows(dense), op.quantize_rows(x)
+        timed = TimedProduct(outputs, columns, device)
+        weight, rows = op.quantize_rows(timed.weight), op.quantize_rows(timed.x)
         turned = torch.empty(columns, outputs, dtype=CODES, device=device)
-        narrow = torch.randn(TOKENS, RANK, device=device).bfloat16()
-        adapter = torch.randn(outputs, RANK, device=device).bfloat16()
-        y = x.new_empty(TOKENS, outputs)
-        product = partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale, out=y)
-        product = partial(product, narrow_TR=narrow, adapter_NR=adapter)
-        size = rows.codes.nbytes + weight.codes.nbytes + y.nbytes
-        flops = 2 * TOKENS * outputs * columns
-        yield Benchmark(f"product-{name}", product, partial(torch.mm, x, dense.t(), out=y), size, flops)
-        quantize = partial(op.quantize_rows, x, out=rows)
-        yield Benchmark(f"quantize-{name}", quantize, partial(reference.quantize_rows, x, None), 3 * x.numel())
-        codes, plain = weight.codes.view(torch.uint8), turned.view(torch.uint8)
+        yield timed.benchmark(name, partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale))
+        quantize = partial(op.quantize_rows, timed.x, out=rows)
+        plain = partial(reference.quantize_rows, timed.x, None)
+        yield Benchmark(f"quantize-{name}", quantize, plain, 3 * timed.x.numel())
+        codes = weight.codes.view(torch.uint8)
         transpose = partial(op.transpose_codes, weight.codes, turned)
-        yield Benchmark(f"transpose-{name}", transpose, partial(plain.copy_, codes.t()), 2 * codes.nbytes)
+        plain = partial(turned.view(torch.uint8).copy_, codes.t())
+        yield Benchmark(f"transpose-{name}", transpose, plain, 2 * codes.nbytes)
     yield from projected.benchmarks(device)

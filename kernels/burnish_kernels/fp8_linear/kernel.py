@@ -1,160 +1,45 @@
-"""The 8-bit product in Triton, with what it needs: rows quantized, and codes transposed.
+"""The 8-bit product in Triton; the adapter's 16-bit product follows in the same fp32 accumulator, after the scales.
 
-The adapter's 16-bit product follows in the same fp32 accumulator, after the scales. Triton's interpreter cannot convert
-E4M3, so there codes are bytes that `to_e4m3` and `operand` make and read themselves. Launchers assert and never
-allocate. Row offsets are int64.
+Launchers assert and never allocate. Row offsets are int64.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, rows_tile
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
+from burnish_kernels.fp8_linear.rows import Fp8Rows
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
 from burnish_kernels.lora_linear.kernel import dot
 
-TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
-
-_LARGEST = tl.constexpr(LARGEST)
-_SMALLEST_SCALE = tl.constexpr(reference.SMALLEST_SCALE)
-_SMALLEST_NORMAL = tl.constexpr(2.0**-6)
-_HALF_UNITS = tl.constexpr(2.0**14)  # fp32 numbers from here on are as far apart as E4M3's subnormals: 2^-9
-_HALF_UNITS_BITS = tl.constexpr((127 + 14) << 23)
-_TWO_120 = tl.constexpr(2.0**120)
-
 
 @triton.jit
-def to_e4m3(x, INTERPRETED: tl.constexpr):
-    """Round fp32 to E4M3, to nearest, halves to even; beyond 448 is 448, NaN stays. Bytes in the interpreter.
+def tile_at(number, rows, blocks, GROUP: tl.constexpr):
+    """Return the place of a tile in the grid of tiles, by its number.
 
-    WORKAROUND: Triton's interpreter drops the carry of a rounded mantissa, truncates subnormals and loses NaN
-    (`_convert_float` in triton/runtime/interpreter.py of 3.9). This can go when it no longer does.
-    """
-    if not INTERPRETED:
-        return x.to(tl.float8e4nv)
-    else:  # noqa: RET505  Triton compiles what follows a return, and both must then have one type
-        size = tl.minimum(tl.abs(x), _LARGEST)
-        bits = size.to(tl.int32, bitcast=True)
-        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
-        subnormal = (size + _HALF_UNITS).to(tl.int32, bitcast=True) - _HALF_UNITS_BITS
-        code = tl.where(size < _SMALLEST_NORMAL, subnormal, normal)
-        code = tl.where(x != x, 0x7F, code)  # noqa: PLR0124  NaN alone differs from itself
-        return (code | ((x.to(tl.int32, bitcast=True) >> 24) & 0x80)).to(tl.uint8)
-
-
-@triton.jit
-def operand(codes, INTERPRETED: tl.constexpr):
-    """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
-    if not INTERPRETED:
-        return codes
-    else:  # noqa: RET505  as above
-        bits = codes.to(tl.int32)
-        size = ((bits & 0x7F) << 20).to(tl.float32, bitcast=True) * _TWO_120
-        size = tl.where((bits & 0x7F) == 0x7F, float("nan"), size)
-        return tl.where(bits > 0x7F, -size, size)
-
-
-@triton.jit
-def row_scale(largest):
-    """Return the scale of rows whose largest magnitudes are given, and its reciprocal, by which codes are made."""
-    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, _LARGEST), _SMALLEST_SCALE))
-    return scale, tl.div_rn(1.0, scale)
-
-
-@triton.jit
-def load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
-    """Load columns of some rows as what is quantized: fp32, times the columns' factors; zeros past K."""
-    inside = column < K
-    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
-    if HAS_FACTOR:
-        x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
-    return x
-
-
-@triton.jit
-def store_codes(
-    x_at,
-    factor_ptr,
-    codes_at,
-    inverse,
-    own,
-    K,
-    HAS_FACTOR: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    INTERPRETED: tl.constexpr,
-):
-    """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
+    Tiles of GROUP rows of the grid are computed one block of outputs after the other, so that those which run at a time
+    share their weights and their inputs through the second-level cache.
 
     Args:
-        x_at: pointers to the rows `[ROWS, 1]`; read even where not own.
-        factor_ptr: factor of each column, read only with HAS_FACTOR.
-        codes_at: pointers to the rows' codes `[ROWS, 1]`.
-        inverse: reciprocal of each row's scale `[ROWS]`.
-        own: rows that are stored `[ROWS]`.
-        K: number of columns.
-        HAS_FACTOR: whether columns have factors.
-        COLUMNS: number of columns at a time.
-        INTERPRETED: whether codes are bytes.
+        number: number of the tile.
+        rows: tiles along the tokens.
+        blocks: tiles along the outputs.
+        GROUP: rows of the grid that share their weights.
+
+    Returns:
+        The row and the block of outputs.
     """
-    for first in range(0, K, COLUMNS):
-        column = first + tl.arange(0, COLUMNS)
-        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
-        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
-        tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
-
-
-@triton.jit(do_not_specialize=["T"])
-def quantize_rows_kernel(
-    x_ptr,  # [T, K]
-    factor_ptr,  # [K] fp32, read only with HAS_FACTOR
-    codes_ptr,  # [T, K] E4M3, bytes in the interpreter
-    scale_ptr,  # [T] fp32
-    T,
-    K,
-    x_stride,
-    codes_stride,
-    HAS_FACTOR: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    INTERPRETED: tl.constexpr,
-):
-    """Quantize ROWS rows; what of them is read again is in the cache."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    own = row < T
-    x_at = x_ptr + tl.minimum(row, T - 1).to(tl.int64)[:, None] * x_stride
-    codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
-    largest = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for first in range(0, K, COLUMNS):
-        x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
-        largest = tl.maximum(largest, tl.abs(x))
-    scale, inverse = row_scale(tl.max(largest, axis=1))
-    tl.store(scale_ptr + row, scale, mask=own)
-    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
-
-
-@triton.jit
-def transpose_kernel(
-    codes_ptr,  # [N, K] uint8
-    out_ptr,  # [K, N] uint8
-    N,
-    K,
-    codes_stride,
-    out_stride,
-    TURN: tl.constexpr,
-):
-    """Transpose one tile of bytes."""
-    row = tl.program_id(1) * TURN + tl.arange(0, TURN)
-    column = tl.program_id(0) * TURN + tl.arange(0, TURN)
-    inside = (row < N)[:, None] & (column < K)[None, :]
-    codes = tl.load(codes_ptr + row.to(tl.int64)[:, None] * codes_stride + column[None, :], mask=inside, other=0)
-    out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
-    tl.store(out, tl.trans(codes), mask=tl.trans(inside))
+    group = number // (GROUP * blocks)
+    inner = number - group * GROUP * blocks
+    height = tl.minimum(rows - group * GROUP, GROUP)
+    return group * GROUP + inner % height, inner // height
 
 
 @triton.jit
@@ -267,12 +152,9 @@ def fp8_linear_kernel(
     INTERPRETED: tl.constexpr,
 ):
     """Compute one tile; with EVEN no block of the reduction is partly filled."""
-    rows, blocks = tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N)
-    group = tl.program_id(0) // (GROUP * blocks)
-    inner = tl.program_id(0) - group * GROUP * blocks
-    height = tl.minimum(rows - group * GROUP, GROUP)
-    token = (group * GROUP + inner % height) * BLOCK_T + tl.arange(0, BLOCK_T)
-    output = inner // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    row, block = tile_at(tl.program_id(0), tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N), GROUP)
+    token = row * BLOCK_T + tl.arange(0, BLOCK_T)
+    output = block * BLOCK_N + tl.arange(0, BLOCK_N)
     own_token, own_output = tl.minimum(token, T - 1), tl.minimum(output, N - 1)  # what exists is read, no more written
     lane = tl.arange(0, BLOCK_K)
     x_at = x_ptr + own_token.to(tl.int64)[:, None] * x_stride + lane[None, :]
@@ -312,49 +194,6 @@ def fp8_linear_kernel(
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
 
 
-def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
-    """Return codes as kernels take them: as they are, or bytes in the interpreter."""
-    return codes.view(torch.uint8) if interpreted() else codes
-
-
-def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows) -> None:
-    """Fill codes and scales of `out`."""
-    tokens, columns = x_TK.shape
-    assert out.codes.shape == x_TK.shape
-    tile = rows_tile(columns)
-    quantize_rows_kernel[(triton.cdiv(tokens, tile.rows),)](
-        x_ptr=x_TK,
-        factor_ptr=out.scale if factor_K is None else factor_K,
-        codes_ptr=kernel_codes(out.codes),
-        scale_ptr=out.scale,
-        T=tokens,
-        K=columns,
-        x_stride=x_TK.stride(0),
-        codes_stride=out.codes.stride(0),
-        HAS_FACTOR=factor_K is not None,
-        ROWS=tile.rows,
-        COLUMNS=tile.columns,
-        INTERPRETED=interpreted(),
-        num_warps=tile.warps,
-    )
-
-
-def launch_transpose(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> None:
-    """Fill `out_KN`."""
-    rows, columns = codes_NK.shape
-    assert out_KN.shape == (columns, rows)
-    transpose_kernel[(triton.cdiv(columns, TURN), triton.cdiv(rows, TURN))](
-        codes_ptr=codes_NK.view(torch.uint8),
-        out_ptr=out_KN.view(torch.uint8),
-        N=rows,
-        K=columns,
-        codes_stride=codes_NK.stride(0),
-        out_stride=out_KN.stride(0),
-        TURN=TURN,
-        num_warps=TURN_WARPS,
-    )
-
-
 def launch_fp8_linear(
     *,
     x: Fp8Rows,
@@ -370,34 +209,24 @@ def launch_fp8_linear(
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
-    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
-    narrow = out_TN if narrow_TR is None else narrow_TR
-    adapter = out_TN if adapter_NR is None else adapter_NR
     fp8_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
         x_ptr=kernel_codes(x.codes),
         x_scale_ptr=x.scale,
         weight_ptr=kernel_codes(weight_NK),
         scale_ptr=x.scale if scale_N is None else scale_N,
-        narrow_ptr=narrow,
-        adapter_ptr=adapter,
         out_ptr=out_TN,
         T=tokens,
         N=outputs,
         K=columns,
-        R=ranks,
         x_stride=x.codes.stride(0),
         weight_stride=weight_NK.stride(0),
-        narrow_stride=narrow.stride(0),
-        adapter_output=adapter.stride(0),
-        adapter_rank=adapter.stride(1),
+        **adapter_arguments(narrow_TR, adapter_NR, out_TN),
         out_stride=out_TN.stride(0),
         HAS_SCALE=scale_N is not None,
-        HAS_ADAPTER=ranks > 0,
         EVEN=columns % (tile.parts * tile.reduction) == 0,
         BLOCK_T=tile.tokens,
         BLOCK_N=tile.outputs,
         BLOCK_K=tile.reduction,
-        BLOCK_R=rank_block(ranks),
         PARTS=tile.parts,
         GROUP=tile.group,
         IMPRECISE=tile.reduction if tile.promoted else None,
@@ -406,3 +235,22 @@ def launch_fp8_linear(
         num_stages=tile.stages,
         maxnreg=tile.registers,
     )
+
+
+def adapter_arguments(
+    narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None, out_TN: torch.Tensor
+) -> dict[str, Any]:
+    """Return the arguments of a product's kernel that say where its adapter lies; without one nothing is read."""
+    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
+    narrow = out_TN if narrow_TR is None else narrow_TR
+    adapter = out_TN if adapter_NR is None else adapter_NR
+    return {
+        "narrow_ptr": narrow,
+        "adapter_ptr": adapter,
+        "R": ranks,
+        "narrow_stride": narrow.stride(0),
+        "adapter_output": adapter.stride(0),
+        "adapter_rank": adapter.stride(1),
+        "HAS_ADAPTER": ranks > 0,
+        "BLOCK_R": rank_block(ranks),
+    }

@@ -58,7 +58,7 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     if not x_TK.numel():
         out.scale.fill_(1.0)
     elif use_fp8_kernels(x_TK):
-        from burnish_kernels.fp8_linear.kernel import launch_quantize_rows
+        from burnish_kernels.fp8_linear.quantize.kernel import launch_quantize_rows
 
         launch_quantize_rows(x_TK, factor_K, out)
     else:
@@ -117,7 +117,7 @@ def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tenso
     if not codes_NK.numel():
         return out_KN
     if use_kernels(codes_NK):
-        from burnish_kernels.fp8_linear.kernel import launch_transpose
+        from burnish_kernels.fp8_linear.quantize.kernel import launch_transpose
 
         launch_transpose(codes_NK, out_KN)
         return out_KN

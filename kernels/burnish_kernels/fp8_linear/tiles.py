@@ -10,9 +10,6 @@ from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.registry import FP8_CAPABILITIES
 from burnish_kernels.tuning import device_of
 
-CAPABILITIES = FP8_CAPABILITIES
-"""Compute capabilities, of those that kernels are made for, that multiply E4M3."""
-
 HOPPERS = (90,)
 """Compute capabilities with `wgmma`, whose accumulator of 8-bit products is short."""
 
@@ -33,7 +30,6 @@ class Fp8Tile:
         registers: most registers of a thread; None: the compiler decides.
         persistent: number of programs a multiprocessor, which stay and whose operands the copy engine moves; 0: there
             is a program for each tile. Hopper only.
-        flat: whether a persistent program has one loop for all of its tiles.
         promoted: whether sums pass from Hopper's short accumulator (about 14 bits) to fp32 after each block of columns;
             that takes twice the registers, so tiles of 256 outputs have none for it.
     """
@@ -47,7 +43,6 @@ class Fp8Tile:
     group: int = 8
     registers: int | None = None
     persistent: int = 0
-    flat: bool = False
     promoted: bool = True
 
 
@@ -71,8 +66,7 @@ ROWS_TILES = (RowsTile(4, 1024, 8), RowsTile(2, 2048, 8), RowsTile(2, 4096, 16))
 the second-level cache, where they are read again. The result is the same with each."""
 
 INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
-INTERPRETED_NESTED = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1)
-INTERPRETED_FLAT = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1, flat=True)
+INTERPRETED_PERSISTENT = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1)
 OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
 """Tile for RTX cards, of which two programs fit a multiprocessor. Not timed yet."""
 
@@ -85,8 +79,7 @@ HOPPER = Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False)
 HOPPER_CANDIDATES = (
     Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
     Fp8Tile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
-    Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False),
-    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, flat=True, promoted=False),
+    HOPPER,
     Fp8Tile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
     Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False),
     Fp8Tile(128, 128, 128, 1, 8, 4, persistent=1),
@@ -111,7 +104,7 @@ def rows_tile(columns: int) -> RowsTile:
 def use_fp8_kernels(tensor: torch.Tensor) -> bool:
     """Return whether Triton does the operation: in its interpreter, and on GPUs that multiply E4M3."""
     found = device_of(tensor.device)
-    return use_kernels(tensor) and (found is None or found.capability >= min(CAPABILITIES))
+    return use_kernels(tensor) and (found is None or found.capability >= min(FP8_CAPABILITIES))
 
 
 def rank_block(ranks: int) -> int:

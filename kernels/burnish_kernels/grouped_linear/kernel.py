@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
+from burnish_kernels.fp8_linear.kernel import tile_at
 from burnish_kernels.grouped_linear.tiles import LinearTile, Storage, rank_block
 from burnish_kernels.lora_linear.kernel import dot
 from burnish_kernels.moe_sort.order import ExpertOrder
@@ -134,11 +135,8 @@ def grouped_linear_kernel(
     blocks = tl.cdiv(N, BLOCK_N)
     lane = tl.arange(0, BLOCK_C)
     for work in range(tl.program_id(0), tiles * blocks, tl.num_programs(0)):
-        group = work // (GROUP * blocks)
-        inner = work - group * GROUP * blocks
-        height = tl.minimum(tiles - group * GROUP, GROUP)
-        tile = begin + group * GROUP + inner % height
-        first_output = inner // height * BLOCK_N
+        row_tile, block = tile_at(work, tiles, blocks, GROUP)
+        tile, first_output = begin + row_tile, block * BLOCK_N
         expert, sorted_row, own, row = tile_rows_of(tile, tiles_ptr, offsets_ptr, order_ptr, slots, GATHER, BLOCK_M)
         output = first_output + tl.arange(0, BLOCK_N)
         x_rows = x_ptr + row.to(tl.int64)[:, None] * x_stride

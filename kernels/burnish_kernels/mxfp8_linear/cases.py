@@ -9,19 +9,25 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.dispatch import rounded
-from burnish_kernels.fp8_linear.cases import TOLERANCE, TYPES
+from burnish_kernels.fp8_linear.case_parts import (
+    RANK,
+    TYPES,
+    TimedProduct,
+    codes_beside_nan,
+    draw_adapter,
+    product_case,
+    result_error,
+)
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import rank_block, use_fp8_kernels
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows
-from burnish_kernels.mxfp8_linear.tiles import CAPABILITIES, COMPILED
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.mxfp8_linear.tiles import COMPILED
+from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
 
 INSTRUCTIONS = {120: r"mma\.sync\.\S+\.kind::mxf8f6f4\.block_scale\.\S+\.e4m3\.e4m3\.\S+\.ue8m0"}
 """Regular expression of the matrix instruction by compute capability; wrong settings give a 16-bit one silently."""
 
 BENCHMARKS = {"gate-up-4b": (19456, 2560), "down-4b": (2560, 9728)}
-TOKENS, RANK = 16384, 32
 
 
 def cases() -> list[Case]:
@@ -32,34 +38,19 @@ def cases() -> list[Case]:
     found = []
     for dtype in (torch.bfloat16, torch.float16):
         found += [
-            _product(33, 64, 96, dtype, ranks=17),
-            _product(33, 96, 64, dtype, ranks=17, backward=True),
-            _product(70, 32, 64, dtype),
-            _product(1, 32, 32, dtype, ranks=1),
-            _product(5, 64, 32, dtype, ranks=40, backward=True),
-            _product(1000, 1536, 2592, dtype, ranks=48, large=True),
-            _product(1000, 1504, 2560, dtype, ranks=256, backward=True, large=True),
+            product_case(33, 64, 96, dtype, ranks=17),
+            product_case(33, 96, 64, dtype, ranks=17, backward=True),
+            product_case(70, 32, 64, dtype),
+            product_case(1, 32, 32, dtype, ranks=1),
+            product_case(5, 64, 32, dtype, ranks=40, backward=True),
+            product_case(1000, 1536, 2592, dtype, ranks=48, large=True),
+            product_case(1000, 1504, 2560, dtype, ranks=256, backward=True, large=True),
         ]
     for dtype, kind in TYPES.items():
         for rows, columns in ((5, 64), (9, 4128), (1, 32)):
             options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype}
             found.append(Case(f"quantize-{rows}x{columns}-{kind}", 0.0, options))
     return found
-
-
-def _product(
-    tokens: int,
-    rows: int,
-    columns: int,
-    dtype: torch.dtype,
-    *,
-    ranks: int = 0,
-    backward: bool = False,
-    large: bool = False,
-) -> Case:
-    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
-    options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
-    return Case(name, TOLERANCE, options | {"backward": backward}, gpu_only=large)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -100,7 +91,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
     from burnish_kernels.mxfp8_linear import op, reference
 
-    tokens, (rows, columns), dtype, ranks = (options[name] for name in ("tokens", "shape", "dtype", "ranks"))
+    tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
 
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(device)
@@ -110,28 +101,17 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
     spread = spread.repeat_interleave(BLOCK, dim=0).repeat_interleave(BLOCK, dim=1)
     weight = op.quantize_weight(draw(rows, columns) * columns**-0.5 * spread)
     inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
-    # Beside rows of inputs lie NaN, which must not be read.
-    nan_codes = torch.full((tokens, inputs + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)
-    x = MxRows(nan_codes[:, :inputs], torch.empty(tokens, inputs // BLOCK, dtype=torch.uint8, device=device))
+    scale = torch.empty(tokens, inputs // BLOCK, dtype=torch.uint8, device=device)
+    x = MxRows(codes_beside_nan(tokens, inputs, device), scale)
     spread = torch.exp2(torch.randint(-4, 5, (tokens, inputs // BLOCK), generator=generator).float()).to(device)
     op.quantize_rows((draw(tokens, inputs) * spread.repeat_interleave(BLOCK, dim=1)).to(dtype), out=x)
     if options["backward"]:
         weight = op.transpose_weight(weight, torch.empty(columns, rows, dtype=CODES, device=device))
-    narrow = adapter = None
-    if ranks:  # B is [N, R], A [R, K]
-        narrow = torch.full((tokens, ranks + 16), torch.nan, dtype=dtype, device=device)[:, :ranks]
-        narrow.copy_(draw(tokens, ranks))
-        adapter = draw(ranks, outputs).to(dtype).t() if options["backward"] else draw(outputs, ranks).to(dtype)
+    narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
-    found = op.mxfp8_linear(x, weight, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
-    if not bool(buffer[:, outputs:].isnan().all()):
-        return math.inf
+    op.mxfp8_linear(x, weight, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
     operands = (x.codes, x.scale), (weight.codes, weight.scale)
-    exact = reference.mxfp8_linear(*operands, narrow, adapter, torch.float64)
-    if device == "cpu":
-        exact = rounded(exact.float(), dtype)
-    error = float((found.double() - exact.double()).norm() / exact.double().norm())
-    return math.inf if math.isnan(error) else error
+    return result_error(buffer, reference.mxfp8_linear(*operands, narrow, adapter, torch.float64))
 
 
 def compilations() -> list[Compilation]:
@@ -143,9 +123,9 @@ def compilations() -> list[Compilation]:
         signature = {"x_ptr": f"*{kind}", "codes_ptr": "*fp8e4nv", "scale_ptr": "*u8"}
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
         constants = {"ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS, "INTERPRETED": False}
-        function = kernel.quantize_mx_rows_kernel
-        warps = kernel.QUANTIZE_WARPS
-        found.append(Compilation(f"quantize-{kind}", function, signature, constants, warps, capabilities=CAPABILITIES))
+        function, warps = kernel.quantize_mx_rows_kernel, kernel.QUANTIZE_WARPS
+        name = f"quantize-{kind}"
+        found.append(Compilation(name, function, signature, constants, warps, capabilities=FP8_CAPABILITIES))
     found += [_compilation("bf16", backward, even) for backward in (False, True) for even in (True, False)]
     return [*found, _compilation("fp16", False, False), _compilation("bf16", False, True, adapter=False)]
 
@@ -176,7 +156,7 @@ def _compilation(kind: str, backward: bool, even: bool, *, adapter: bool = True)
         constants,
         COMPILED.warps,
         COMPILED.stages,
-        CAPABILITIES,
+        FP8_CAPABILITIES,
         COMPILED.registers,
         instructions=INSTRUCTIONS,
     )
@@ -193,15 +173,8 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     if not use_fp8_kernels(torch.empty(0, device=device)):
         return
     for name, (outputs, columns) in BENCHMARKS.items():
-        x = torch.randn(TOKENS, columns, device=device).bfloat16()
-        dense = (torch.randn(outputs, columns, device=device) * columns**-0.5).bfloat16()
-        weight, rows = op.quantize_weight(dense), op.quantize_rows(x)
-        narrow = torch.randn(TOKENS, RANK, device=device).bfloat16()
-        adapter = torch.randn(outputs, RANK, device=device).bfloat16()
-        y = x.new_empty(TOKENS, outputs)
-        product = partial(op.mxfp8_linear, rows, weight, narrow_TR=narrow, adapter_NR=adapter, out=y)
-        size = rows.codes.nbytes + weight.codes.nbytes + y.nbytes
-        flops = 2 * TOKENS * outputs * columns
-        yield Benchmark(f"product-{name}", product, partial(torch.mm, x, dense.t(), out=y), size, flops)
-        quantize = partial(op.quantize_rows, x, out=rows)
-        yield Benchmark(f"quantize-{name}", quantize, partial(reference.quantize_rows, x), 3 * x.numel())
+        timed = TimedProduct(outputs, columns, device)
+        weight, rows = op.quantize_weight(timed.weight), op.quantize_rows(timed.x)
+        yield timed.benchmark(name, partial(op.mxfp8_linear, rows, weight))
+        quantize, plain = partial(op.quantize_rows, timed.x, out=rows), partial(reference.quantize_rows, timed.x)
+        yield Benchmark(f"quantize-{name}", quantize, plain, 3 * timed.x.numel())

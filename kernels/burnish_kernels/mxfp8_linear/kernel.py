@@ -14,9 +14,10 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import add_adapter, kernel_codes, operand, to_e4m3
+from burnish_kernels.fp8_linear.kernel import adapter_arguments, add_adapter, tile_at
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand, to_e4m3
 from burnish_kernels.fp8_linear.rows import LARGEST
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.fp8_linear.tiles import Fp8Tile
 from burnish_kernels.mxfp8_linear import reference
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 
@@ -123,12 +124,9 @@ def mxfp8_linear_kernel(
     INTERPRETED: tl.constexpr,
 ):
     """Compute one tile; with EVEN no block of the reduction is partly filled."""
-    rows, blocks = tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N)
-    group = tl.program_id(0) // (GROUP * blocks)
-    inner = tl.program_id(0) - group * GROUP * blocks
-    height = tl.minimum(rows - group * GROUP, GROUP)
-    token = (group * GROUP + inner % height) * BLOCK_T + tl.arange(0, BLOCK_T)
-    output = inner // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    row, block = tile_at(tl.program_id(0), tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N), GROUP)
+    token = row * BLOCK_T + tl.arange(0, BLOCK_T)
+    output = block * BLOCK_N + tl.arange(0, BLOCK_N)
     own_token, own_output = tl.minimum(token, T - 1), tl.minimum(output, N - 1)  # what exists is read, no more written
     lane, part = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_K // _BLOCK)
     x_at = x_ptr + own_token.to(tl.int64)[:, None] * x_stride + lane[None, :]
@@ -145,8 +143,8 @@ def mxfp8_linear_kernel(
             inside = (lane < K - column)[None, :]
             x = tl.load(x_at + column, mask=inside, other=0.0)
             weight = tl.load(weight_at + column, mask=inside, other=0.0)
-        block = (column + BLOCK_K) // _BLOCK
-        next_x_scale, next_scale = _load_scales(x_scale_at, scale_at, block, scale_column, K // _BLOCK, part)
+        next_block = (column + BLOCK_K) // _BLOCK
+        next_x_scale, next_scale = _load_scales(x_scale_at, scale_at, next_block, scale_column, K // _BLOCK, part)
         if INTERPRETED:
             left, right = _decoded(x, x_scale, INTERPRETED), _decoded(weight, scale, INTERPRETED)
             sums = tl.dot(left, tl.trans(right), sums)
@@ -205,35 +203,25 @@ def launch_mxfp8_linear(
     (tokens, columns), outputs = x.codes.shape, len(weight.codes)
     assert weight.codes.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
-    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
-    narrow = out_TN if narrow_TR is None else narrow_TR
-    adapter = out_TN if adapter_NR is None else adapter_NR
     mxfp8_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
         x_ptr=kernel_codes(x.codes),
         x_scale_ptr=x.scale,
         weight_ptr=kernel_codes(weight.codes),
         scale_ptr=weight.scale,
-        narrow_ptr=narrow,
-        adapter_ptr=adapter,
         out_ptr=out_TN,
         T=tokens,
         N=outputs,
         K=columns,
-        R=ranks,
         x_stride=x.codes.stride(0),
         weight_stride=weight.codes.stride(0),
         scale_output=weight.scale.stride(0),
         scale_column=weight.scale.stride(1),
-        narrow_stride=narrow.stride(0),
-        adapter_output=adapter.stride(0),
-        adapter_rank=adapter.stride(1),
+        **adapter_arguments(narrow_TR, adapter_NR, out_TN),
         out_stride=out_TN.stride(0),
-        HAS_ADAPTER=ranks > 0,
         EVEN=columns % tile.reduction == 0,
         BLOCK_T=tile.tokens,
         BLOCK_N=tile.outputs,
         BLOCK_K=tile.reduction,
-        BLOCK_R=rank_block(ranks),
         GROUP=tile.group,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, Fp8Tile
+from burnish_kernels.fp8_linear.tiles import Fp8Tile
 from burnish_kernels.tuning import device_of
-
-__all__ = ["CAPABILITIES", "NATIVE", "choose_tile"]
-
-NATIVE = (120,)
-"""Compute capabilities that multiply blocks with their scales; on the others Triton decodes to bf16 before."""
 
 INTERPRETED = Fp8Tile(32, 32, 32, 1, 4, 1, 2)
 COMPILED = Fp8Tile(128, 128, 64, 1, 8, 3)

@@ -10,8 +10,8 @@ import torch
 
 from burnish_kernels.dispatch import rounded
 from burnish_kernels.fp8_linear.rows import CODES
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, use_fp8_kernels
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -183,7 +183,7 @@ def _code_compilations(signature: dict[str, str], name: str) -> list[Compilation
             signature,
             tile | {"TRANSPOSED": transposed},
             kernel.CODE_WARPS,
-            capabilities=CAPABILITIES,
+            capabilities=FP8_CAPABILITIES,
         )
         for transposed in (False, True)
     ]

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import kernel_codes, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_e4m3
 from burnish_kernels.nf4.state import Nf4
 
 WORDS = 512  # words of eight values in a program of 4 warps: four a thread

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.cases import CodesBuffer
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES as FP8_CAPABILITIES
+from burnish_kernels.fp8_linear.case_parts import CodesBuffer
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
-from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 
 # Relative L2 error against the reference in double precision: a few units in the last place of the dtype.
@@ -183,14 +182,8 @@ def compilations() -> list[Compilation]:
                     signature["factor_ptr"] = "*fp32"
                 fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152, "INTERPRETED": False}
                 for codes, capabilities in ((False, CAPABILITIES), (True, FP8_CAPABILITIES)):
-                    written = (
-                        {"codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
-                        if codes
-                        else {
-                            "codes_ptr": pointer,
-                            "scale_ptr": pointer,
-                        }
-                    )
+                    kinds = ("*fp8e4nv", "*fp32") if codes else (pointer, pointer)
+                    written = dict(zip(("codes_ptr", "scale_ptr"), kinds, strict=True))
                     own = fixed | {"HAS_CODES": codes}
                     if function is kernel.rms_norm_backward_kernel:
                         own["HAS_FACTOR"] = codes

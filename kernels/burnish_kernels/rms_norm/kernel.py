@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import kernel_codes, row_scale, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_e4m3
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 
 WASTE = 1.2  # lanes a column from which on a row is split in two

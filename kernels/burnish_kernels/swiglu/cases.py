@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.fp8_linear.cases import CodesBuffer
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, use_fp8_kernels
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.fp8_linear.case_parts import CodesBuffer
+from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.swiglu.adapted import cases as adapted_cases
 
 # Relative L2 error against the reference in double precision: one rounding to the dtype; a few in fp32. To bf16
@@ -192,7 +192,7 @@ def _coded(pointer: str, activation: str, backward: bool) -> Compilation:
         signature["factor_ptr"] = "*fp32"
         constants |= {"HAS_ACT": True, "HAS_FACTOR": True}
     name = f"{function.__name__}-{activation}-{pointer[1:]}"
-    return Compilation(name, function, signature, constants, kernel.CODED_WARPS, capabilities=CAPABILITIES)
+    return Compilation(name, function, signature, constants, kernel.CODED_WARPS, capabilities=FP8_CAPABILITIES)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:

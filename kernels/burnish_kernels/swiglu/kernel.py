@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import kernel_codes, row_scale, store_codes
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, store_codes
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 
 ROWS, COLUMNS, WARPS = 2, 512, 4

@@ -174,6 +174,13 @@ def test_rows_and_transposes_that_do_not_fit_are_refused():
         transpose_codes(X.codes, torch.empty(3, 16, dtype=CODES))
 
 
+@pytest.mark.parametrize("columns", [24, 32], ids=["unaligned", "aligned"])
+def test_rows_that_hoppers_copy_engine_cannot_read_are_multiplied_too(columns):
+    x, weight = quantize_rows(drawn(5, columns)), quantize_rows(drawn(16, columns, seed=1))
+    words = {"scale_N": weight.scale, "dtype": torch.float16, "tile": tiles.INTERPRETED_PERSISTENT}
+    assert distance(fp8_linear(x, weight.codes, **words), dense(x) @ dense(weight).t()) < 1e-3
+
+
 @pytest.mark.parametrize(
     ("capability", "kernels", "tile"),
     [(86, False, None), (89, True, tiles.OTHERS), (90, True, tiles.HOPPER), (120, True, tiles.OTHERS)],

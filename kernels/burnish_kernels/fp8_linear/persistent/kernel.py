@@ -1,9 +1,7 @@
 """The 8-bit product for Hopper: programs that stay, operands and results moved by the copy engine.
 
 A tile of 128 x 256 makes most products of a byte read, and the second-level cache could not feed smaller ones at the
-tensor cores' rate; its sums stay in their short accumulator. In the nested form a program computes tile after tile. In
-the flat form one loop passes over the columns of all its tiles, so that the next tile's operands are on their way while
-the scales, the adapter and the store of this one are done; but the compiler waits for each matrix instruction there.
+tensor cores' rate; its sums stay in their short accumulator. A program computes tile after tile.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
@@ -19,74 +17,17 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import kernel_codes, operand, scaled_and_adapted
+from burnish_kernels.fp8_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
 from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.fp8_linear.tiles import Fp8Tile
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 INTERPRETED_PROGRAMS = 3  # fewer than tiles, so that a program has several
 
 
-@triton.jit
-def _tile_at(tile, rows, blocks, BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
-    """Return the first token and the first output of a tile; GROUP tiles of tokens share their weights."""
-    group = tile // (GROUP * blocks)
-    inner = tile - group * GROUP * blocks
-    height = tl.minimum(rows - group * GROUP, GROUP)
-    return (group * GROUP + inner % height) * BLOCK_T, inner // height * BLOCK_N
-
-
-@triton.jit
-def _store_tile(
-    out_desc,
-    sums,
-    x_scale_ptr,
-    scale_ptr,
-    narrow_ptr,
-    adapter_ptr,
-    first_token,
-    first_output,
-    T,
-    N,
-    R,
-    narrow_stride,
-    adapter_output,
-    adapter_rank,
-    HAS_SCALE: tl.constexpr,
-    HAS_ADAPTER: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    ONE_BLOCK: tl.constexpr,  # whether it has all ranks
-    INTERPRETED: tl.constexpr,
-):
-    """Scale the sums of a tile, add the adapter's product, and store them."""
-    sums = scaled_and_adapted(
-        sums,
-        x_scale_ptr,
-        scale_ptr,
-        narrow_ptr,
-        adapter_ptr,
-        tl.minimum(first_token + tl.arange(0, BLOCK_T), T - 1),
-        tl.minimum(first_output + tl.arange(0, BLOCK_N), N - 1),
-        R,
-        narrow_stride,
-        adapter_output,
-        adapter_rank,
-        HAS_SCALE,
-        HAS_ADAPTER,
-        BLOCK_R,
-        ONE_BLOCK,
-        INTERPRETED,
-    )
-    # In halves: the whole would need shared memory that the operands on their way have.
-    left, right = tl.split(tl.permute(tl.reshape(sums, [BLOCK_T, 2, BLOCK_N // 2]), (0, 2, 1)))
-    out_desc.store([first_token, first_output], left.to(out_desc.dtype))
-    out_desc.store([first_token, first_output + BLOCK_N // 2], right.to(out_desc.dtype))
-
-
 @triton.jit(do_not_specialize=["T"])
-def nested_kernel(
+def fp8_linear_persistent_kernel(
     x_desc,  # [T, K] E4M3, bytes in the interpreter; read as [BLOCK_T, BLOCK_K], zeros past the ends
     weight_desc,  # [N, K] as x; read as [BLOCK_N, BLOCK_K]
     out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2]
@@ -116,107 +57,35 @@ def nested_kernel(
     """Compute every tile whose number is that of the program modulo the number of programs, one after the other."""
     rows, blocks = tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N)
     for tile in range(tl.program_id(0), rows * blocks, programs):
-        first_token, first_output = _tile_at(tile, rows, blocks, BLOCK_T, BLOCK_N, GROUP)
+        row, block = tile_at(tile, rows, blocks, GROUP)
+        first_token, first_output = row * BLOCK_T, block * BLOCK_N
         sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
         for column in range(0, K, BLOCK_K):
             x = operand(x_desc.load([first_token, column]), INTERPRETED)
             weight = operand(weight_desc.load([first_output, column]), INTERPRETED)
             sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE)
-        _store_tile(
-            out_desc,
+        sums = scaled_and_adapted(
             sums,
             x_scale_ptr,
             scale_ptr,
             narrow_ptr,
             adapter_ptr,
-            first_token,
-            first_output,
-            T,
-            N,
+            tl.minimum(first_token + tl.arange(0, BLOCK_T), T - 1),
+            tl.minimum(first_output + tl.arange(0, BLOCK_N), N - 1),
             R,
             narrow_stride,
             adapter_output,
             adapter_rank,
             HAS_SCALE,
             HAS_ADAPTER,
-            BLOCK_T,
-            BLOCK_N,
             BLOCK_R,
             ONE_BLOCK,
             INTERPRETED,
         )
-
-
-@triton.jit(do_not_specialize=["T"])
-def flat_kernel(
-    x_desc,  # [T, K] E4M3, bytes in the interpreter; read as [BLOCK_T, BLOCK_K], zeros past the ends
-    weight_desc,  # [N, K] as x; read as [BLOCK_N, BLOCK_K]
-    out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2]
-    x_scale_ptr,  # [T] fp32
-    scale_ptr,  # [N] fp32, read only with HAS_SCALE
-    narrow_ptr,  # [T, R], read only with HAS_ADAPTER
-    adapter_ptr,  # [N, R], read only with HAS_ADAPTER
-    T,
-    N,
-    K,
-    R,
-    programs,
-    narrow_stride,
-    adapter_output,
-    adapter_rank,
-    HAS_SCALE: tl.constexpr,
-    HAS_ADAPTER: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    ONE_BLOCK: tl.constexpr,  # whether it has all ranks
-    GROUP: tl.constexpr,
-    IMPRECISE: tl.constexpr,  # columns summed in the short accumulator; None: all
-    INTERPRETED: tl.constexpr,
-):
-    """Compute the same tiles in one loop over the columns of all."""
-    rows, blocks, steps = tl.cdiv(T, BLOCK_T), tl.cdiv(N, BLOCK_N), tl.cdiv(K, BLOCK_K)
-    tile = tl.program_id(0)
-    mine = (rows * blocks - tile + programs - 1) // programs
-    tile -= programs
-    step = -1
-    first_token = 0
-    first_output = 0
-    sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
-    for _ in range(mine * steps):
-        step = tl.where(step == steps - 1, 0, step + 1)
-        if step == 0:
-            tile += programs
-            first_token, first_output = _tile_at(tile, rows, blocks, BLOCK_T, BLOCK_N, GROUP)
-        x = operand(x_desc.load([first_token, step * BLOCK_K]), INTERPRETED)
-        weight = operand(weight_desc.load([first_output, step * BLOCK_K]), INTERPRETED)
-        sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE)
-        if step == steps - 1:
-            _store_tile(
-                out_desc,
-                sums,
-                x_scale_ptr,
-                scale_ptr,
-                narrow_ptr,
-                adapter_ptr,
-                first_token,
-                first_output,
-                T,
-                N,
-                R,
-                narrow_stride,
-                adapter_output,
-                adapter_rank,
-                HAS_SCALE,
-                HAS_ADAPTER,
-                BLOCK_T,
-                BLOCK_N,
-                BLOCK_R,
-                ONE_BLOCK,
-                INTERPRETED,
-            )
-            sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+        # In halves: the whole would need shared memory that the operands on their way have.
+        left, right = tl.split(tl.permute(tl.reshape(sums, [BLOCK_T, 2, BLOCK_N // 2]), (0, 2, 1)))
+        out_desc.store([first_token, first_output], left.to(out_desc.dtype))
+        out_desc.store([first_token, first_output + BLOCK_N // 2], right.to(out_desc.dtype))
 
 
 def fits_copy_engine(*matrices: torch.Tensor) -> bool:
@@ -242,35 +111,25 @@ def launch_fp8_linear_persistent(
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
     assert fits_copy_engine(x.codes, weight_NK, out_TN)
-    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
-    narrow = out_TN if narrow_TR is None else narrow_TR
-    adapter = out_TN if adapter_NR is None else adapter_NR
+    adapter = adapter_arguments(narrow_TR, adapter_NR, out_TN)
     tiles = triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs)
     programs = min(tiles, tile.persistent * _multiprocessors(out_TN.device))
-    function = flat_kernel if tile.flat else nested_kernel
-    function[(programs,)](
+    fp8_linear_persistent_kernel[(programs,)](
         x_desc=_described(kernel_codes(x.codes), tile.tokens, tile.reduction),
         weight_desc=_described(kernel_codes(weight_NK), tile.outputs, tile.reduction),
         out_desc=_described(out_TN, tile.tokens, tile.outputs // 2),
         x_scale_ptr=x.scale,
         scale_ptr=x.scale if scale_N is None else scale_N,
-        narrow_ptr=narrow,
-        adapter_ptr=adapter,
         T=tokens,
         N=outputs,
         K=columns,
-        R=ranks,
         programs=programs,
-        narrow_stride=narrow.stride(0),
-        adapter_output=adapter.stride(0),
-        adapter_rank=adapter.stride(1),
+        **adapter,
         HAS_SCALE=scale_N is not None,
-        HAS_ADAPTER=ranks > 0,
         BLOCK_T=tile.tokens,
         BLOCK_N=tile.outputs,
         BLOCK_K=tile.reduction,
-        BLOCK_R=rank_block(ranks),
-        ONE_BLOCK=ranks <= rank_block(ranks),
+        ONE_BLOCK=adapter["R"] <= adapter["BLOCK_R"],
         GROUP=tile.group,
         IMPRECISE=tile.reduction if tile.promoted else None,
         INTERPRETED=interpreted(),

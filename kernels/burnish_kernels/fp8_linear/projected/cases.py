@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES, use_fp8_kernels
+from burnish_kernels.fp8_linear.case_parts import TYPES, CodesBuffer
+from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.lora_linear.tiles import BLOCK_T, RankSegment, project_tile
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
 
 # Relative L2 error of the narrow product against double precision: one rounding; the interpreter cuts bf16 off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-KINDS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FEWEST = 16384
 """Tokens for which one pass is made on a GPU; for fewer the op takes two. The kernel itself takes any number."""
 
@@ -37,14 +36,13 @@ def _case(
     tokens: int, dtype: torch.dtype, sizes: tuple[tuple[int, int], ...], *, factor: bool, gpu_only: bool = False
 ) -> Case:
     text = "+".join(f"{columns}r{ranks}" for columns, ranks in sizes)
-    name = f"projected-{tokens}x{text}-{KINDS[dtype]}{'-factor' * factor}"
+    name = f"projected-{tokens}x{text}-{TYPES[dtype]}{'-factor' * factor}"
     options = {"kind": "projected", "tokens": tokens, "sizes": sizes, "dtype": dtype, "factor": factor}
     return Case(name, TOLERANCE[dtype], options, gpu_only=gpu_only)
 
 
 def compare(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
     """Return the relative L2 error of the narrow product; infinite where codes or scales are not those of the rows."""
-    from burnish_kernels.fp8_linear import reference
     from burnish_kernels.fp8_linear.projected.kernel import launch_project_codes
 
     tokens, dtype = options["tokens"], options["dtype"]
@@ -56,8 +54,7 @@ def compare(options: dict[str, Any], device: str, generator: torch.Generator) ->
     a = torch.randn(first, rank, generator=generator).to(dtype).to(device).t()
     factor = torch.rand(first, generator=generator).to(device) if options["factor"] else None
     wide = x.float() if factor is None else x.float() * factor
-    buffer = torch.full((tokens, first + 16), 9, dtype=torch.uint8, device=device)
-    codes = Fp8Rows(buffer.view(CODES)[:, :first], torch.full((tokens,), math.nan, device=device))
+    buffer = CodesBuffer(tokens, first, device)
     out = torch.full((tokens, rank + 8), math.nan, dtype=dtype, device=device)
     launch_project_codes(
         x_TC=x,
@@ -66,11 +63,9 @@ def compare(options: dict[str, Any], device: str, generator: torch.Generator) ->
         segments=segments,
         largest_T=wide.abs().amax(dim=1),
         factor_C=factor,
-        codes=codes,
+        codes=buffer.rows,
     )
-    exact, scale = reference.quantize_rows(x, factor)
-    same = torch.equal(buffer[:, :first], exact.view(torch.uint8)) and torch.equal(codes.scale, scale)
-    if not same or not bool((buffer[:, first:] == 9).all()) or not bool(out[:, rank:].isnan().all()):
+    if not buffer.holds(x, factor) or not bool(out[:, rank:].isnan().all()):
         return math.inf
     product = torch.cat(
         [
@@ -89,7 +84,7 @@ def compilations() -> list[Compilation]:
     from burnish_kernels.fp8_linear.projected import kernel
 
     found = []
-    for dtype, kind in KINDS.items():
+    for dtype, kind in TYPES.items():
         for ranks in (16, 32, 64) if dtype == torch.bfloat16 else (16,):
             for unit, other in (("a_row", "a_column"), ("a_column", "a_row")):
                 tile = project_tile(dtype, ranks)
@@ -103,7 +98,7 @@ def compilations() -> list[Compilation]:
                 constants |= {"INTERPRETED": False}
                 name = f"projected-{kind}-{ranks}-{unit}"
                 function, warps, stages = kernel.project_codes_kernel, tile.warps, tile.stages
-                found.append(Compilation(name, function, signature, constants, warps, stages, CAPABILITIES))
+                found.append(Compilation(name, function, signature, constants, warps, stages, FP8_CAPABILITIES))
     return found
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import kernel_codes, row_scale, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_e4m3
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 from burnish_kernels.lora_linear.kernel import dot, pick
 from burnish_kernels.lora_linear.launch_kernels import segment_arguments

@@ -489,7 +489,7 @@ _TYPES = (
 
 
 def type_forecasts(gain=1.424):
-    """What each type of a 0.6B model would be."""
+    """Return what each type of a 0.6B model would be."""
     return [
         TypeForecast(
             quant=quant, bytes=size, mean_kl=kl, gain_kept=1 - kl / gain if gain else None, tokens_per_s=float(speed)

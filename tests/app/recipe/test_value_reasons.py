@@ -1,4 +1,4 @@
-"""What is said about values that were not suggested."""
+"""Sentences on values that were not suggested: one for each direction of a change, with the right figures."""
 
 import pytest
 from app import page_facts as facts

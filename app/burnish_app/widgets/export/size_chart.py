@@ -33,6 +33,7 @@ _HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
 _REACH_PX = 24.0  # distance from a point within which a press takes it
 _TICK_PX = 60
+_APART_PX = 4  # between two names beside each other
 _GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
 _USUAL = ("F16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "Q2_K")  # labeled first where there is room
 _GB = 1e9
@@ -315,7 +316,7 @@ class SizeChart(QWidget):
             inside = [room for room in rooms if plot.contains(room) and not any(map(room.intersects, taken))]
             if inside:
                 room = min(inside, key=lambda room: covered(room, others))
-                labels.append(room)
+                labels.append(room.adjusted(-_APART_PX, 0, _APART_PX, 0))
                 if bold:  # it may lie over other points
                     ground = QColor(colors.surface)
                     ground.setAlphaF(_GROUND_ALPHA)

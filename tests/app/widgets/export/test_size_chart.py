@@ -85,11 +85,13 @@ def test_a_chosen_name_goes_where_it_covers_least():
     assert covered(QRectF(40, 0, 10, 10), around) == 0
 
 
-@pytest.mark.parametrize("width", [420, 700, 1500])
-def test_measured_types_have_their_names_and_no_two_names_touch(chart, width):
-    chart.resize(width, 260)
-    chart.show_points(export_points(facts.forecast(), facts.report()), 0)
-    places = chart.label_places()
-    assert {point.quant for point in chart.points if point.measured} <= set(places)
-    wider = [place.adjusted(-1, 0, 1, 0) for place in places.values()]
-    assert not any(one.intersects(other) for at, one in enumerate(wider) for other in wider[:at])
+@pytest.mark.parametrize("measured", [None, facts.report()])
+def test_measured_types_have_their_names_and_no_two_names_touch(chart, measured):
+    chart.show_points(export_points(facts.forecast(), measured), 0)
+    chart.show_chosen({"Q4_K_M"})
+    for width in range(400, 1600, 25):
+        chart.resize(width, 260)
+        places = chart.label_places()
+        assert {point.quant for point in chart.points if point.measured} <= set(places)
+        wider = [place.adjusted(-1, 0, 1, 0) for place in places.values()]
+        assert not any(one.intersects(other) for at, one in enumerate(wider) for other in wider[:at])

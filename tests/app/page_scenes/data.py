@@ -1,12 +1,12 @@
 """Scenes of Data."""
 
-from app import page_facts as facts
+from app import data_facts as facts
 from app.page_scenes.answers import failure, result
 from app.screenshots import scene, settle
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QScrollArea
 
-from burnish_engine.contract.facts.data_report import FileStatus
+from burnish_engine.contract.facts.data_report import ColumnReading, FileStatus
 from burnish_engine.contract.serve.messages import Progress
 
 
@@ -108,7 +108,7 @@ def data_preferences(window):
         "chosen": "Cause: It waits at the depot for a customs paper. Fix: Send the invoice to the carrier.",
     }  # fmt: skip
     says = {"columns": {name: name for name in cells}, "confidence": 0.99, "says": "preference pairs"}
-    reading = facts.ColumnReading(shape="preference", **says)
+    reading = ColumnReading(shape="preference", **says)
     _table(page, facts.file_columns(columns=cells, readings=[reading], question=""), cells=cells)
     _rendered(page)
 

@@ -1,5 +1,6 @@
 """Scenes of Export."""
 
+from app import export_facts
 from app import page_facts as facts
 from app.page_scenes.answers import result, run_folder
 from app.scenes import summary
@@ -32,7 +33,7 @@ def export_empty(window):
 def export_ready(window):
     page = _export(window, None)
     page.choices.show_run(ExportSection(quants=["Q8_0", "Q4_K_M"], merge_onto="dequantized"), quantized=True)
-    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast()))
 
 
 @scene("export-limit")
@@ -40,22 +41,24 @@ def export_limit(window):
     """A target that holds only the smaller files, and a training that gained nothing that was measured."""
     page = _export(window, None)
     page.choices.types.choose(["Q4_K_M"])
-    known = {"types": facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
-    page._forecast_found(page._forecast_request, result(forecast=facts.forecast(**known)))
+    known = {"types": export_facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
+    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast(**known)))
     page.sizes.chart._go_to(4)
 
 
 @scene("export-busy")
 def export_busy(window):
-    _export(window, facts.job())
+    _export(window, export_facts.job())
 
 
 @scene("export-done")
 def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
-    page = _export(window, facts.job("finished", report=facts.report(), suggested=names[0], why=why), names)
-    page._forecast_found(page._forecast_request, result(forecast=facts.forecast()))
+    page = _export(
+        window, export_facts.job("finished", report=export_facts.report(), suggested=names[0], why=why), names
+    )
+    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast()))
 
 
 @scene("export-programs")
@@ -72,4 +75,6 @@ def export_programs(window):
 
 @scene("export-failed")
 def export_failed(window):
-    _export(window, facts.job("failed", message="One file was refused.", report=facts.report(refused=True)))
+    _export(
+        window, export_facts.job("failed", message="One file was refused.", report=export_facts.report(refused=True))
+    )

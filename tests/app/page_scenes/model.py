@@ -1,6 +1,6 @@
 """Scenes of Model."""
 
-from app import model_facts
+from app import data_facts, model_facts
 from app import page_facts as facts
 from app.page_scenes.answers import failure, result
 from app.screenshots import scene
@@ -32,8 +32,8 @@ def model_busy(window):
 @scene("model-done")
 def model_done(window):
     page = _choose(window)
-    window.bench.set_data_files([facts.DATA_FILE])
-    window.bench.set_dataset(facts.dataset())
+    window.bench.set_data_files([data_facts.DATA_FILE])
+    window.bench.set_dataset(data_facts.dataset())
     _models(page, model_facts.local_models())
 
 

@@ -1,5 +1,6 @@
 """Scenes of Recipe."""
 
+from app import data_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.page_scenes.answers import failure
@@ -12,7 +13,7 @@ from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 
 def _recipe(window, plan, *, edit=True):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
-    window.bench.set_dataset(facts.dataset())
+    window.bench.set_dataset(data_facts.dataset())
     page = window.page("recipe")
     page.clear_banner()
     page.shown()

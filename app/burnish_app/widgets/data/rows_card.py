@@ -243,8 +243,8 @@ class RowsCard(Card):
         self.reading.setProperty("look", tone)
         self.reading.style().polish(self.reading)
 
-    def _make_table(self) -> _Table:
-        table = _Table()
+    def _make_table(self) -> _RowsTable:
+        table = _RowsTable()
         table.setModel(self.rows)
         table.setHorizontalHeader(self.header)
         table.setItemDelegate(TextColorDelegate(table))
@@ -304,7 +304,7 @@ class RowsCard(Card):
             self.header.resizeSection(place, wide if name in counted else ignored)
 
 
-class _Table(QTableView):
+class _RowsTable(QTableView):
     """A table that tells when its columns have another width to share.
 
     Attributes:

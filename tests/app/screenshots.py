@@ -23,7 +23,8 @@ from PySide6.QtWidgets import QApplication, QScrollArea
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
-SCENE_MODULES = ("app.frame_scenes", "app.page_scenes", "app.several_scenes")
+_OF_PAGES = ("hardware", "model", "data", "recipe", "try_out", "export")
+SCENE_MODULES = ("app.frame_scenes", *(f"app.page_scenes.{page}" for page in _OF_PAGES), "app.several_scenes")
 """Modules that add to SCENES; one that is not there yet is left out."""
 
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from app import page_facts as facts
+from app import data_facts as facts
 from app.scenes import TOTAL, many_runs, summary, swept, write_run
 from app.screenshots import scene, settle
 

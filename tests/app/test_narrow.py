@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from app import data_facts, export_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
@@ -181,7 +182,7 @@ def fill_model(qtbot, answers, window):
 
 
 def fill_data(qtbot, answers, window):
-    answers.result("inspect", dataset=facts.dataset(warnings=[LONG]))
+    answers.result("inspect", dataset=data_facts.dataset(warnings=[LONG]))
     window.bench.set_data_files([f"/home/ada/{'data/' * 20}support.jsonl"])
     window.bench.set_validation_files([f"/home/ada/{'data/' * 20}{'held_out_' * 10}.jsonl"])
     window.go_to("data")
@@ -222,7 +223,7 @@ def fill_export(qtbot, answers, window):
     (folder / "export").mkdir()
     (folder / "export" / f"support-{'desk-' * 20}Q8_0.gguf").write_bytes(b"")
     window.bench.set_run(str(folder))
-    job = facts.job("failed", message="One file was refused.", report=facts.report(refused=True))
+    job = export_facts.job("failed", message="One file was refused.", report=export_facts.report(refused=True))
     answers.result("runs", runs=[summary("finished", folder=str(folder)).model_copy(update={"export": job})])
     window.go_to("export")
     qtbot.waitUntil(window.page("export").fidelity.isVisible)

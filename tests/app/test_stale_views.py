@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from app import data_facts, export_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.pages.test_hardware import words
@@ -42,14 +43,14 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() != "–"
     page._forecast_request = "7"
-    page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
     assert "Takes" in words(page)
     page.banner("error", "The export failed.")
     bench.set_run(str(other_run))
     assert page.choices.isVisible()
     assert "Takes" not in words(page)
     assert page.shown_banner is None
-    page._forecast_found("7", Result(id="7", forecast=facts.forecast()))
+    page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
     assert page.choices.types._sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
@@ -113,7 +114,7 @@ def test_model_takes_back_what_it_said_of_a_model_that_is_not_chosen_any_more(qt
 def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, bench, tmp_path):
     data = tmp_path / "support.jsonl"
     data.write_text("{}\n", encoding="utf-8")
-    answers.result("inspect", dataset=facts.dataset())
+    answers.result("inspect", dataset=data_facts.dataset())
     page = open_page(window, "data")
     window.take([str(data)])
     qtbot.waitUntil(lambda: page.status == "done")
@@ -121,7 +122,7 @@ def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, be
     assert not page._inspection.busy
     data.write_text("{}\n{}\n", encoding="utf-8")
     os.utime(data, ns=(1, 1))
-    answers.result("inspect", dataset=facts.dataset().model_copy(update={"train_rows": 77}))
+    answers.result("inspect", dataset=data_facts.dataset().model_copy(update={"train_rows": 77}))
     page.shown()
     qtbot.waitUntil(lambda: bench.dataset is not None and bench.dataset.train_rows == 77)
     qtbot.waitUntil(lambda: "77 rows to learn from" in words(page))
@@ -136,7 +137,7 @@ def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, wi
     asked = bench.dataset_inputs()
     window.go_to("runs")  # nobody looks again while the page is hidden
     bench.change_data(max_length=64)
-    page._inspection._on_result(name, asked, Result(id=name, dataset=facts.dataset()))
+    page._inspection._on_result(name, asked, Result(id=name, dataset=data_facts.dataset()))
     assert bench.dataset is None
 
 
@@ -171,15 +172,15 @@ def other_run(tmp_path):
 def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_former(window, bench, run, other_run):  # noqa: F811
     page = open_page(window, "export")
     page._forecast_timer.stop()
-    page._take_job(facts.job("finished", report=facts.report()))
+    page._take_job(export_facts.job("finished", report=export_facts.report()))
     assert page.fidelity.isVisible()
     assert page.choices.types.chosen() != ["Q6_K"]
     bench.set_run(str(other_run))
     assert not page.fidelity.isVisible()
     assert page.status == "ready"
     assert page.choices.types.chosen() == ["Q6_K"]
-    page._take_job(facts.job(share=0.1))
-    page._advanced(str(run), facts.job(share=0.9))  # the former run's export, delivered late
+    page._take_job(export_facts.job(share=0.1))
+    page._advanced(str(run), export_facts.job(share=0.9))  # the former run's export, delivered late
     assert page._job.share == 0.1
 
 

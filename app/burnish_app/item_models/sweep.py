@@ -12,7 +12,7 @@ from burnish_app.comparison.swept import SweepRow
 from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.item_models.runs import loss_cell_text, steps_text, took_text
 from burnish_app.look.language import tr
-from burnish_app.wording.recipe_text import setting_name
+from burnish_app.wording.recipe_text import setting_term
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
 from burnish_engine.contract.facts.sweeps import SweepFile
 
@@ -35,7 +35,7 @@ class SweepModel(RunRowsModel[SweepRow]):
 
     def __init__(self, sweep: SweepFile, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._names = [setting_name(setting.key) for setting in sweep.settings]
+        self._names = [setting_term(setting.key) for setting in sweep.settings]
 
     def columnCount(self, parent: Index = ROOT) -> int:
         """Return the number of columns."""

@@ -72,9 +72,8 @@ def _gpu_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
     reason = tr("This machine has {gpus}; together they take the passes of a step at once.")
     found = {"devices.strategy": reason.format(gpus=plural(count, "GPU"))}
     if shares:
-        found["devices.gpus"] = tr("Each takes its part: let {accumulation} share evenly.").format(
-            accumulation=plural(values["train"]["accumulation"], "pass", "passes")
-        )
+        reason = tr("They share the passes of a step (now {passes}); a multiple of their number divides evenly.")
+        found["devices.gpus"] = reason.format(passes=values["train"]["accumulation"])
     elif count > 1:
         found["devices.gpus"] = tr("The one that trains.")
     return found
@@ -96,10 +95,10 @@ def _streaming_offers(values: Values, plan: RunPlan | None) -> dict[str, str]:
         return {}
     layers = len(memory.layers_on_host)
     if layers:
-        reason = tr("The weights of {count} layers do not stay on the card: each comes from system memory in time.")
-        return {"memory.weights": reason.format(count=layers)}
+        reason = tr("The weights of {layers} do not stay on the GPU: they come from system memory in time.")
+        return {"memory.weights": reason.format(layers=plural(layers, "layer"))}
     if values["memory"]["weights"] != "auto":
-        return {"memory.weights": tr("All layers stay on the card with these settings.")}
+        return {"memory.weights": tr("All layers stay on the GPU with these settings.")}
     return {}
 
 

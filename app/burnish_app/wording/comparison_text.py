@@ -12,7 +12,7 @@ from typing import Any
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_app.wording.recipe_text import setting_name, setting_text
+from burnish_app.wording.recipe_text import setting_term, setting_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 from burnish_engine.contract.units import memory_size
@@ -125,7 +125,7 @@ def difference_text(key: str, value: Any) -> str:
 
 def key_text(key: str) -> str:
     """Name a recipe key or a fact for people."""
-    return _FACTS.get(key) or setting_name(key)
+    return _FACTS.get(key) or setting_term(key)
 
 
 def _difference_row(row: DifferenceRow) -> ComparedRow:

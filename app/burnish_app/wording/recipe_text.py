@@ -225,7 +225,7 @@ CHOICES: dict[str, dict[str, str]] = {
 }
 """Texts of choices: field key to value to text. A choice that is not listed is called by its value."""
 
-PLACEHOLDERS = {"name": tr("by model and time"), "adapter.start": tr("none: a new adapter")}
+PLACEHOLDERS = {"name": tr("by model and time")}
 """Words in an empty line that say what it stands for: field key to words."""
 
 _OFF, _AUTO = tr("off"), tr("auto")

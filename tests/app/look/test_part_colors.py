@@ -16,7 +16,7 @@ _LEAST_DISTANCE = 0.06  # in OKLab; 0.02 is about what can just be told side by 
 
 
 def names_of_the_engine():
-    """What the engine's sources call the parts: `MemoryPart(name=...)`, and the peaks that whole models name."""
+    """Return what the engine's sources call the parts: `MemoryPart(name=...)`, and the peaks that whole models name."""
     found = set()
     for file in Path(burnish_engine.advise.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from app.handler_budget import assert_within_budget
-from app.pages.test_data import press
+from app.pages.data.test_files import press
 from app.pages.test_hardware import words
 from app.studio import make_tiny
 from app.test_whole_way import studio  # noqa: F401 a fixture

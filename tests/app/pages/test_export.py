@@ -1,4 +1,5 @@
 import pytest
+from app import export_facts
 from app import page_facts as facts
 from app.pages.test_hardware import words
 from app.pages.test_try_out import run  # noqa: F401 a fixture
@@ -90,13 +91,13 @@ def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):  # no
 
 
 def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
-    page = show(facts.job())
+    page = show(export_facts.job())
     qtbot.waitUntil(lambda: "Checking Q8_0 against the trained model  42 %" in words(page))
     assert page.status == "busy"
     assert not page.primary.isEnabled()
     page.progress.cancel.emit()
     qtbot.waitUntil(lambda: len(answers.asked("cancel_export")) == 1)
-    show(facts.job("canceled"))
+    show(export_facts.job("canceled"))
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == "The export was stopped."
     assert page.status == "ready"
@@ -104,7 +105,7 @@ def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
 
 def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # noqa: F811
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
-    page = show(facts.job("finished", report=facts.report()))
+    page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: page.status == "done")
     qtbot.waitUntil(lambda: "same most likely token in 99.1 % of 4,812 positions" in words(page))
     assert "Q8_0 and Q4_K_M are proven" in words(page)
@@ -114,7 +115,7 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # n
 
 
 def test_a_refused_file_is_told_apart(qtbot, show):
-    page = show(facts.job("failed", message="IQ4_XS was refused.", report=facts.report(refused=True)))
+    page = show(export_facts.job("failed", message="IQ4_XS was refused.", report=export_facts.report(refused=True)))
     qtbot.waitUntil(lambda: page.status == "attention")
     qtbot.waitUntil(lambda: "IQ4_XS was refused. Its mean KL divergence" in words(page))
     assert "proven" in words(page)
@@ -122,7 +123,7 @@ def test_a_refused_file_is_told_apart(qtbot, show):
 
 def test_an_export_that_made_nothing_says_why(qtbot, show):
     why = "The disk is full: 2 GiB are needed."
-    page = show(facts.job("failed", message=why))
+    page = show(export_facts.job("failed", message=why))
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == why
     assert not page.fidelity.isVisible()
@@ -175,12 +176,12 @@ def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers
 
 
 def test_what_it_takes_is_told_before(qtbot, answers, show, run):  # noqa: F811
-    answers.result("forecast", forecast=facts.forecast())
+    answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
     qtbot.waitUntil(lambda: "Takes 2.15 GB of disk (442.38 GB free), 1.5 GiB of memory" in words(page))
     assert "about 12 min" in words(page)
     assert page.choices.types._sizes["Q8_0"].toolTip() == "639,446,688 bytes"
-    answers.result("forecast", forecast=facts.forecast(disk_free_bytes=2**20))
+    answers.result("forecast", forecast=export_facts.forecast(disk_free_bytes=2**20))
     page.choices.types.boxes["Q4_0"].setChecked(True)
     qtbot.waitUntil(lambda: "too little disk space" in words(page))
     assert answers.asked("forecast")[-1]["quants"] == page.choices.types.chosen()
@@ -200,7 +201,7 @@ def test_types_below_four_bits_come_with_a_warning(show):
 
 
 def test_the_stages_show_where_it_is(qtbot, show):
-    page = show(facts.job(what="Making Q4_K_M", share=0.7))
+    page = show(export_facts.job(what="Making Q4_K_M", share=0.7))
     qtbot.waitUntil(lambda: "▸\nMaking Q4_K_M" in words(page))
     shown = words(page)
     assert "✓\nChecking Q8_0" in shown
@@ -210,7 +211,9 @@ def test_the_stages_show_where_it_is(qtbot, show):
 
 def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):  # noqa: F811
     why = "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
-    page = show(facts.job("finished", report=facts.report(), suggested="support-desk-Q4_K_M.gguf", why=why))
+    page = show(
+        export_facts.job("finished", report=export_facts.report(), suggested="support-desk-Q4_K_M.gguf", why=why)
+    )
     qtbot.waitUntil(lambda: "Q4_K_M keeps 96 % of the gain at 0.40 GB." in words(page))
     shown = words(page)
     assert "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf.\n" in shown
@@ -222,7 +225,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
     (run / "export" / "ollama-Q8_0").mkdir()
     (run / "export" / "ollama-Q8_0" / "Modelfile").write_text("FROM x", encoding="utf-8")
     (run / "export" / "lmstudio").mkdir()
-    page = show(facts.job("finished", to="ollama", report=facts.report()))
+    page = show(export_facts.job("finished", to="ollama", report=export_facts.report()))
     qtbot.waitUntil(lambda: "LM Studio's models folder" in words(page))
     button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for Ollama")
     button.click()
@@ -232,7 +235,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
 
 
 def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):  # noqa: F811
-    answers.result("forecast", forecast=facts.forecast())
+    answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
     qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 0)
     chart = page.sizes.chart
@@ -262,14 +265,14 @@ def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, sho
     place = page.choices.y()
     assert page.sizes.isVisible()
     assert page.sizes.chart.accessibleDescription()
-    page._forecast_found(page._forecast_request, Result(id="x", forecast=facts.forecast()))
+    page._forecast_found(page._forecast_request, Result(id="x", forecast=export_facts.forecast()))
     qtbot.wait(50)
     assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
 
 
 def test_what_was_measured_is_filled_in(qtbot, answers, show, run):  # noqa: F811
-    answers.result("forecast", forecast=facts.forecast())
-    page = show(facts.job("finished", report=facts.report()))
+    answers.result("forecast", forecast=export_facts.forecast())
+    page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 2)
     measured = {point.quant for point in page.sizes.chart.points if point.measured}
     assert measured == {"Q8_0", "Q4_K_M"}
@@ -294,7 +297,7 @@ def exported(qtbot, answers, show, run):  # noqa: F811
     """The page with a finished file, on a machine with Ollama and LM Studio."""
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     answers.result("programs", programs=["ollama", "lm_studio"])
-    page = show(facts.job("finished", report=facts.report()))
+    page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: giver(page, "ollama") is not None)
     return page
 
@@ -302,7 +305,7 @@ def exported(qtbot, answers, show, run):  # noqa: F811
 def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, run):  # noqa: F811
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     answers.result("programs", programs=[])
-    page = show(facts.job("finished", report=facts.report()))
+    page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: len(answers.asked("programs")) == 1)
     qtbot.waitUntil(page.files.isVisible)
     assert [giver(page, program) for program in GIVERS] == [None, None]

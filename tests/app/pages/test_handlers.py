@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import pytest
+from app import data_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.handler_budget import assert_within_budget
@@ -26,7 +27,7 @@ def large(answers):
     answers.result("model", model=facts.model_facts())
     answers.result("models", models=facts.catalog() * 6)
     long_row = [("word " * 4000, False), ("learned " * 4000, True)]
-    answers.result("inspect", dataset=facts.dataset(example=long_row))
+    answers.result("inspect", dataset=data_facts.dataset(example=long_row))
     answers.result("suggest", suggestion=facts.suggestion())
     answers.result("estimate", plan=facts.plan())
     answers.result("runs", runs=[])

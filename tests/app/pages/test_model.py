@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from app import model_facts
+from app import data_facts, model_facts
 from app import page_facts as facts
 from app.scenes import summary
 from PySide6.QtCore import Qt
@@ -110,12 +110,12 @@ def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, be
     page.target.chosen.emit(page.target._target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
     qtbot.waitUntil(lambda: answers.asked("models")[-1]["target"]["kind"] == "phone")
     assert answers.asked("models")[-1]["recipe"] == ""
-    bench.set_data_files([facts.DATA_FILE])
-    bench.set_dataset(facts.dataset())
+    bench.set_data_files([data_facts.DATA_FILE])
+    bench.set_dataset(data_facts.dataset())
     page.window().go_to("data")
     page.window().go_to("model")
     qtbot.waitUntil(lambda: answers.asked("local_models")[-1]["dataset"] is not None)
-    assert facts.DATA_FILE in answers.asked("models")[-1]["recipe"]
+    assert data_facts.DATA_FILE in answers.asked("models")[-1]["recipe"]
     assert answers.asked("local_models")[-1]["dataset"]["train_rows"] == 1102
     assert "1,160" in page.judged_for.text()
     page.choose("Qwen/Qwen3-1.7B")  # its tokenizer has not counted the rows, yet they are known

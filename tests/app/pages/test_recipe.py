@@ -1,4 +1,5 @@
 import pytest
+from app import data_facts
 from app import page_facts as facts
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import QPoint, Qt
@@ -16,7 +17,7 @@ NEVER_MS = 10**8
 def page(qtbot, answers, window, bench):
     answers.result("suggest", suggestion=facts.suggestion())
     answers.result("estimate", plan=facts.plan())
-    answers.result("inspect", dataset=facts.dataset())
+    answers.result("inspect", dataset=data_facts.dataset())
     bench.set_data_files(["/data/support.jsonl"])
     window.go_to("recipe")
     page = window.page("recipe")

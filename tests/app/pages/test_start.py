@@ -50,9 +50,10 @@ def test_the_example_names_no_machine(assets):
 
 
 def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
+    from app import data_facts
     from app import page_facts as facts
 
-    answers.result("inspect", dataset=facts.dataset())
+    answers.result("inspect", dataset=data_facts.dataset())
     answers.result("suggest", suggestion=facts.suggestion())
     answers.result("estimate", plan=facts.plan())
     answers.result("start", run=str(assets_dir()))

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from app.pages.test_hardware import words
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 
 pytestmark = pytest.mark.gui
@@ -197,6 +198,18 @@ def test_nothing_of_a_conversation_that_was_given_up_comes_later(qtbot, answers,
     answered()
     for pane in (page.left, page.right):
         assert (pane.text.toPlainText(), pane.state.text(), pane.messages) == ("", "", [])
+
+
+def test_a_reply_is_copied_and_nothing_is_where_there_is_none(qtbot, answers, window, run):
+    page, clipboard = page_of(window), QGuiApplication.clipboard()
+    clipboard.setText("kept")
+    page.left.copy.click()
+    assert clipboard.text() == "kept"
+    answers.set("chat", reply("It waits."))
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    page.left.copy.click()
+    assert clipboard.text() == "It waits."
 
 
 def test_another_run_begins_a_new_conversation(qtbot, answers, window, run, bench):

@@ -1,6 +1,7 @@
 """Settings that are offered only where they apply."""
 
 import pytest
+from app import data_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 
@@ -32,7 +33,7 @@ def streaming(*places):
 
 
 def test_a_dense_model_on_one_card_with_chats_is_offered_nothing_more():
-    assert offered(dataset=facts.dataset(), plan=streaming()) == {}
+    assert offered(dataset=data_facts.dataset(), plan=streaming()) == {}
     assert offered_settings(values(), None, None, None, None) == {}
 
 
@@ -62,12 +63,15 @@ def test_products_in_eight_bits_are_offered_where_the_card_has_them():
 
 def test_streamed_layers_are_offered_while_some_stream():
     assert "3 layers" in offered(plan=streaming("card", "host", "host", "host"))["memory.weights"]
+    assert "1 layer " in offered(plan=streaming("card", "host"))["memory.weights"]
     assert "memory.weights" in offered(values(memory={"weights": "card"}), plan=streaming())
     plain = values(train={"engine": "plain"})
     assert not offered(plain, plan=streaming("host", "host", "host", "host")), "the plain engine streams nothing"
 
 
-@pytest.mark.parametrize(("data", "says"), [(facts.pairs(), "pairs"), (facts.dataset(shape="kto"), "good or bad")])
+@pytest.mark.parametrize(
+    ("data", "says"), [(data_facts.pairs(), "pairs"), (data_facts.dataset(shape="kto"), "good or bad")]
+)
 def test_what_is_learned_from_preferences_is_offered_with_such_rows(data, says):
     assert says in offered(dataset=data)["preference.objective"]
     assert "preference.beta" not in offered(dataset=data), "of no use while the replies themselves are learned"

@@ -1,4 +1,4 @@
-"""What a change did to a plan, in words."""
+"""Figures by which a change altered a plan, each with its sign and whether it became better."""
 
 import pytest
 from app import page_facts as facts
@@ -16,13 +16,13 @@ def found(**changes):
     ("changes", "text", "better"),
     [
         ({"memory_bytes": facts.plan().memory_bytes + GIB * 2 // 5}, "+0.40 GiB", False),
-        ({"memory_bytes": facts.plan().memory_bytes - GIB}, "1.0 GiB", True),
+        ({"memory_bytes": facts.plan().memory_bytes - GIB}, "\N{MINUS SIGN}1.0 GiB", True),
         ({"host_bytes": 5 * GIB}, "+2.0 GiB system", False),
-        ({"tokens_per_s": 18_400 * 0.88}, "12 % speed", False),
+        ({"tokens_per_s": 18_400 * 0.88}, "\N{MINUS SIGN}12 % speed", False),
         ({"tokens_per_s": 18_400 * 1.08}, "+8 % speed", True),
         ({"tokens_per_s": 18_400 * 2.5}, "2.5 times", True),
         ({"seconds": 160.0}, "+60 s", False),
-        ({"steps": 200}, "48 steps", None),
+        ({"steps": 200}, "\N{MINUS SIGN}48 steps", None),
         ({"disk_bytes": facts.plan().disk_bytes + 10**9}, "+1.00 GB on disk", False),
     ],
 )

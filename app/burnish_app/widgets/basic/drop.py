@@ -193,4 +193,5 @@ class DropOverlay(QWidget):
         painter.drawText(QRectF(zone.left(), middle - 40, zone.width(), 40), center, title)
         painter.setPen(QColor(colors.muted))
         painter.setFont(font())
-        painter.drawText(QRectF(zone.left(), middle + 4, zone.width(), 28), center, text)
+        below = QRectF(zone.left(), middle, zone.width(), zone.height() / 2).adjusted(2 * UNIT, UNIT, -2 * UNIT, -UNIT)
+        painter.drawText(below, Qt.AlignmentFlag.AlignHCenter | Qt.TextFlag.TextWordWrap, text)

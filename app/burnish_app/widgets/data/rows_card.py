@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, Qt, QTimer, Signal
+from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHeaderView, QSizePolicy, QTableView, QVBoxLayout, QWidget
 
@@ -34,7 +34,7 @@ from burnish_engine.contract.serve.messages import Failure
 _ROW_PX = 52  # two lines
 _TABLE_PX, _PREVIEW_PX = 416, 340  # at least, to stand side by side
 _HEIGHT_PX, _LOW_PX = 440, 300  # the latter of the preview below the table
-_COLUMN_PX, _IGNORED_PX = 168, 120
+_COLUMN_PX, _IGNORED_PX = 128, 96
 _MOST_READINGS = 5
 
 
@@ -83,6 +83,7 @@ class RowsCard(Card):
         self.pages.page_found.connect(self._page_here)
         self.pages.failed.connect(self._failed)
         self.header.role_chosen.connect(self._choose_role)
+        self.table.room_changed.connect(self._fit_columns)
 
     def show_files(self, files: Sequence[str], version: object) -> None:
         """Offer the files to choose from, and show the first one unless one of them is shown.
@@ -187,7 +188,6 @@ class RowsCard(Card):
         self._count.setText(rows)
         self.header.show_columns(self.rows.columns)
         self._show_roles()
-        QTimer.singleShot(0, self, self._fit_columns)  # once the column of the numbers has its width
         if not self.table.currentIndex().isValid():
             self.table.setCurrentIndex(self.rows.index(0, 0))
         elif self.preview.row is None:
@@ -243,8 +243,8 @@ class RowsCard(Card):
         self.reading.setProperty("look", tone)
         self.reading.style().polish(self.reading)
 
-    def _make_table(self) -> QTableView:
-        table = QTableView()
+    def _make_table(self) -> _RowsTable:
+        table = _RowsTable()
         table.setModel(self.rows)
         table.setHorizontalHeader(self.header)
         table.setItemDelegate(TextColorDelegate(table))
@@ -286,11 +286,10 @@ class RowsCard(Card):
         self._filtered.hide()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Share the new width among the columns, and make the preview lower where it is below the table."""
+        """Make the preview lower where it is below the table."""
         super().resizeEvent(event)
         beside = self.contentsRect().width() - 2 * GAP_PX >= _TABLE_PX + _PREVIEW_PX + GAP_PX
         self.preview.setFixedHeight(scaled(_HEIGHT_PX if beside else _LOW_PX))
-        self._fit_columns()
 
     def _fit_columns(self) -> None:
         """Share the table's width among its columns, less for those that are ignored; many scroll sideways."""
@@ -303,3 +302,19 @@ class RowsCard(Card):
         for place, name in enumerate(names):
             wide = max(left // len(counted), scaled(_COLUMN_PX))
             self.header.resizeSection(place, wide if name in counted else ignored)
+
+
+class _RowsTable(QTableView):
+    """A table that tells when its columns have another width to share.
+
+    Attributes:
+        room_changed: signal without arguments, emitted with every size of what scrolls: the table's own size, a scroll
+            bar that comes or goes, and the width of the row numbers change it.
+    """
+
+    room_changed = Signal()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Tell that the room changed."""
+        super().resizeEvent(event)
+        self.room_changed.emit()

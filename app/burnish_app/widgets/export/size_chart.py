@@ -33,6 +33,7 @@ _HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
 _REACH_PX = 24.0  # distance from a point within which a press takes it
 _TICK_PX = 60
+_APART_PX = 4  # between two names beside each other
 _GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
 _USUAL = ("F16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "Q2_K")  # labeled first where there is room
 _GB = 1e9
@@ -287,9 +288,14 @@ class SizeChart(QWidget):
         painter.setBrush(ink if point.measured else QColor(colors.surface))
         painter.drawEllipse(place, radius, radius)
 
-    def _draw_labels(self, painter: QPainter) -> None:
-        """Name the points where there is room: the one it is at, chosen and measured ones, usual ones, then others."""
-        metrics, colors, plot = QFontMetricsF(font(SMALL_PX, bold=True)), colors_of(self), self._plot()
+    def label_places(self) -> dict[str, QRectF]:
+        """Return where the names of points are drawn; those of others have no room.
+
+        The point it is at comes first, then chosen and measured ones, which have their names even over other points,
+        then usual types, then others.
+        """
+        metrics, plot = QFontMetricsF(font(SMALL_PX, bold=True)), self._plot()
+        found: dict[str, QRectF] = {}
         labels: list[QRectF] = []
         others = [self._around(point, 1.0) for point in self.points]
         if limit_in_view(self.points, self._limit_bytes):
@@ -302,8 +308,7 @@ class SizeChart(QWidget):
 
         for at in sorted(range(len(self.points)), key=rank):
             point = self.points[at]
-            bold = at == self.current or point.quant in self.chosen  # has its name even over other points
-            taken = labels if bold else [*labels, *others]
+            taken = labels if self._is_known(at) else [*labels, *others]
             around = self._around(point, 4.0)
             width, height = metrics.horizontalAdvance(point.quant) + 2, metrics.height()
             rooms = (
@@ -314,15 +319,27 @@ class SizeChart(QWidget):
             )
             inside = [room for room in rooms if plot.contains(room) and not any(map(room.intersects, taken))]
             if inside:
-                room = min(inside, key=lambda room: covered(room, others))
-                labels.append(room)
-                if bold:  # it may lie over other points
-                    ground = QColor(colors.surface)
-                    ground.setAlphaF(_GROUND_ALPHA)
-                    painter.fillRect(room, ground)
-                painter.setFont(font(SMALL_PX, bold=bold))
-                painter.setPen(QColor(colors.text if bold or point.measured else colors.muted))
-                painter.drawText(room, Qt.AlignmentFlag.AlignCenter, point.quant)
+                room = found[point.quant] = min(inside, key=lambda room: covered(room, others))
+                labels.append(room.adjusted(-_APART_PX, 0, _APART_PX, 0))
+        return found
+
+    def _draw_labels(self, painter: QPainter) -> None:
+        colors, places = colors_of(self), self.label_places()
+        for at, point in enumerate(self.points):
+            room = places.get(point.quant)
+            if room is None:
+                continue
+            if self._is_known(at):  # it may lie over other points
+                ground = QColor(colors.surface)
+                ground.setAlphaF(_GROUND_ALPHA)
+                painter.fillRect(room, ground)
+            painter.setFont(font(SMALL_PX, bold=at == self.current or point.quant in self.chosen))
+            painter.setPen(QColor(colors.text if self._is_known(at) else colors.muted))
+            painter.drawText(room, Qt.AlignmentFlag.AlignCenter, point.quant)
+
+    def _is_known(self, at: int) -> bool:
+        """Whether a point has its name wherever it is: the one it is at, and chosen and measured ones."""
+        return at == self.current or self.points[at].quant in self.chosen or self.points[at].measured
 
     def _around(self, point: ExportPoint, gap_px: float) -> QRectF:
         radius = self._radius(point) + gap_px + (4.5 if point.quant in self.chosen else 0.0)

@@ -243,7 +243,9 @@ class ChatPane(Card):
 
     def _copy(self) -> None:
         replies = [message.content for message in self._messages if message.role == "assistant"]
-        QGuiApplication.clipboard().setText(replies[-1] if replies else "".join(self._streamed))
+        text = replies[-1] if replies else "".join(self._streamed)
+        if text:  # what the clipboard holds is not lost for nothing
+            QGuiApplication.clipboard().setText(text)
 
     def _choice_changed(self) -> None:
         able = self.answerer.able

@@ -1,7 +1,7 @@
 """The chart of sizes: points are chosen with mouse and keyboard, and read to those who do not see them."""
 
 import pytest
-from app import page_facts as facts
+from app import export_facts as facts
 from PySide6.QtCore import QRectF, Qt
 
 from burnish_app.curves.export_points import export_points
@@ -83,3 +83,15 @@ def test_a_chosen_name_goes_where_it_covers_least():
     around = [QRectF(0, 0, 10, 10), QRectF(20, 0, 10, 10)]
     assert covered(QRectF(5, 5, 20, 10), around) == 2 * 25
     assert covered(QRectF(40, 0, 10, 10), around) == 0
+
+
+@pytest.mark.parametrize("measured", [None, facts.report()])
+def test_measured_types_have_their_names_and_no_two_names_touch(chart, measured):
+    chart.show_points(export_points(facts.forecast(), measured), 0)
+    chart.show_chosen({"Q4_K_M"})
+    for width in range(400, 1600, 25):
+        chart.resize(width, 260)
+        places = chart.label_places()
+        assert {point.quant for point in chart.points if point.measured} <= set(places)
+        wider = [place.adjusted(-1, 0, 1, 0) for place in places.values()]
+        assert not any(one.intersects(other) for at, one in enumerate(wider) for other in wider[:at])

@@ -1,0 +1,97 @@
+"""Scenes of Hardware."""
+
+from app import machine_facts as machines
+from app.page_scenes.answers import result
+from app.scenes import summary
+from app.screenshots import scene, settle
+from PySide6.QtWidgets import QScrollArea
+
+from support.hardware import made_up
+
+
+@scene("hardware-busy")
+def hardware_busy(window):
+    window.page("hardware").shown()
+
+
+def _hardware(window, checkup, what_fits=None):
+    page = window.page("hardware")
+    page._fits_found(result(what_fits=what_fits or machines.what_fits()))
+    page._checked(result(checkup=checkup))
+    page._checking.hide()
+    page.checkup_file.unlink()
+    page._check_button.setEnabled(True)
+    page.set_status("done" if checkup.ready else "attention")
+
+
+@scene("hardware-done")
+def hardware_done(window):
+    note = "This machine goes to sleep after 30 idle minutes, which interrupts a run."
+    _hardware(window, machines.checkup(machines.machine(machines.gpu()), notes=[note]))
+
+
+@scene("hardware-pair")
+def hardware_pair(window):
+    _hardware(window, machines.checkup(machines.pair()))
+
+
+@scene("hardware-eight")
+def hardware_eight(window):
+    _hardware(window, machines.checkup(machines.eight()))
+    _live(window, made_up(8, name="NVIDIA H100 80GB HBM3", total=80 * machines.GIB))
+
+
+@scene("hardware-live")
+def hardware_live(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
+    _live(window, made_up())
+    window.sidebar.hardware.click()
+
+
+@scene("hardware-alarm")
+def hardware_alarm(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
+    run = summary("running")
+    run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
+    window.hardware.runs_changed([run])
+    _live(window, made_up(filled=40))
+    window.sidebar.hardware.click()
+
+
+def _live(window, lines):
+    for line in lines:
+        window.hardware.monitor._received(line)
+
+
+@scene("hardware-cpu")
+def hardware_cpu(window):
+    _hardware(window, machines.checkup(machines.machine()), machines.what_fits_on_a_processor())
+
+
+@scene("hardware-fits")
+def hardware_fits(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())))
+    page = window.page("hardware")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+
+
+@scene("hardware-fitsnone")
+def hardware_fits_none(window):
+    _hardware(window, machines.checkup(machines.machine(machines.gpu())), machines.what_fits_nowhere())
+    page = window.page("hardware")
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+
+
+@scene("hardware-fitsbusy")
+def hardware_fits_busy(window):
+    page = window.page("hardware")
+    page._found(result(machine=machines.machine(machines.gpu())))
+    page._fits.set_progress("Qwen3 4B Instruct 2507", 2, 7)
+
+
+@scene("hardware-failed")
+def hardware_failed(window):
+    problem = "The NVIDIA driver (525.60) is older than CUDA 12.8 needs (570). Update it, then check again."
+    _hardware(window, machines.checkup(machines.machine(machines.gpu()), ready=False, problems=[problem]))

@@ -1,0 +1,65 @@
+"""Scenes of Model."""
+
+from app import data_facts, model_facts
+from app import page_facts as facts
+from app.page_scenes.answers import failure, result
+from app.screenshots import scene
+
+
+def _models(page, local=(), hub=()):
+    page.models._ranked, page.models._local, page.models._hub = facts.catalog(), list(local), list(hub)
+    page.models._merge()
+    page._list_models()
+    page.models.select("meta-llama/Llama-3.2-1B-Instruct")
+
+
+def _choose(window):
+    page = window.page("model")
+    window.bench.set_model_path("Qwen/Qwen3-0.6B")
+    window.bench.set_model(facts.model_facts())
+    page._check = "check"
+    page._checked("check", "Qwen/Qwen3-0.6B", model_facts.integrity())
+    return page
+
+
+@scene("model-busy")
+def model_busy(window):
+    page = window.page("model")
+    page.downloads._answered(result(downloads=model_facts.downloads()))
+    _models(page)
+
+
+@scene("model-done")
+def model_done(window):
+    page = _choose(window)
+    window.bench.set_data_files([data_facts.DATA_FILE])
+    window.bench.set_dataset(data_facts.dataset())
+    _models(page, model_facts.local_models())
+
+
+@scene("model-hub")
+def model_hub(window):
+    page = _choose(window)
+    page.models.search.setText("qwen coder")
+    page.models._searched = "qwen coder"
+    page.models.scope.choose("hub")
+    _models(page, hub=model_facts.hub_models())
+    page.models.table.selectRow(0)
+
+
+@scene("model-adapter")
+def model_adapter(window):
+    page = _choose(window)
+    window.bench.set_start(model_facts.adapter().path)
+    page.start._request = "adapter"
+    page.start._found("adapter", result(adapter=model_facts.adapter()))
+    _models(page, model_facts.local_models())
+
+
+@scene("model-failed")
+def model_failed(window):
+    page = window.page("model")
+    _models(page)
+    page._inspect_failed(
+        page._request, failure("There is no config.json in D:\\models\\mine.", "Choose the folder that holds it.")
+    )

@@ -1,0 +1,147 @@
+"""Scenes of Recipe."""
+
+from app import data_facts
+from app import machine_facts as machines
+from app import page_facts as facts
+from app.page_scenes.answers import failure
+from app.screenshots import scene, settle
+from PySide6.QtWidgets import QScrollArea
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+
+
+def _recipe(window, plan, *, edit=True):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    window.bench.set_dataset(data_facts.dataset())
+    page = window.page("recipe")
+    page.clear_banner()
+    page.shown()
+    page.suggestions.cancel()
+    page._suggested_now(facts.suggestion())
+    settle(2)
+    page._planned(facts.plan())
+    for preset, seconds in (("quick", 9.0), ("balanced", 31.0), ("best", 68.0)):
+        page.settings.presets.show_plan(preset, facts.plan(seconds=seconds))
+    if edit:
+        page.form.row("train.epochs")._editor.setText("5")
+        page.form.row("train.epochs")._on_edited()
+        row = page.form.row("train.micro_batch_tokens")
+        row._editor.stepBy(1)
+        plan = plan.model_copy(
+            update={"memory_bytes": plan.memory_bytes + 430 * 2**20, "tokens_per_s": plan.tokens_per_s * 1.08}
+        )
+    page.plans.drop()
+    page._planned(plan)
+    page.plans.drop()
+    _rest(page)
+    return page
+
+
+def _rest(page):
+    """Let the form make its rows and lay them out."""
+    settle()
+    while page.form._timer.isActive() or page.form._layout_timer.isActive():
+        settle()
+    settle()
+
+
+def _scroll_to(page, widget):
+    _rest(page)
+    page.findChild(QScrollArea).ensureWidgetVisible(widget)
+
+
+@scene("recipe-empty")
+def recipe_empty(window):
+    window.page("recipe").shown()
+
+
+@scene("recipe-busy")
+def recipe_busy(window):
+    window.bench.set_data_files(["/home/ada/data/support.jsonl"])
+    window.page("recipe").clear_banner()
+    window.page("recipe").shown()
+
+
+@scene("recipe-done")
+def recipe_done(window):
+    _recipe(window, facts.plan())
+
+
+@scene("recipe-advanced")
+def recipe_advanced(window):
+    page = _recipe(window, facts.plan())
+    page.form.row("train.weight_decay")
+    row = page.form.row("train.warmup_share")
+    row._editor.setText("2")
+    row._on_edited()
+    row._editor.setFocus()
+    _scroll_to(page, row)
+
+
+@scene("recipe-preferences")
+def recipe_preferences(window):
+    """A recipe that learns from preference pairs, and its settings on them."""
+    page = _recipe(window, facts.plan(), edit=False)
+    window.bench.set_objective("dpo", "preference")
+    page.shown()
+    row = page.form.row("preference.beta")
+    _scroll_to(page, row)
+
+
+@scene("recipe-optimizer")
+def recipe_optimizer(window):
+    """The sections on optimizer, guard and stopping early."""
+    page = _recipe(window, facts.plan())
+    optimizer = page.form.row("train.optimizer")
+    optimizer._editor.setCurrentText("Lion")
+    for key, text in (("evaluation.every", "50"), ("evaluation.patience", "3")):
+        row = page.form.row(key)
+        row._editor.setText(text)
+        row._on_edited()
+    page.form.row("guard.action")._editor.setCurrentText("say so and go on")
+    page.form.row("masking.kind")._editor.setCurrentText("Magma")
+    _scroll_to(page, optimizer)
+
+
+@scene("recipe-search")
+def recipe_search(window):
+    page = _recipe(window, facts.plan())
+    page.form.search.setText("checkpoint")
+    page.form.search.setFocus()
+    _scroll_to(page, page.form.folds["Training"])
+
+
+@scene("recipe-offers")
+def recipe_offers(window):
+    """A mixture of experts on two cards, with layers streamed from system memory."""
+    page = _recipe(window, facts.plan(), edit=False)
+    spec = DecoderSpec(**{**facts.model_facts().spec.model_dump(), "num_experts": 128, "experts_per_token": 8})
+    window.bench.set_model(facts.model_facts(spec=spec))
+    page._machine = machines.pair()
+    memory = MemoryPlan(layers=("products",) * 4, head_rows=2048, weights=("card", "host", "host", "host"))
+    page._planned(facts.plan(memory_plan=memory))
+    page.form.row("devices.strategy")._editor.setCurrentIndex(1)
+    page._planned(facts.plan(memory_plan=memory, tokens_per_s=34_000.0, seconds=17.0))
+    _scroll_to(page, page.form._offered)
+
+
+@scene("recipe-all")
+def recipe_all(window):
+    """The lower end of the form."""
+    page = _recipe(window, facts.plan(), edit=False)
+    bar = page.findChild(QScrollArea).verticalScrollBar()
+    bar.setValue(bar.maximum())
+
+
+@scene("recipe-toml")
+def recipe_toml(window):
+    page = _recipe(window, facts.plan())
+    page._show_as("toml")
+    _scroll_to(page, page.toml)
+
+
+@scene("recipe-failed")
+def recipe_failed(window):
+    page = _recipe(window, facts.plan(fits=False), edit=False)
+    page._start_failed(failure("It does not fit: 46.4 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10))

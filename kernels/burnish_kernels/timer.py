@@ -116,7 +116,8 @@ def _capture(run: Run) -> Run:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        # `torch.cuda.graph` leaves its own stream in use where the capture cannot be ended.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
             run()
     except torch.OutOfMemoryError:
         raise

@@ -8,7 +8,7 @@ from app.handler_budget import HandlerBudget
 from app.studio import Studio, assert_light, end_runs, kill, make_tiny, tiny_recipe
 from PySide6.QtWidgets import QPushButton
 
-from burnish_app.wording.recipe_text import setting_name
+from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.recipe.recipe import EvaluationSection
 from burnish_engine.duel.report.overview import list_duels
 
@@ -79,7 +79,7 @@ def test_a_sweep_of_two_runs_is_queued_compared_deleted_and_restored(studio, tin
     studio.wait(lambda: [len(curve) for curve in page.view.curves.charts.curves.held_out] == [3, 3])
     studio.wait(page.view.differences.isVisible)
     model = page.view.differences.model
-    assert setting_name("adapter.rank") in [model.index(place, 0).data() for place in range(model.rowCount())]
+    assert setting_term("adapter.rank") in [model.index(place, 0).data() for place in range(model.rowCount())]
     folders = {one.run.folder for one in page.results.rows}
 
     runs = studio.visit(window, "runs")

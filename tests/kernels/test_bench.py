@@ -195,3 +195,4 @@ def test_times_of_a_real_gpu_are_plausible():
         timer(lambda: x.sum().item())
     assert timer(lambda: x.sum().item(), captured=False) > 0
     assert timer(lambda: x.add_(1)) > 0  # a failed capture leaves the device usable
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()

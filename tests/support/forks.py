@@ -8,8 +8,10 @@ import sys
 import time
 
 _SERVER = """
-import json, os, sys
-import torch, transformers, datasets  # not peft: on a GPU its bitsandbytes begins CUDA, which no fork survives
+import importlib.util, json, os, sys
+import torch, transformers  # not peft: on a GPU its bitsandbytes begins CUDA, which no fork survives
+if importlib.util.find_spec("datasets"):  # these runs do without it
+    import datasets
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.train.parallel import run_rank

@@ -94,7 +94,9 @@ class SlurmCluster:
 
     def jobs(self):
         """Numbers of the jobs that wait."""
-        asked = subprocess.run(["squeue", "-h", "-t", "PENDING", "-o", "%i"], capture_output=True, text=True, check=True)
+        asked = subprocess.run(
+            ["squeue", "-h", "-t", "PENDING", "-o", "%i"], capture_output=True, text=True, check=True
+        )
         return asked.stdout.split()
 
     def close(self):

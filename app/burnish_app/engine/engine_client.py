@@ -69,9 +69,11 @@ class EngineClient(QObject):
     Attributes:
         state_changed: signal with "starting", "ready", "restarting", or "down" after several failed starts (the client
             keeps trying).
+        closed: signal without arguments, emitted as the connection is closed for good.
     """
 
     state_changed = Signal(str)
+    closed = Signal()
     _parsed = Signal(int, object)
 
     def __init__(self, command: tuple[str, ...] = SERVE_COMMAND, parent: QObject | None = None) -> None:
@@ -183,6 +185,7 @@ class EngineClient(QObject):
     def close(self) -> None:
         """End the server. Runs and exports continue: they are processes of their own."""
         self._closing = True
+        self.closed.emit()
         self._restart.stop()
         self._open.clear()
         self._unsent.clear()
@@ -215,7 +218,7 @@ class EngineClient(QObject):
         while (entry := self._lines.get()) is not None:
             generation, line = entry
             try:
-                message: Message | None = parse_message(line)
+                message: Message | None = parse_message(line) if line else None
             except ValidationError:
                 continue  # something printed to standard output; a request it answered ends when the server does
             try:
@@ -223,10 +226,12 @@ class EngineClient(QObject):
             except RuntimeError:
                 return  # the window is gone
 
-    def _deliver(self, generation: int, message: Message) -> None:
+    def _deliver(self, generation: int, message: Message | None) -> None:
         if generation != self._generation or self._closing:
             return
-        if isinstance(message, Hello):
+        if message is None:
+            self._over()
+        elif isinstance(message, Hello):
             self._greeted(message)
         elif message.id in self._open:
             if isinstance(message, Progress | Piece | HardwareReading):
@@ -235,8 +240,10 @@ class EngineClient(QObject):
                 self._finish(message.id, message)
 
     def _greeted(self, hello: Hello) -> None:
-        if hello.protocol != PROTOCOL_VERSION or self._process is None:
+        if hello.protocol != PROTOCOL_VERSION:
             self._set_state("down")
+            return
+        if self._process is None:  # it is over already
             return
         self._set_state("ready")
         for line in self._unsent.values():
@@ -268,10 +275,15 @@ class EngineClient(QObject):
             self._ended()
 
     def _ended(self, *_outcome: object) -> None:
-        process, self._process = self._process, None
-        if process is None or self._closing:
+        if self._process is None or self._closing:
             return
+        self._read()
+        process, self._process = self._process, None
         process.deleteLater()
+        self._lines.put((self._generation, b""))  # its end counts once all that it said is read
+
+    def _over(self) -> None:
+        """Start the server again after a moment, and let the requests fail that it had."""
         if self._state == "ready" and time.monotonic() - self._started_at > _STEADY_S:
             self._failures = 0
         self._failures += 1

@@ -118,8 +118,8 @@ def test_what_was_sent_of_a_run_is_deleted_where_the_connection_breaks(office, t
     def cut_in_the_middle(pipe):
         pipe.write(start)
         pipe.flush()
-        until(lambda: list(office.jobs.glob("jobs/*/*")))
-        arrived.extend(path.name for path in office.jobs.glob("jobs/*"))
+        until(lambda: list(office.jobs.glob("jobs/burnish-cut*/*")))
+        arrived.extend(path.name for path in office.jobs.glob("jobs/burnish-cut*"))
         office.wire.down = True
         office.wire.cut()
 
@@ -128,7 +128,7 @@ def test_what_was_sent_of_a_run_is_deleted_where_the_connection_breaks(office, t
         send_bundle(SshShell(HOST), bundle, "burnish-cut")
     assert arrived
     assert arrived != ["burnish-cut"]
-    until(lambda: not list(office.jobs.glob("jobs/*")))
+    until(lambda: not list(office.jobs.glob("jobs/burnish-cut*")))
 
 
 def bundle_start(bundle):
@@ -182,7 +182,9 @@ def test_the_machine_answers_a_program_here(office):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         server.stdin.write(asked)
         server.stdin.flush()
-        hello, answer = (json.loads(server.stdout.readline()) for _ in range(2))
+        said = (json.loads(line) for line in server.stdout if line.strip())
+        hello = next(line for line in said if line["type"] != "progress")
+        answer = next(said)
         server.stdin.close()
         assert server.wait(60) == 0
     assert hello["type"] == "hello"

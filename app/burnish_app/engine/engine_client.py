@@ -74,12 +74,12 @@ class EngineClient(QObject):
 
     state_changed = Signal(str)
     closed = Signal()
+    _ids = itertools.count(1)  # no two requests of the window have one id, whichever engine they go to
     _parsed = Signal(int, object)
 
     def __init__(self, command: tuple[str, ...] = SERVE_COMMAND, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._command = command
-        self._ids = itertools.count(1)
         self._open: dict[str, _Open] = {}
         self._unsent: dict[str, bytes] = {}
         self._state: ClientState = "starting"

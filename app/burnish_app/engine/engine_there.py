@@ -36,10 +36,12 @@ class EngineThere(QObject):
         changed: signal without arguments, emitted whenever there is something else to show.
         found: signal without arguments, emitted when the machine's facts came and differ from those before, and when
             they are no longer known.
+        told: signal with a machine and what is being done to make the connection to its engine.
     """
 
     changed = Signal()
     found = Signal()
+    told = Signal(str, str)
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__(client)
@@ -50,6 +52,7 @@ class EngineThere(QObject):
         self.doing = ""
         self.failure: Failure | None = None
         self.client: ClientThere | None = None
+        self._others: dict[str, ClientThere] = {}
         self._machine_request, self._doctor_request = "", ""
         self._asked_at = 0.0
         self._soon = QTimer(self, singleShot=True, interval=_AFTER_MS)
@@ -89,7 +92,7 @@ class EngineThere(QObject):
         if not self.where:
             return
         self._let_go()
-        self.client = client = ClientThere(self.where, serve_on(self.where), self)
+        self.client = client = self._new_client(self.where)
         client.told.connect(lambda what: self._told(client, what))
         client.state_changed.connect(lambda state: self._client_changed(client, state))
         self.state, self.failure, self.doing = "connecting", None, ""
@@ -123,6 +126,34 @@ class EngineThere(QObject):
         """Stop the check-up."""
         if self.client is not None:
             self.client.cancel(self._doctor_request)
+
+    def client_to(self, where: str) -> ClientThere:
+        """Return the connection to a machine's engine, which is made where there is none.
+
+        Args:
+            where: machine that ssh reaches, as the recipe names it.
+        """
+        if where == self.where:
+            if self.client is None or self.client.state == "down":
+                self.connect_now()
+            if self.client is not None:
+                return self.client
+        found = self._others.get(where)
+        if found is None:
+            self._others[where] = found = self._new_client(where)
+        if found.pid is None and found.state in ("starting", "down"):
+            found.start()
+        return found
+
+    @property
+    def clients(self) -> list[ClientThere]:
+        """All connections that there are."""
+        return [*([self.client] if self.client is not None else []), *self._others.values()]
+
+    def _new_client(self, where: str) -> ClientThere:
+        client = ClientThere(where, serve_on(where), self)
+        client.told.connect(lambda what: self.told.emit(where, what))
+        return client
 
     def _ask_machine(self) -> None:
         client = self.client
@@ -207,5 +238,5 @@ class EngineThere(QObject):
     def _close(self) -> None:
         self._soon.stop()
         self._slow.stop()
-        if self.client is not None:
-            self.client.close()
+        for client in self.clients:
+            client.close()

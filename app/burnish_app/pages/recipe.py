@@ -178,7 +178,7 @@ class RecipePage(Page):
         self._show_state()
 
     def _suggest(self) -> None:
-        self.settings.busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
+        self.settings.busy.set_progress(tr("Choosing a recipe for machine and data ..."))
         self.settings.busy.show()
         self.suggestions.ask()
         self._show_state()

@@ -37,10 +37,10 @@ class ClientThere(EngineClient):
         parent: parent in Qt's object tree.
 
     Attributes:
-        told: signal with what is being done to make the connection.
+        progressed: signal with what is being done to make the connection.
     """
 
-    told = Signal(str)
+    progressed = Signal(str)
 
     def __init__(self, where: str, command: tuple[str, ...], parent: QObject | None = None) -> None:
         super().__init__(command, parent)
@@ -89,7 +89,7 @@ class ClientThere(EngineClient):
             if isinstance(message, Failure):
                 self._reason = message
             elif not self._closing:
-                self.told.emit(message.what)
+                self.progressed.emit(message.what)
             return
         super()._deliver(generation, message)
 

@@ -36,12 +36,12 @@ class EngineThere(QObject):
         changed: signal without arguments, emitted whenever there is something else to show.
         found: signal without arguments, emitted when the machine's facts came and differ from those before, and when
             they are no longer known.
-        told: signal with a machine and what is being done to make the connection to its engine.
+        progressed: signal with a machine and what is being done to make the connection to its engine.
     """
 
     changed = Signal()
     found = Signal()
-    told = Signal(str, str)
+    progressed = Signal(str, str)
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__(client)
@@ -93,7 +93,7 @@ class EngineThere(QObject):
             return
         self._let_go()
         self.client = client = self._new_client(self.where)
-        client.told.connect(lambda what: self._told(client, what))
+        client.progressed.connect(lambda what: self._connecting(client, what))
         client.state_changed.connect(lambda state: self._client_changed(client, state))
         self.state, self.failure, self.doing = "connecting", None, ""
         client.start()
@@ -152,7 +152,7 @@ class EngineThere(QObject):
 
     def _new_client(self, where: str) -> ClientThere:
         client = ClientThere(where, serve_on(where), self)
-        client.told.connect(lambda what: self.told.emit(where, what))
+        client.progressed.connect(lambda what: self.progressed.emit(where, what))
         return client
 
     def _ask_machine(self) -> None:
@@ -188,7 +188,7 @@ class EngineThere(QObject):
             self.failure = failure
             self.changed.emit()
 
-    def _told(self, client: ClientThere, what: str) -> None:
+    def _connecting(self, client: ClientThere, what: str) -> None:
         if client is self.client:
             self.doing = what
             self.changed.emit()

@@ -24,7 +24,7 @@ class PlanFollower(QObject):
     Args:
         client: connection to the engine.
         bench: workbench with the recipe.
-        there: engine of the machine elsewhere that the recipe may name.
+        other: engine of the machine elsewhere that the recipe may name.
         parent: parent in Qt's object tree.
 
     Attributes:
@@ -41,10 +41,10 @@ class PlanFollower(QObject):
     other_planned = Signal(str, object)
 
     def __init__(
-        self, client: EngineClient, bench: Workbench, there: EngineThere, parent: QObject | None = None
+        self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._client, self._bench, self._there = client, bench, there
+        self._client, self._bench, self._there = client, bench, other
         self._request = ""
         self._others: dict[str, Recipe] = {}
         self._told_facts = (0, 0)

@@ -17,7 +17,7 @@ class SuggestionFollower(QObject):
     Args:
         client: connection to the engine.
         bench: workbench with the choices.
-        there: engine of the machine elsewhere that the recipe may name.
+        other: engine of the machine elsewhere that the recipe may name.
         parent: parent in Qt's object tree.
 
     Attributes:
@@ -35,10 +35,10 @@ class SuggestionFollower(QObject):
     ended = Signal()
 
     def __init__(
-        self, client: EngineClient, bench: Workbench, there: EngineThere, parent: QObject | None = None
+        self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._client, self._bench, self._there = client, bench, there
+        self._client, self._bench, self._there = client, bench, other
         self._request, self._place = "", ""
         self._inputs: tuple[object, ...] = ()
 

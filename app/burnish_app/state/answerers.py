@@ -53,8 +53,8 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
     found.append(Answerer("tuned", tr("Tuned (after training)"), target, "tuned", folder.trained))
     if folder.where:  # where its base model lies, which may be too large for this machine
         base, tuned = (text.format(where=folder.where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
-        found.append(Answerer("base there", base, folder.there, "base", where=folder.where))
-        found.append(Answerer("tuned there", tuned, folder.there, "tuned", where=folder.where))
+        found.append(Answerer("base-there", base, folder.there, "base", where=folder.where))
+        found.append(Answerer("tuned-there", tuned, folder.there, "tuned", where=folder.where))
     if len(folder.exported) < 2:
         found.append(Answerer("exported", tr("Exported file"), target, "exported", bool(folder.exported)))
     for name in folder.exported if len(folder.exported) > 1 else ():

@@ -58,7 +58,7 @@ def read_run_folder(folder: str) -> RunFolder:
         return RunFolder()
     paths = RunPaths(Path(folder))
     files = sorted(path.name for path in paths.export.glob("*.gguf"))
-    where, there = _there(paths)
+    where, there = _held_elsewhere(paths)
     return RunFolder(
         name=paths.root.name,
         title=str(_recipe(folder).get("name") or paths.root.name),
@@ -77,7 +77,7 @@ def read_run_folder(folder: str) -> RunFolder:
     )
 
 
-def _there(paths: RunPaths) -> tuple[str, str]:
+def _held_elsewhere(paths: RunPaths) -> tuple[str, str]:
     """Return another machine and the run's folder on it; a run that finished leaves nothing there."""
     try:
         job = RemoteJob.model_validate_json(paths.remote.read_bytes())

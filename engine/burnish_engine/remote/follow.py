@@ -37,9 +37,9 @@ class RemoteOutcome:
     message: str = ""
 
 
-def ended_status(told: str) -> Status:
+def ended_status(reported: str) -> Status:
     """Return the status of a run whose job said how it ended; one that could not say so failed."""
-    return _ENDINGS.get(told, "failed")
+    return _ENDINGS.get(reported, "failed")
 
 
 class Follower:

@@ -51,13 +51,13 @@ def serve_there(place: RunPlace, shell: Shell | None = None) -> int:
 
 
 def _answer(place: RunPlace, shell: Shell) -> int:
-    _tell(f"Connecting to {place}")
+    _announce(f"Connecting to {place}")
     try:
         run(shell, "true")  # refusals come at once, before anything is packed
         folder = _make_environment(place, shell)
     except DroppedError as dropped:
         raise SetupError(f"{place} cannot be reached: {dropped}.", "Try again.") from None
-    _tell(f"Starting the engine of {place}")
+    _announce(f"Starting the engine of {place}")
     script = _SERVE.format(folder=shlex.quote(folder.path), module="burnish_engine.cli.main")
     with subprocess.Popen(shell.command(script), stderr=subprocess.PIPE) as server:
         words: list[str] = []
@@ -77,7 +77,7 @@ def _make_environment(place: RunPlace, shell: Shell) -> HostFolder:
     texts = {"constraints.txt": ("\n".join(pinned(wheel.requirements)) + "\n").encode(), wheel.name: wheel.content}
     hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     bundle = Bundle(wheel, True, BundleManifest(run="serve", files=hashes), _texts=texts)
-    _tell(f"Looking for this Burnish on {place}; the first time it is installed there, which takes minutes")
+    _announce(f"Looking for this Burnish on {place}; the first time it is installed there, which takes minutes")
     return send_bundle(shell, bundle, f"serve-{secrets.token_hex(4)}")
 
 
@@ -94,7 +94,7 @@ def _hand_on(pipe: IO[bytes] | None, last: list[str]) -> None:
                 sys.stderr.flush()
 
 
-def _tell(what: str) -> None:
+def _announce(what: str) -> None:
     _say(Progress(id="", what=what, done=0, total=0))
 
 

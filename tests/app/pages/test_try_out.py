@@ -428,8 +428,8 @@ def stopped_there(run):
 
 
 def choose_there(page):
-    page.left.choose("base there")
-    page.right.choose("tuned there")
+    page.left.choose("base-there")
+    page.right.choose("tuned-there")
 
 
 def test_the_machine_that_trained_a_run_answers_with_its_models(qtbot, answers, window, stopped_there, office):
@@ -450,7 +450,7 @@ def test_one_answers_here_and_one_there_and_both_are_stopped(qtbot, answers, win
     for engine in (answers, office):
         engine.set("chat", {"type": "piece", "text": "Hel"}, {"hold": True})
     page = page_of(window)
-    page.right.choose("tuned there")
+    page.right.choose("tuned-there")
     ask(page)
     qtbot.waitUntil(lambda: all(pane.text.toPlainText().endswith("Hel") for pane in (page.left, page.right)))
     page.primary.click()
@@ -465,7 +465,7 @@ def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
     office.set("at_start", refusal, {"exit": 12})
     office.set("chat", reply("At last"))
     page = page_of(window)
-    page.right.choose("tuned there")
+    page.right.choose("tuned-there")
     ask(page)
     qtbot.waitUntil(lambda: "Host key verification failed." in page.right.state.text())
     qtbot.waitUntil(lambda: page.left.messages[-1].content == "Hello" and not page.answering.open)
@@ -477,5 +477,5 @@ def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
 def test_a_run_that_finished_left_nothing_there(window, stopped_there):
     (stopped_there / "state.json").write_text(RunStateFile(run="x", status="finished").model_dump_json())
     page = page_of(window)
-    page.right.choose("tuned there")
+    page.right.choose("tuned-there")
     assert page.right.answerer.where == ""

@@ -105,3 +105,14 @@ def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on()
     left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
     assert left.detail.startswith("Nobody follows the job; it may go on.")
     assert left.actions == ("resume",)
+
+
+def test_a_job_that_waits_in_a_queue_can_be_stopped_and_says_that_it_left_it():
+    """Elsewhere a run has no step and no phase until it begins there; one that began tells what is saved alone."""
+    waiting = words("running", where="slurm", message="Waits in the cluster's queue (Resources).", step=0, phase="")
+    assert "queue" in waiting.detail
+    assert "stop" in waiting.actions
+    assert waiting.headline != words("running", where="", step=0, phase="").headline
+    message = "It was taken out of the cluster's queue before it began."
+    assert message in words("stopped", where="slurm", message=message, step=0, phase="").detail
+    assert message not in words("stopped", events(5), where="slurm", message=message).detail

@@ -23,22 +23,22 @@ class PlaceCard(Card):
     """Shows the machine that the recipe names instead of this one; hidden where none is named.
 
     Args:
-        there: engine of that machine.
+        engine: engine of that machine.
     """
 
-    def __init__(self, there: EngineThere) -> None:
+    def __init__(self, engine: EngineThere) -> None:
         super().__init__(tr("Where it trains"), icon_name="hardware")
-        self._there = there
+        self._there = engine
         self.body.setSpacing(UNIT // 2)
         self.name, self.words = headline(""), body("")
         self.facts, self.verdict = caption(""), body("")
         self.busy = BusyLine("", can_cancel=True)
         self.busy.cancel.connect(self._cancel)
-        self.ask = secondary("", there.connect_now, "hardware")
-        self.check = quiet(tr("Check that training works there"), there.check, "pulse")
+        self.ask = secondary("", engine.connect_now, "hardware")
+        self.check = quiet(tr("Check that training works there"), engine.check, "pulse")
         for widget in (self.name, self.words, self.facts, self.verdict, self.busy, row(self.ask, self.check)):
             self.body.addWidget(widget)
-        there.changed.connect(self.show_there)
+        engine.changed.connect(self.show_there)
         self.show_there()
 
     def show_there(self) -> None:
@@ -48,7 +48,7 @@ class PlaceCard(Card):
         if not there.where:
             return
         self.name.setText(there.where)
-        text, tone = _words(there)
+        text, tone = _status_text(there)
         self._say(self.words, text, tone)
         self._say(self.facts, _facts(there.machine) if there.machine else "", "muted")
         self._say(self.verdict, *_verdict(there.checkup))
@@ -76,19 +76,19 @@ class PlaceCard(Card):
 _ASK = {"offered": tr("Ask {where}"), "slow": tr("Connect again"), "failed": tr("Try again")}
 
 
-def _words(there: EngineThere) -> tuple[str, Look]:
-    if there.state == "offered":
+def _status_text(engine: EngineThere) -> tuple[str, Look]:
+    if engine.state == "offered":
         text = tr(
             "Its engine can say over ssh whether the run fits there. The first time Burnish is installed on it, which "
             "takes minutes. Nothing of your data is sent."
         )
         return text, "muted"
-    if there.failure is None:
+    if engine.failure is None:
         return "", ""
-    words = f"{there.failure.what} {there.failure.remedy}".strip()
-    if there.state == "lost":
-        return tr("{words} It is being connected again.").format(words=there.failure.what), "warning"
-    return words, "warning" if there.state == "slow" else "error"
+    words = f"{engine.failure.what} {engine.failure.remedy}".strip()
+    if engine.state == "lost":
+        return tr("{words} It is being connected again.").format(words=engine.failure.what), "warning"
+    return words, "warning" if engine.state == "slow" else "error"
 
 
 def _facts(machine: MachineFacts) -> str:

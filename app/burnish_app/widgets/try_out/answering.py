@@ -38,7 +38,7 @@ class Answering(QObject):
     def __init__(self, client: EngineClient, parent: QObject) -> None:
         super().__init__(parent)
         self._client, self._there = client, EngineThere.beside(client)
-        self._there.told.connect(self._told)
+        self._there.progressed.connect(self._connecting)
         self._clients: dict[str, EngineClient] = {}
         self.open: dict[str, ChatPane] = {}
         self.secret = False
@@ -108,7 +108,7 @@ class Answering(QObject):
         self._clients.clear()
         self.answered.clear()
 
-    def _told(self, where: str, what: str) -> None:
+    def _connecting(self, where: str, what: str) -> None:
         """Show what is done to reach another machine's engine."""
         for request, pane in self.open.items():
             client = self._clients[request]

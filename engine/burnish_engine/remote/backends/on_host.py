@@ -46,7 +46,8 @@ trap 'rm -rf -- "$part"' EXIT
 _RECEIVE = """
 mkdir -p "$root/jobs"
 # What a machine left behind that lost its power, or a connection that broke between two scripts.
-find "$root/jobs" -maxdepth 1 '(' -name '*{sending}' -o -name 'serve-*' ')' -mtime +1 -exec rm -rf -- {{}} + 2> /dev/null || true
+find "$root/jobs" -maxdepth 1 '(' -name '*{sending}' -o -name 'serve-*' ')' -mtime +1 \\
+  -exec rm -rf -- {{}} + 2> /dev/null || true
 [ ! -e "$job" ]
 mkdir "$part"
 tar -xf - -C "$part"

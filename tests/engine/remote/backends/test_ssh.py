@@ -97,6 +97,7 @@ def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
     stopped = read_state(paths).step
     assert list(losses(paths)) == list(range(1, stopped + 1))
     assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here
+    assert reply_there(f"{read_job(paths).folder}/run")  # and still there, with its base model, to talk to
 
     def kill(event):
         if isinstance(event, StepDone):
@@ -144,6 +145,21 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def reply_there(run):
+    """Text that a run's tuned model there answers with."""
+    asked = {"method": "chat", "id": "a", "target": run, "messages": [{"role": "user", "content": "Hi"}],
+             "options": {"max_tokens": 4}}  # fmt: skip
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve", "--on", f"ssh:{HOST}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        server.stdin.write(json.dumps(asked) + "\n")
+        server.stdin.flush()
+        said = (json.loads(line) for line in server.stdout if line.strip())
+        end = next(line for line in said if line["type"] in ("result", "failure"))
+        server.stdin.close()
+        server.wait(60)
+    return end["reply"]["text"]
 
 
 def test_a_dry_run_starts_nothing(office, tmp_path, capsys):

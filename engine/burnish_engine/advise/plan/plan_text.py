@@ -46,20 +46,21 @@ def problems_of(
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
     in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
     more = _hint_system_memory(run, plan, total + margin - free)
-    if weights + margin > free:
+    trains_all = run.recipe.adapter.method == "full"
+    rank = 0 if trains_all else fitting_rank(run, total + margin - free)
+    if weights + margin > free and not rank:  # with adapters' copies in 16 bits, which a lower rank makes smaller
         pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
         remedies = [f"set {in_4_bits}" if in_4_bits else "", pinned, more, "choose a smaller model"]
         return [f"{need}; the base weights alone take {memory_size(weights)}. {_one_of(remedies)}"]
     if fixed + margin > free:
         way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
         rest = memory_size(fixed - weights)
-        if run.recipe.adapter.method == "full":
+        if trains_all:
             smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
             return [
                 f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
                 f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
-        rank = fitting_rank(run, total + margin - free)
         lower = f"adapter.expert_rank: {rank} fits" if rank else "adapter.rank"
         return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} {lower}."]
     largest = max(memory, key=lambda part: part.bytes)

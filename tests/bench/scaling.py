@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import torch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,7 +42,7 @@ FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
 JOBS = ("steps", "forms", "host", "peers", "whole", "faults")
 EXCHANGES = ("whole", "sliced", "bf16")
 KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
-WHOLE = "llama-3.2-1b"
+WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
 SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
@@ -109,8 +110,7 @@ class Bench:
             several = [word for count in counts if count > 1 for word in ("--gpus", str(count))]
             parts = [(ours, [*command, *several], [{}])] if several else []
             if 1 in counts:
-                cards = [{"CUDA_VISIBLE_DEVICES": str(card)} for card in range(max(counts))]
-                parts.insert(0, (ours, [*command, "--gpus", "1"], cards))
+                parts.insert(0, (ours, [*command, "--gpus", "1"], [{VISIBLE: card} for card in _cards()]))
             yield from parts if turn % 2 == 0 else reversed(parts)
 
     def _forms(self, turn: int) -> Iterator[Job]:
@@ -165,6 +165,12 @@ class Bench:
                 [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", FAULTS],
                 [{}],
             )
+
+
+def _cards() -> list[str]:
+    """Return the names of all GPUs that this process may use, as its environment names them."""
+    named = os.environ.get(VISIBLE, "").split(",")
+    return named if named != [""] else [str(card) for card in range(torch.cuda.device_count())]
 
 
 def _rows_of(printed: str) -> list[dict[str, Any]]:

@@ -79,6 +79,17 @@ def test_each_choice_of_parts_trains_the_same_bits(used):
     assert used == {"metadata": 3 * passes * layers * 3, "reload": 3 * passes * layers, "routing": 3 * passes * layers}
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", ["dense", "mixture"])
+def test_on_a_gpu_each_choice_trains_the_same_bits_eager_and_captured(shape):
+    given = {"steps": 4, "warmup": 3, "tokens": 2048, "device": "cuda", "precision": "bf16", "method": "qlora"}
+    report = ablation(options(shape=shape, weights=("card", "host", "host"), **given))
+    assert [row["graphs"] for row in report["rows"]] == ["off"] * (len(report["rows"]) - 1) + ["captured"]
+    assert report["same_bits"]
+    by_name = {tuple(row["on"]): row for row in report["rows"] if row["graphs"] == "off"}
+    assert by_name["reload",]["peak_allocated_gib"] >= by_name[()]["peak_allocated_gib"]  # has a second buffer
+
+
 def test_parts_that_a_model_does_not_have_are_not_measured():
     dense = ablation(options(shape="dense", warmup=1, steps=1))
     assert [row["on"] for row in dense["rows"]] == [[], ["metadata"], ["reload"], ["metadata", "reload"]]

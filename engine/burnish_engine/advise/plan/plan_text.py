@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from burnish_engine.advise.facts.engine_choice import unused_pins_note
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import GIB
-from burnish_engine.advise.plan.expert_text import expert_notes, fitting_rank
+from burnish_engine.advise.plan.expert_text import adapter_copy_bytes, expert_notes, fitting_rank
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
@@ -42,26 +42,27 @@ def problems_of(
         return []
     where = f"of {name}'s memory" if run.device.cuda else "of system memory"
     need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
-    weights = sum(part.bytes for part in memory if part.name in _WEIGHTS)
+    stored = sum(part.bytes for part in memory if part.name in _WEIGHTS)
+    weights = stored - adapter_copy_bytes(run)
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
-    in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
+    in_4_bits = _hint_4_bits(run, fixed - stored, free - margin)
     more = _hint_system_memory(run, plan, total + margin - free)
-    trains_all = run.recipe.adapter.method == "full"
-    rank = 0 if trains_all else fitting_rank(run, total + margin - free)
-    if weights + margin > free and not rank:  # with adapters' copies in 16 bits, which a lower rank makes smaller
+    if weights + margin > free:
         pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
         remedies = [f"set {in_4_bits}" if in_4_bits else "", pinned, more, "choose a smaller model"]
         return [f"{need}; the base weights alone take {memory_size(weights)}. {_one_of(remedies)}"]
     if fixed + margin > free:
         way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
         rest = memory_size(fixed - weights)
-        if trains_all:
+        if run.recipe.adapter.method == "full":
             smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
             return [
                 f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
                 f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
-        lower = f"adapter.expert_rank: {rank} fits" if rank else "adapter.rank"
+        rank = fitting_rank(run, total + margin - free)
+        setting = "adapter.expert_rank" if rank or run.recipe.adapter.expert_rank else "adapter.rank"
+        lower = f"{setting}: {rank} fits" if rank else setting
         return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} {lower}."]
     largest = max(memory, key=lambda part: part.bytes)
     text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from burnish_engine.bench.step import StepBench
+from burnish_engine.bench.step import GIB, StepBench
 from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.models.decoder.experts import expert_half
 from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
@@ -154,13 +154,17 @@ def ablation(options: StepOptions) -> dict[str, Any]:
     bench = StepBench(replace(options, graphs=False))
     apply, begin = _that_apply(bench), bench.model.state()
     kinds = [(), *((part,) for part in apply), apply] if len(apply) > 1 else [(), apply]
-    rows = []
-    for on in kinds:
+    rows: list[dict[str, Any]] = []
+
+    def measure(on: tuple[str, ...]) -> None:
         with without([part for part in apply if part not in on]):
-            rows.append({"on": list(on), **_measure(bench, begin)})
+            rows.append({"on": list(on), **_measure(bench, begin, rows[0]["held"] if rows else None)})
+
+    for on in kinds:
+        measure(on)
     if bench.device.type == "cuda":
         bench.options = replace(options, graphs=True)
-        rows.append({"on": list(apply), **_measure(bench, begin)})
+        measure(apply)
     told = ("shape", "method", "tokens", "device")
     return {name: rows[0][name] for name in told} | {
         "layers": bench.spec.num_layers,
@@ -182,19 +186,30 @@ def _that_apply(bench: StepBench) -> tuple[str, ...]:
 _REPORTED = ("on", "graphs", "step_ms", "tok_s", "loss", "grad_norm", "peak_allocated_gib", "host_gib")
 
 
-def _measure(bench: StepBench, begin: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Report steps of a new trainer of the bench's model, which begins with the same adapter each time."""
+def _measure(bench: StepBench, begin: dict[str, torch.Tensor], first_held: int | None) -> dict[str, Any]:
+    """Report steps of a new trainer of the bench's model, which begins with the same adapter each time.
+
+    Args:
+        bench: model and options.
+        begin: state of the optimizer before the first step.
+        first_held: bytes allocated before the first trainer, `held` of its report; None: this is the first. The peak is
+            counted from there: cuBLAS keeps a workspace for the stream of each earlier trainer.
+    """
     bench.model.initialize(0)
     bench.model.restore(begin)
     del bench.trainer
     gc.collect()  # a trainer refers to itself: its memory would count for the next one
-    if bench.device.type == "cuda":
+    options, cuda, held = bench.options, bench.device.type == "cuda", 0
+    if cuda:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    options = bench.options
+        held = torch.cuda.memory_allocated()
     bench.trainer = FastTrainer(bench.model, options.section, bench.layouts, bench.plan.layers, graphs=options.graphs)
-    return bench.run()
+    report = bench.run() | {"held": held}
+    if cuda and first_held is not None:
+        report["peak_allocated_gib"] -= (held - first_held) / GIB
+    return report
 
 
 def ablation_table(reports: Sequence[Mapping[str, Any]]) -> str:

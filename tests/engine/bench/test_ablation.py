@@ -86,8 +86,9 @@ def test_on_a_gpu_each_choice_trains_the_same_bits_eager_and_captured(shape):
     report = ablation(options(shape=shape, weights=("card", "host", "host"), **given))
     assert [row["graphs"] for row in report["rows"]] == ["off"] * (len(report["rows"]) - 1) + ["captured"]
     assert report["same_bits"]
-    by_name = {tuple(row["on"]): row for row in report["rows"] if row["graphs"] == "off"}
-    assert by_name["reload",]["peak_allocated_gib"] >= by_name[()]["peak_allocated_gib"]  # has a second buffer
+    peaks = {tuple(row["on"]): row["peak_allocated_gib"] for row in report["rows"] if row["graphs"] == "off"}
+    assert peaks["metadata",] == pytest.approx(peaks[()], abs=1 / 1024)  # no workspace of an earlier row's stream
+    assert peaks["reload",] >= peaks["metadata",] - 1 / 1024  # has a second buffer
 
 
 def test_parts_that_a_model_does_not_have_are_not_measured():

@@ -43,6 +43,7 @@ _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
 _END_WAIT_MS = 1500
+_LONGEST_LINE = 64 * 2**20  # bytes
 _LOST = tr("The engine stopped unexpectedly")
 
 
@@ -210,6 +211,8 @@ class EngineClient(QObject):
             return
         lines = (self._rest + bytes(self._process.readAllStandardOutput().data())).split(b"\n")
         self._rest = lines.pop()
+        if len(self._rest) > _LONGEST_LINE:  # what speaks there is no engine
+            self._rest = b""
         for line in lines:
             if line.strip():
                 self._lines.put((self._generation, line))

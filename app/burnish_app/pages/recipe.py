@@ -36,6 +36,7 @@ from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
+_UNFIT = ExitCode.DOES_NOT_FIT
 
 
 class RecipePage(Page):
@@ -165,6 +166,11 @@ class RecipePage(Page):
             anyway: whether to start although the plan says that the run does not fit.
         """
         if self.client.is_open(self._start_request) or self.settings.recipe() is None:
+            return
+        plan = self.bench.plan
+        if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
+            what = tr("It does not fit on {where}.").format(where=self.there.where)
+            self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self.clear_banner()
         self._start_request = self.client.send(

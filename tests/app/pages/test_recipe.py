@@ -425,6 +425,21 @@ def test_the_connection_can_be_given_up_while_it_is_made(qtbot, page, there, off
     (tmp_path / "never").touch()
 
 
+def test_a_run_that_does_not_fit_there_is_handed_over_only_when_that_is_wanted(qtbot, answers, page, bench, there):
+    unfit = facts.plan(fits=False, problems=["It needs 4.00 GiB more."])
+    answers.result("estimate", plan=unfit)
+    answers.result("start", run="/runs/x")
+    there.connect_now()
+    qtbot.waitUntil(lambda: bench.plan is not None and not page.suggestions.is_waiting)
+    page.start()
+    assert "ssh:office" in page.shown_banner.what
+    assert not answers.asked("start")
+    action = next(one for one in page.shown_banner.findChildren(QPushButton) if "anyway" in one.text())
+    qtbot.mouseClick(action, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(answers.asked("start")))
+    assert last(answers, "start")["anyway"]
+
+
 def test_a_check_there_says_whether_training_works(qtbot, page, there, office):
     office.result("doctor", checkup=checkup(machine(gpu(0)), ready=False, problems=["No compiler was found."]))
     page.there.connect_now()

@@ -60,6 +60,4 @@ class InterconnectCard(Card):
             self.body.addWidget(body(reason, "muted"))
         if settings.torchrun:
             self.body.addWidget(caption(tr("The same run, started by plain torchrun:")))
-            command = mono(settings.torchrun)
-            command.setWordWrap(True)
-            self.body.addWidget(command)
+            self.body.addWidget(mono(settings.torchrun))

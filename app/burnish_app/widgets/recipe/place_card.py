@@ -12,7 +12,6 @@ from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, body, caption, headline, set_tone
 from burnish_app.wording.machine_text import gpu_memory_text, training_device_text
-from burnish_app.wording.numbers import as_sentence
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -103,6 +102,6 @@ def _verdict(checkup: Checkup | None) -> tuple[str, Look]:
     if checkup is None:
         return "", ""
     if checkup.ready:
-        return tr("Ready to train: {summary}").format(summary=as_sentence(checkup.summary)), "success"
+        return tr("Ready to train: {summary}.").format(summary=checkup.summary.rstrip(".")), "success"
     problems = "\n".join(f"✕  {problem}" for problem in checkup.problems[:_MOST_PROBLEMS])
     return "\n".join([tr("Not ready to train."), problems]), "error"

@@ -222,7 +222,7 @@ def _difference(machine: MachineFacts, edge: EdgeFacts, rate: float, group: Sequ
 
 def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) -> str:
     share = exchange_s / (step_s * accumulation)
-    once = f"They are exchanged once for a step, after its backward passes, which takes {_ms(exchange_s)}"
+    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {_ms(exchange_s)}"
     if accumulation == 1:
         return f"{once}: {share:.1%} of a step of one pass on each GPU."
     return f"{once}: give each GPU at least {accumulation} passes a step, so that it is {share:.1%} of it."

@@ -65,6 +65,15 @@ class ClientThere(EngineClient):
             self._set_state("starting")
         super().start()
 
+    @override
+    def close(self) -> None:
+        """End the connection at once: the server there ends by itself, and nothing has to be cleaned up."""
+        if self._process is not None:
+            self._process.blockSignals(True)
+            self._process.closeWriteChannel()
+            self._process.kill()
+        super().close()
+
     def let_go(self) -> None:
         """End the connection without waiting for it; nothing of it is heard any more."""
         self._closing = True

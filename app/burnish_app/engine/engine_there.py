@@ -53,6 +53,7 @@ class EngineThere(QObject):
         self.failure: Failure | None = None
         self.client: ClientThere | None = None
         self._others: dict[str, ClientThere] = {}
+        self._lent: set[ClientThere] = set()  # replies may be streamed through them
         self._machine_request, self._doctor_request = "", ""
         self._asked_at = 0.0
         self._soon = QTimer(self, singleShot=True, interval=_AFTER_MS)
@@ -91,8 +92,9 @@ class EngineThere(QObject):
         """Make the connection, anew where there is a former one, and ask for the machine's facts."""
         if not self.where:
             return
+        spare = self._others.pop(self.where, None)
         self._let_go()
-        self.client = client = self._new_client(self.where)
+        self.client = client = spare or self._new_client(self.where)
         client.progressed.connect(lambda what: self._connecting(client, what))
         client.state_changed.connect(lambda state: self._client_changed(client, state))
         self.state, self.failure, self.doing = "connecting", None, ""
@@ -137,6 +139,7 @@ class EngineThere(QObject):
             if self.client is None or self.client.state == "down":
                 self.connect_now()
             if self.client is not None:
+                self._lent.add(self.client)
                 return self.client
         found = self._others.get(where)
         if found is None:
@@ -232,7 +235,9 @@ class EngineThere(QObject):
         self._soon.stop()
         self._slow.stop()
         client, self.client = self.client, None
-        if client is not None:
+        if client in self._lent and client.state == "ready":
+            self._others[client.where] = client
+        elif client is not None:
             client.let_go()
 
     def _close(self) -> None:

@@ -161,3 +161,14 @@ def test_the_window_takes_the_connection_along(qtbot, client, there, office):
     process = psutil.Process(there.client.pid)
     client.close()
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_connection_that_replies_come_through_outlives_the_choice_of_another_machine(qtbot, there, office):
+    reached(qtbot, there)
+    first = there.client_to("ssh:office")
+    assert first is there.client
+    there.choose("ssh:other")
+    assert first.state == "ready"
+    assert there.client_to("ssh:office") is first
+    reached(qtbot, there)
+    assert there.client is first

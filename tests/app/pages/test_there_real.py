@@ -62,5 +62,11 @@ def it_is_lost_and_found_again(studio, page, office, bench):  # noqa: F811
     studio.wait(lambda: bench.plan is None)
     assert page.primary.isEnabled()
     office.wire.down = False
-    studio.press(page.findChild(PlaceCard).ask)
+    place = page.findChild(PlaceCard)
+    office.forget_key()
+    studio.press(place.ask)
+    studio.wait(lambda: "Host key verification failed" in place.words.text())
+    assert bench.plan is None
+    office.know_key()
+    studio.press(place.ask)
     studio.wait(lambda: bench.plan is not None)

@@ -93,6 +93,7 @@ class FitCard(Card):
         """
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
         self._state.setText(where or plan.speed_source)
+        self._state.setToolTip(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)

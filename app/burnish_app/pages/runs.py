@@ -174,7 +174,7 @@ class RunsPage(Page):
         table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
         table.setSortingEnabled(True)
         table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow
-        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1))
+        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1) + 2 * table.frameWidth())
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
         table.selectionModel().selectionChanged.connect(self._offer)

@@ -23,7 +23,7 @@ from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
-_CARD_PX = 260
+_CARD_PX = 220
 _RECENT = 5
 
 

@@ -76,6 +76,15 @@ def speed_text(tokens_per_s: float) -> str:
     return f"{count_text(tokens_per_s) if tokens_per_s >= 10 else f'{tokens_per_s:.1f}'} tokens/s"
 
 
+def speed_figure(tokens_per_s: float) -> str:
+    """Format tokens per second for a column of them, with one decimal below 10.
+
+    Args:
+        tokens_per_s: speed, tokens per second.
+    """
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
+
+
 def as_sentence(text: str) -> str:
     """Return the text with a capital first letter and a full stop at its end."""
     text = text.strip()

@@ -1,4 +1,4 @@
-"""Tables that never scroll sideways: columns without room are hidden."""
+"""Tables that never scroll sideways: columns narrow to their texts, and those without room are hidden."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnish_app.look.theme import colors_of
 
 
 class FittingTable(QTableView):
-    """A table that fits its columns into its width: first the first column narrows, then others are hidden.
+    """A table that fits its columns into its width: some narrow to their texts, then the first, then others are hidden.
 
     Args:
         model: table model. Its UserRole may name a color of `theme.Colors` for a cell's text.
@@ -21,6 +21,7 @@ class FittingTable(QTableView):
         first_min_px: minimum width of the first column, device-independent pixels.
         grow: columns that share the width that is left over.
         drop_columns: groups of columns to hide if there is no room, in the order of hiding.
+        narrow: columns that narrow to their texts before the first column narrows.
     """
 
     def __init__(
@@ -32,21 +33,22 @@ class FittingTable(QTableView):
         first_min_px: int,
         grow: Sequence[int] = (0,),
         drop_columns: Sequence[Sequence[int]] = (),
+        narrow: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        self._widths_px, self._first_min_px, self._grow, self._drop_columns = (
-            widths_px,
-            first_min_px,
-            grow,
-            drop_columns,
-        )
+        self._preferred_px, self._first_min_px, self._grow = widths_px, first_min_px, grow
+        self._drop_columns, self._narrow = drop_columns, narrow
+        self._widths_px = list(widths_px)
         self.setModel(model)
+        if narrow:
+            model.modelReset.connect(self._fit)
         self.setItemDelegate(TextColorDelegate(self))
         self.setAccessibleName(name)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setShowGrid(False)
         self.setWordWrap(False)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names differ at their ends
         self.setTabKeyNavigation(False)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalHeader().hide()
@@ -65,6 +67,15 @@ class FittingTable(QTableView):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Share the new width among the columns."""
         super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Share the width among the columns."""
+        self._widths_px = list(self._preferred_px)
+        if sum(self._preferred_px) > self.viewport().width():
+            for column in self._narrow:
+                needed = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
+                self._widths_px[column] = min(needed, self._preferred_px[column])
         shown = self.shown_columns()
         left = self.viewport().width() - sum(self._widths_px[column] for column in shown)
         growing = [column for column in self._grow if column in shown]

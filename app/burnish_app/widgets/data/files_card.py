@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -16,7 +16,7 @@ from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.status_dot import StatusDot
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
+from burnish_app.widgets.basic.text import PathLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.data_text import action_text, file_text, named_settings
 from burnish_engine.contract.facts.data_report import FileStatus
@@ -58,7 +58,7 @@ class FilesCard(Card):
             tr("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
         )
         self.path = QLineEdit()
-        self.path.setPlaceholderText(tr("Paste the path of a file or folder"))
+        self.path.setPlaceholderText(tr("Path of a file or folder"))
         self.path.setAccessibleName(tr("Path of a data file"))
         self.path.returnPressed.connect(self.entered)
         self.busy = BusyLine(tr("Reading ..."), can_cancel=True)
@@ -93,7 +93,7 @@ class FilesCard(Card):
             found = by_entry.get(entry, [])
             remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
-            parts: list[QWidget] = [ElidedLabel(path, Qt.TextElideMode.ElideLeft)]
+            parts: list[QWidget] = [PathLabel(path)]
             if found:
                 parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))
             if any(not one.problem for one in found):

@@ -23,6 +23,7 @@ _HEADER_PX = 52
 _WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
 _MIN_NAME_PX = 96
 _DROP_COLUMNS = ((4, 7), (3, 6))  # columns that a narrow window does without, first these
+_NARROW = (1, 2, 3, 5, 6)
 _GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
 
 
@@ -57,6 +58,7 @@ class CapacityCard(Card):
             first_min_px=_MIN_NAME_PX,
             grow=_GROUP_ENDS,
             drop_columns=_DROP_COLUMNS,
+            narrow=_NARROW,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         table.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -40,6 +40,9 @@ _SEARCH_PX = 240
 _WIDTHS_PX = (168, 72, 124, 76, 112)
 _FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
+_NARROW = (1, 2, 3, 4)
+_ROW_PX = 4 * UNIT
+_LEAST_ROWS, _MOST_ROWS = 5, 12  # of the table where the details are below it
 _SCOPES = (("all", tr("All")), ("here", tr("On this machine")), ("catalog", tr("Catalog")), ("hub", tr("Hub")))
 
 
@@ -94,9 +97,10 @@ class ModelList(QWidget):
             _WIDTHS_PX,
             first_min_px=_FIRST_PX,
             drop_columns=_DROP_COLUMNS,
+            narrow=_NARROW,
         )
-        self.table.setMinimumHeight(26 * UNIT)
-        self.table.verticalHeader().setDefaultSectionSize(4 * UNIT)
+        self.table.verticalHeader().setDefaultSectionSize(_ROW_PX)
+        self.table.horizontalHeader().setFixedHeight(_ROW_PX)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         self.details = ModelDetails()
         self.table.doubleClicked.connect(lambda *_: self.details.act())
@@ -144,6 +148,13 @@ class ModelList(QWidget):
         has_room = self.width() >= _LIST_PX + self._line.spacing() + _DETAILS_PX
         self._line.setDirection(QBoxLayout.Direction.LeftToRight if has_room else QBoxLayout.Direction.TopToBottom)
         self.details.setFixedWidth(_DETAILS_PX if has_room else self.width())
+        self._fit_table()
+
+    def _fit_table(self) -> None:
+        """Show as many rows as there are, within bounds: a table that scrolls within a page that scrolls is a trap."""
+        beside = self._line.direction() == QBoxLayout.Direction.LeftToRight
+        rows = _LEAST_ROWS if beside else min(max(self.models.rowCount(), _LEAST_ROWS), _MOST_ROWS)
+        self.table.setMinimumHeight((rows + 1) * _ROW_PX + 4)
 
     def refresh(self, *, anew: bool = False) -> None:
         """List the models for the target and the rows, unless nothing changed since.
@@ -240,6 +251,7 @@ class ModelList(QWidget):
         words = "" if typed_folder(self.search.text()) else self.search.text()
         shown = chosen(self._rows, scope, words, only_fitting=self.fitting.isChecked())
         self.models.show(shown)
+        self._fit_table()
         self.select(current.path or current.name if current else self._selected)
         if self.selected() is None and shown:
             self.table.selectRow(0)
@@ -258,6 +270,7 @@ class ModelList(QWidget):
             text = tr("Type a name and press Enter: the hub is searched only when asked.")
         else:
             text = "" if offers else tr("The hub has nothing under these words.")
+        self.table.setVisible(any_shown or searching)
         self._empty.setText(text)
         self._empty.setVisible(bool(text))
         self._ask_hub.setVisible(offers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPixmap, QPixmapCache
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
 from burnish_app.look.theme import colors_of
@@ -21,10 +21,7 @@ from burnish_app.look.tokens import (
 )
 from burnish_app.widgets.basic.buttons import Slot, secondary
 from burnish_app.widgets.basic.text import body, caption, heading
-from burnish_app.widgets.basic.wrapping import FlowLayout
-
-_HINT_PX = 22 * UNIT
-"""Width from which a hint is rather broken into lines than that the corner goes below it."""
+from burnish_app.widgets.basic.wrapping import FlowLayout, HeadLayout
 
 
 class Card(QFrame):
@@ -58,50 +55,24 @@ class Card(QFrame):
         outer.addLayout(self.body)
 
     def _make_head(self, hint: str, icon_name: str) -> QHBoxLayout:
-        top = FlowLayout()
-        top.addWidget(_Words(self._heading_label, hint))
-        top.add_layout(self.corner)
+        words = HeadLayout()
+        words.addWidget(self._heading_label)
+        if hint:
+            words.addWidget(caption(hint))
+        words.add_layout(self.corner)
         head = QHBoxLayout()
         head.setSpacing(UNIT + 4)
         if icon_name:
             head.addWidget(IconChip(icon_name), alignment=Qt.AlignmentFlag.AlignTop)
             if not hint:
                 self._heading_label.setMinimumHeight(CHIP_PX)  # beside the middle of the icon
-        head.addLayout(top, 1)
+        head.addLayout(words, 1)
         return head
 
     def set_heading(self, text: str) -> None:
         """Replace the heading of a card that was made with one."""
         self._heading_label.setText(text)
         self.setAccessibleName(text)
-
-
-class _Words(QWidget):
-    """Heading and hint of a card, which stay together where the corner goes below them for want of room.
-
-    Args:
-        heading_label: label of the heading.
-        hint: small text under the heading; empty: none.
-    """
-
-    def __init__(self, heading_label: QLabel, hint: str) -> None:
-        super().__init__()
-        self._heading_label = heading_label
-        self._least_px = 0
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addWidget(heading_label)
-        if hint:
-            label = caption(hint)
-            self._least_px = min(label.fontMetrics().horizontalAdvance(hint), _HINT_PX)
-            column.addWidget(label)
-
-    def sizeHint(self) -> QSize:
-        """Return the preferred size: the heading in one line, the hint in several if need be."""
-        width = max(self._heading_label.sizeHint().width(), self._least_px)
-        return QSize(width, super().sizeHint().height())
 
 
 class IconLabel(QLabel):

@@ -72,7 +72,8 @@ class FittingTable(QTableView):
     def _fit(self) -> None:
         """Share the width among the columns."""
         self._widths_px = list(self._preferred_px)
-        if sum(self._preferred_px) > self.viewport().width():
+        room = self.viewport().width() - sum(self._preferred_px[1:])
+        if self._narrow and self.sizeHintForColumn(0) > room:
             for column in self._narrow:
                 needed = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
                 self._widths_px[column] = min(needed, self._preferred_px[column])

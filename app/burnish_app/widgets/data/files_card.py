@@ -91,8 +91,9 @@ class FilesCard(Card):
         self.weights = []
         for entry, (path, weight) in enumerate(zip(*now, strict=True)):
             found = by_entry.get(entry, [])
-            remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
+            remove = quiet("" if several else tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
+            remove.setToolTip(remove.accessibleName())
             parts: list[QWidget] = [PathLabel(path)]
             if found:
                 parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))

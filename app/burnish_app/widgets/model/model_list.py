@@ -22,7 +22,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
-from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.tables import FittingTable
@@ -116,7 +116,13 @@ class ModelList(QWidget):
         self._busy.hide()
         self._empty = body("", "muted")
         self._ask_hub = secondary(tr("Search the hub"), self.search_hub)
-        self._nothing = row(self._empty, self._ask_hub, None)
+        self._nothing = QWidget()
+        lines = QVBoxLayout(self._nothing)
+        lines.setContentsMargins(0, 0, 0, 0)
+        lines.setSpacing(UNIT)
+        lines.addWidget(self._empty)
+        lines.addWidget(self._ask_hub, alignment=Qt.AlignmentFlag.AlignLeft)
+        lines.addStretch(1)
         self._nothing.hide()
         self._lay_out()
 
@@ -270,7 +276,8 @@ class ModelList(QWidget):
             text = tr("Type a name and press Enter: the hub is searched only when asked.")
         else:
             text = "" if offers else tr("The hub has nothing under these words.")
-        self.table.setVisible(any_shown or searching)
+        for widget in (self.table, self.details):
+            widget.setVisible(any_shown or searching)
         self._empty.setText(text)
         self._empty.setVisible(bool(text))
         self._ask_hub.setVisible(offers)

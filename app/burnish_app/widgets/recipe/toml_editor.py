@@ -35,7 +35,7 @@ class TomlEditor(QWidget):
         self.text.setFont(font(SMALL_PX, mono=True))
         self.text.setAccessibleName(tr("The recipe as TOML"))
         self.text.setTabChangesFocus(True)
-        self.text.setMinimumHeight(_LEAST_PX)
+        self.setMinimumHeight(_LEAST_PX)
         self.problem = caption("")
         self._timer = QTimer(self, singleShot=True, interval=_READ_AFTER_MS)
         self._timer.timeout.connect(self._read)

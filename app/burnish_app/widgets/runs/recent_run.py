@@ -19,7 +19,7 @@ from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
 _PILL_PX, _WHEN_PX = 96, 72
-_PADDING_PX = 2 * 6  # of a quiet button
+_PADDING_PX = 2 * 8  # of a quiet button, with its frame
 
 
 class RecentRun(QWidget):
@@ -41,7 +41,7 @@ class RecentRun(QWidget):
         self.name.setAccessibleName(self._title)
         self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         facts = ElidedLabel(_facts(run), Qt.TextElideMode.ElideMiddle, SMALL_PX, tone="muted")
-        facts.setContentsMargins(_PADDING_PX // 2, 0, 0, 0)
+        facts.setContentsMargins(6, 0, 0, 0)  # below the text of the button
         pill = Pill()
         pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
         when = caption(moment_text(run.state.created, time.time()))

@@ -24,7 +24,7 @@ def tops(qtbot, width_px):
 
 @pytest.mark.gui
 def test_the_hint_stays_with_its_heading_in_a_narrow_card(qtbot):
-    heading, hint, action = tops(qtbot, 340)
+    heading, hint, action = tops(qtbot, 260)
     assert heading < hint < action
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.preferences import studio_dir
@@ -204,7 +205,7 @@ class HardwarePage(Page):
             for start in range(0, len(cards), 2):
                 pair = cards[start : start + 2]
                 for card in pair:
-                    card.setMinimumWidth(_GPU_CARD_PX)
+                    card.setMinimumWidth(scaled_width(_GPU_CARD_PX))
                 self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
         self._rest.addWidget(_host_card(machine))
         settings = self._checkup.settings if self._checkup else None

@@ -166,11 +166,11 @@ class RunsPage(Page):
             first_min_px=_WIDTHS_PX[0],
             grow=(_RUN, _TAGS),
             drop_columns=_DROP_COLUMNS,
+            row_px=_ROW_PX,
+            head_px=_ROW_PX,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        table.horizontalHeader().setFixedHeight(_ROW_PX)
         table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
         table.setSortingEnabled(True)
         table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow

@@ -68,6 +68,7 @@ class SettingsPage(Page):
             (tr("Notifications"), tr("When one ends or needs you while you look elsewhere."), self.notifying),
         ):
             appearance.body.addLayout(_line(name, hint, control))
+        appearance.body.addStretch(1)
         folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
         folder.body.addWidget(row(PathLabel(str(user_data_dir())), secondary(tr("Open"), self._open_folder, "open")))
         folder.body.addWidget(

@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
+from burnish_app.look.fonts import scaled, scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -48,7 +49,7 @@ class FilesCard(Card):
 
     def __init__(self) -> None:
         super().__init__(tr("Files"), tr("What the model learns from."), icon_name="file")
-        self.setMinimumWidth(_FILES_PX)
+        self.setMinimumWidth(scaled_width(_FILES_PX))
         self._shown: tuple[list[str], list[float]] | None = None
         self._status: dict[int, list[FileStatus]] = {}
         self.weights: list[QDoubleSpinBox] = []
@@ -85,7 +86,7 @@ class FilesCard(Card):
             return  # a weight that is being typed stays as it is
         self._shown, self._status = now, by_entry
         several = len(files) > 1
-        self.setMinimumWidth(_MIXED_PX if several else _FILES_PX)
+        self.setMinimumWidth(scaled_width(_MIXED_PX if several else _FILES_PX))
         self._mixing.setVisible(several)
         clear(self._lines)
         self.weights = []
@@ -134,7 +135,7 @@ class FilesCard(Card):
         box.setRange(0.01, 100.0)
         box.setDecimals(2)
         box.setPrefix("× ")
-        box.setFixedWidth(_WEIGHT_PX)
+        box.setFixedWidth(scaled(_WEIGHT_PX))
         pad_spin(box)
         box.setKeyboardTracking(False)  # what is being typed is not inspected digit by digit
         box.setValue(weight)

@@ -35,7 +35,7 @@ _ROW_PX = 52  # two lines
 _TABLE_PX, _PREVIEW_PX = 416, 340  # at least, to stand side by side
 _HEIGHT_PX, _LOW_PX = 440, 300  # the latter of the preview below the table
 _COLUMN_PX, _IGNORED_PX = 128, 96
-_FILE_PX = 280  # at most, of the choice of a file
+_FILE_PX = 280  # greatest width of the choice of a file
 _MOST_READINGS = 5
 
 

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 
 from burnish_app.item_models.capacity import CapacityTableModel, speed_number
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -59,12 +60,12 @@ class CapacityCard(Card):
             grow=_GROUP_ENDS,
             drop_columns=_DROP_COLUMNS,
             narrow=_NARROW,
+            row_px=_ROW_PX,
+            head_px=_HEADER_PX,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        table.horizontalHeader().setFixedHeight(_HEADER_PX)
         return table
 
     def show_busy(self) -> None:
@@ -104,7 +105,7 @@ class CapacityCard(Card):
         for value in _figures(fitting, answer):
             self._values.addWidget(value)
         self.models.show(fitting, answer.row_tokens)
-        self.table.setFixedHeight(_HEADER_PX + len(fitting) * _ROW_PX + 2)
+        self.table.setFixedHeight(scaled(_HEADER_PX) + len(fitting) * scaled(_ROW_PX) + 2)
         self._rest.setText(_rest(answer))
         for widget in (self._where, self._rest):
             widget.show()

@@ -18,6 +18,7 @@ from burnish_app.item_models.listed_models import (
     chosen,
     merge,
 )
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.workbench import Workbench
@@ -98,9 +99,9 @@ class ModelList(QWidget):
             first_min_px=_FIRST_PX,
             drop_columns=_DROP_COLUMNS,
             narrow=_NARROW,
+            row_px=_ROW_PX,
+            head_px=_ROW_PX,
         )
-        self.table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        self.table.horizontalHeader().setFixedHeight(_ROW_PX)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         self.details = ModelDetails()
         self.table.doubleClicked.connect(lambda *_: self.details.act())
@@ -151,7 +152,7 @@ class ModelList(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Put the details beside the list, or below it if the view is narrow."""
         super().resizeEvent(event)
-        has_room = self.width() >= _LIST_PX + self._line.spacing() + _DETAILS_PX
+        has_room = self.width() >= scaled(_LIST_PX) + self._line.spacing() + _DETAILS_PX
         self._line.setDirection(QBoxLayout.Direction.LeftToRight if has_room else QBoxLayout.Direction.TopToBottom)
         self.details.setFixedWidth(_DETAILS_PX if has_room else self.width())
         self._fit_table()
@@ -160,7 +161,7 @@ class ModelList(QWidget):
         """Show as many rows as there are, within bounds: a table that scrolls within a page that scrolls is a trap."""
         beside = self._line.direction() == QBoxLayout.Direction.LeftToRight
         rows = _LEAST_ROWS if beside else min(max(self.models.rowCount(), _LEAST_ROWS), _MOST_ROWS)
-        self.table.setMinimumHeight((rows + 1) * _ROW_PX + 4)
+        self.table.setMinimumHeight((rows + 1) * scaled(_ROW_PX) + 4)
 
     def refresh(self, *, anew: bool = False) -> None:
         """List the models for the target and the rows, unless nothing changed since.

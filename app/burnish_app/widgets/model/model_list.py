@@ -43,7 +43,7 @@ _FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
 _NARROW = (1, 2, 3, 4)
 _ROW_PX = 4 * UNIT
-_LEAST_ROWS, _MOST_ROWS = 5, 12  # of the table where the details are below it
+_LEAST_ROWS, _MOST_ROWS = 5, 12  # rows shown where the details are below the table
 _SCOPES = (("all", tr("All")), ("here", tr("On this machine")), ("catalog", tr("Catalog")), ("hub", tr("Hub")))
 
 

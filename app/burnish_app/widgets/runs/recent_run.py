@@ -19,7 +19,7 @@ from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
 _PILL_PX, _WHEN_PX = 96, 72
-_PADDING_PX = 2 * 8  # of a quiet button, with its frame
+_PADDING_PX = 2 * 8  # inner space and frame of a quiet button
 
 
 class RecentRun(QWidget):

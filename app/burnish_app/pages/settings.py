@@ -101,7 +101,7 @@ class SettingsPage(Page):
             tr("Runs on a GPU then also say what they cost, in the same currency."),
             icon_name="energy",
         )
-        energy.body.addWidget(row(body(tr("Price of a kilowatt hour")), None, self.price))
+        energy.body.addLayout(_line(tr("Price of a kilowatt hour"), "", self.price))
         energy.body.addStretch(1)
         for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))

@@ -120,7 +120,8 @@ def _where(answer: DeviceCapacity) -> str:
         host = memory_size(answer.host_free_bytes)
         where = tr("free now on the {device} and {host} of free system memory").format(device=answer.device, host=host)
     if not any(one.longest for one in answer.models):
-        return tr("None of the usual models trains with the {free} {where}.").format(free=free, where=where)
+        none = tr("None of the usual models trains with the {free} {where}.").format(free=free, where=where)
+        return f"{none} {tr('Close other programs, or see which smaller models fit on the page Model.')}"
     return tr("With the {free} {where}.").format(free=free, where=where)
 
 

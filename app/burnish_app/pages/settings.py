@@ -30,17 +30,17 @@ _MODE_TEXT: dict[ThemeMode, str] = {"system": tr("As the system"), "light": tr("
 _MOTION_TEXT: dict[MotionMode, str] = {"system": tr("As the system"), "full": tr("Full"), "reduced": tr("Reduced")}
 _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
 _KEYS = (
-    ("Ctrl+0 to Ctrl+9", tr("Go to a page")),
+    (tr("Ctrl+0 to Ctrl+9"), tr("Go to a page")),
     ("Ctrl+,", tr("Go to these settings")),
     ("Ctrl+Return", tr("Press the main button of the page")),
     ("Ctrl+O", tr("Add data files")),
     ("Ctrl+F", tr("On Runs and Recipe: filter, search")),
-    ("Delete", tr("On Runs: delete the selected runs")),
-    ("Ctrl+Z, Ctrl+Y", tr("On Recipe: undo and redo changes")),
-    ("Tab, Shift+Tab", tr("Go to the next or previous control")),
+    (tr("Delete"), tr("On Runs: delete the selected runs")),
+    (tr("Ctrl+Z, Ctrl+Y"), tr("On Recipe: undo and redo changes")),
+    (tr("Tab, Shift+Tab"), tr("Go to the next or previous control")),
     (tr("Arrow keys"), tr("Move among steps, rows and choices")),
     ("F1, ?", tr("Open the guide at this page")),
-    ("Page Up, Page Down", tr("Scroll the page")),
+    (tr("Page Up, Page Down"), tr("Scroll the page")),
 )
 
 

@@ -131,6 +131,15 @@ def test_a_half_billion_that_was_measured_with_short_and_long_rows_is_predicted(
     assert 16384 / found == pytest.approx(measured, rel=0.05)
 
 
+@pytest.mark.parametrize("length", [300, 512, 2000, 16384])
+def test_attention_counts_the_pairs_that_a_window_leaves(length):
+    spec, one = shape("gemma-3-1b"), MicroBatchSize(length, length, bucket=length, longest=length, span=float(length))
+    assert spec.sliding_window == 512
+    counted = dict(zip((layer.kind for layer in spec.layers), attention_operations(spec, one, 0), strict=True))
+    pairs = {"sliding_attention": sum(min(row + 1, 512) for row in range(length)), "attention": length**2 / 2}
+    assert counted == pytest.approx({kind: 4.0 * 4 * 256 * count for kind, count in pairs.items()}, rel=0.01)
+
+
 def test_heads_that_share_a_program_attend_faster():
     """Twelve heads of 64 take half the time in groups of two that they take in groups of three."""
     one = MicroBatchSize(16384, 16384, bucket=16384, longest=16384, span=16384.0)

@@ -17,6 +17,8 @@ BENCHMARKED = {  # query heads, key heads, head size
     "qwen3-0.6b": (16, 8, 128),
     "llama-1b": (32, 8, 64),
     "qwen3-4b": (32, 8, 128),
+    "qwen2.5-0.5b": (14, 2, 64),
+    "gemma-3-4b": (8, 4, 256),
 }
 BENCHMARKED_ROWS = 16384
 

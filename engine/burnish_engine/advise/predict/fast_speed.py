@@ -44,9 +44,10 @@ from burnish_engine.models.families.matrices import StackName
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100)
-_ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
+_ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
+_ATTENTION_BACKWARD = 3.0  # times the forward pass's: seven products instead of two, at a higher rate (2.8 to 3.1)
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
-_ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
+_ATTENTION_EDGE = 400  # tokens by which documents count as longer: rows of a tile past the diagonal, loads, stores
 _MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
 _LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
@@ -117,7 +118,7 @@ class FastSpeed:
         """
         levels, kinds = np.vstack([one for one, _ in plans]), self._kinds
         both = [[self.layers(options.mlp_chunk_tokens)[way][kinds, one] for one, options in plans] for way in (0, 1)]
-        times = 2.5 + (levels == LEVEL_NAMES.index("input"))
+        times = _ATTENTION_BACKWARD + (levels == LEVEL_NAMES.index("input"))
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
         copies = self._offloaded[kinds, levels] / self._rates.link
@@ -147,7 +148,7 @@ class FastSpeed:
         again = counts[:, LEVEL_NAMES.index("input")] / count
         slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (total > 0)
         out = np.ones_like(again), slower, weights + first + slower
-        ways = (out, (2.5 + again, back, back))  # out and in at once; both in
+        ways = (out, (_ATTENTION_BACKWARD + again, back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
         for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written

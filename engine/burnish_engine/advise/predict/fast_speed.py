@@ -43,7 +43,7 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100)
+_FP8_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100)
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
@@ -76,7 +76,7 @@ class Rates(NamedTuple):
 
     Attributes:
         products: rate of matrix products, operations/s.
-        fp8_products: rate of matrix products in FP8, operations/s.
+        fp8_products: rate of matrix products in 8 bits, operations/s.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -251,7 +251,7 @@ class FastSpeed:
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
     def _fp8_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
-        """The time of a stack's product in FP8: with the operand's codes, and those of the weight where made anew."""
+        """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where they are made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
         codes = tokens * columns * (self._width + 1) / at.memory  # what is read twice is in the cache
@@ -318,7 +318,8 @@ def rates(run: FastRun) -> Rates:
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _attention_share(run.spec)
     unpacking = memory / (NF4_BYTES + width)
-    in_fp8 = found.bf16_tflops * 1e12 * _FP8_RATE * _FP8_SHARE
+    eight = found.int8_rate if run.fp8.codes == "int8" else _FP8_RATE
+    in_fp8 = found.bf16_tflops * 1e12 * eight * _FP8_SHARE
     return Rates(
         peak * _GEMM_SHARE, in_fp8, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
     )

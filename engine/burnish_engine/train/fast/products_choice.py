@@ -1,4 +1,4 @@
-"""Decides whether products with the frozen weights are computed in FP8: as the recipe says, or by timing them here.
+"""Decides whether products with the frozen weights are computed in 8 bits: as the recipe says, or by timing them here.
 
 The times of a model's stacks on a card are kept with the kernels' tuned choices (`burnish_kernels.tuning`), so that
 they are measured once. A resumed run does not come here: it goes on with what its checkpoint says.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,9 +16,16 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
+from burnish_engine.contract.recipe.fp8_use import Codes
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.fp8_weights import (
+    CODES,
+    Fp8Scratch,
+    Nf4Fp8Weight,
+    StoredFp8Weight,
+    row_scales,
+)
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
 from burnish_engine.models.decoder.frozen.parts import WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
@@ -27,13 +34,14 @@ from burnish_engine.models.device.fp8_choice import why_not_fp8
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning
-from burnish_kernels.fp8_linear.op import CODES, quantize_rows
+from burnish_kernels.fp8_linear.op import quantize_rows
 from burnish_kernels.lora_linear.op import Stack, StackedAdapter
 from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
-_GAIN = 0.95  # share of the time in 16 bits that products in FP8 may take to be chosen: clearly faster, not by chance
+_GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
+_BY_ERROR: tuple[Codes, ...] = ("int8", "fp8")  # formats of 8 bits, the one with the smaller error first
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
@@ -43,7 +51,7 @@ class ProductsChoice:
     """Choice of the number format that products with the frozen weights are computed in.
 
     Attributes:
-        products: "16" or "fp8".
+        products: "16", "fp8" or "int8".
         reason: reason, as a sentence; empty where the recipe says so.
     """
 
@@ -72,24 +80,49 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    found = (why_not_fp8(recipe, spec, precision, capability_of(one)) for one in _devices(recipe, device))
-    reason = next(filter(None, found), "")
+    reasons = {
+        codes: next(
+            filter(None, (why_not_fp8(recipe, spec, precision, capability_of(one), codes) for one in devices)), ""
+        )
+        for devices in [_devices(recipe, device)]
+        for codes in _BY_ERROR
+        if codes == "fp8" or recipe.model.quantize != "fp8"  # weights in FP8 are not rounded once more
+    }
+    ways = [codes for codes, reason in reasons.items() if not reason]
     if _is_processor(device):
-        reason = reason or "a processor has no units for FP8"
-    if reason:
-        return ProductsChoice("16", f"Products are not computed in FP8: {reason}.")
+        return ProductsChoice("16", "Products are not computed in 8 bits: a processor has no units for them.")
+    if not ways:
+        return ProductsChoice("16", f"Products are not computed in 8 bits: {next(iter(reasons.values()))}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
     try:
         with _on(device):
-            sixteen, eight = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, make_timer)
+            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, ways, make_timer)
     except torch.OutOfMemoryError:
-        return ProductsChoice("16", "Products are not computed in FP8: there was no memory to time them.")
-    taken = f"for {tokens:,} tokens through all layers they take {eight:.1f} ms on {describe(device)}, in {precision} "
-    if eight <= _GAIN * sixteen:
-        return ProductsChoice("fp8", f"Products are computed in FP8: {taken}{sixteen:.1f}.")
-    return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {taken}{sixteen:.1f}.")
+        return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
+    chosen = clearly_fastest(times)
+    called = {"16": precision} | {codes: codes.upper() for codes in ways}
+    listed = ", ".join(f"{taken:.1f} in {called[way]}" for way, taken in times.items())
+    result = f"in {called[chosen]}" if chosen != "16" else "not in 8 bits, which is not clearly faster"
+    return ProductsChoice(
+        chosen,
+        f"Products are computed {result}: on {describe(device)} all layers take for {tokens:,} tokens, in "
+        f"milliseconds, {listed}.",
+    )
+
+
+def clearly_fastest(times_ms: Mapping[str, float]) -> str:
+    """Choose a number format of products: one with a larger error only where it is clearly faster.
+
+    Args:
+        times_ms: time of products in each format, the one with the smallest error first.
+    """
+    chosen = next(iter(times_ms))
+    for way, taken in times_ms.items():
+        if taken <= _GAIN * times_ms[chosen]:
+            chosen = way
+    return chosen
 
 
 def _devices(recipe: Recipe, device: torch.device) -> list[torch.device]:
@@ -134,34 +167,37 @@ class _Timing:
     tokens: int
     device: torch.device
 
-    def times_ms(self, counts: Counter[StackShape], make_timer: Callable[[], Timer]) -> tuple[float, float]:
-        """Return the time of stacks' products, forward and backward, in 16 bits and in FP8, milliseconds.
+    def times_ms(
+        self, counts: Counter[StackShape], ways: Sequence[Codes], make_timer: Callable[[], Timer]
+    ) -> dict[str, float]:
+        """Return the time of stacks' products, forward and backward, in 16 bits and in each way, milliseconds.
 
         Args:
             counts: number of stacks of each shape.
+            ways: number formats of 8 bits to time.
             make_timer: same as in `choose_products`.
         """
         timers: list[Timer] = []
-        sums, new = [0.0, 0.0], dict[str, dict[str, int]]()
+        fields: dict[str, Codes | None] = {"sixteen_us": None} | {f"{codes}_us": codes for codes in ways}
+        sums, new = dict.fromkeys(("16", *ways), 0.0), dict[str, dict[str, int]]()
         for shape, count in counts.items():
             kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
             key = f"products-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
-            known = tuning.choose("fp8_linear", key, {"sixteen_us": 0, "eight_us": 0}, device=self.device)
+            known = tuning.choose("fp8_linear", key, dict.fromkeys(fields, 0), device=self.device)
             if not all(known.values()):
                 timers = timers or [make_timer()]
-                pair = [self._time_us(timers[0], shape, fp8=fp8) for fp8 in (False, True)]
-                known = new[key] = dict(zip(known, pair, strict=True))
-            for way, taken in enumerate(known.values()):
-                sums[way] += count * taken / 1000
+                known = new[key] = {name: self._time_us(timers[0], shape, codes) for name, codes in fields.items()}
+            for name, codes in fields.items():
+                sums[codes or "16"] += count * known[name] / 1000
         if new:
             _keep(new, self.device)
-        return sums[0], sums[1]
+        return sums
 
-    def _time_us(self, timer: Timer, shape: StackShape, *, fp8: bool) -> int:
+    def _time_us(self, timer: Timer, shape: StackShape, codes: Codes | None) -> int:
         """Time one stack's products, forward and backward, microseconds."""
         adapters = (StackedAdapter(0, shape.outputs, shape.rank, 1.0),) if shape.rank else ()
         stack = Stack(shape.outputs, shape.inputs, adapters)
-        weight = self._weight(stack, fp8=fp8)
+        weight = self._weight(stack, codes)
         x_TE, dy_TE = self._random(self.tokens, stack.K + stack.R), self._random(self.tokens, stack.N + stack.R)
 
         def run() -> None:
@@ -170,22 +206,23 @@ class _Timing:
 
         return max(1, round(1000 * timer(run)))
 
-    def _weight(self, stack: Stack, *, fp8: bool) -> FrozenWeight:
-        """Make a random weight, held as a run's would be."""
+    def _weight(self, stack: Stack, codes: Codes | None) -> FrozenWeight:
+        """Make a random weight, held as a run's would be; without codes for products in 16 bits."""
         matrix = self._random(*stack.buffer_shape)
-        if self.storage == "none" and not fp8:
+        if self.storage == "none" and codes is None:
             return ResidentWeight(matrix)
         w_NK, a_RK, sb_NR = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
         part: WeightPart
         if self.storage == "nf4":
             part = nf4.quantize(w_NK.contiguous())
         else:
-            part = rows = quantize_rows(w_NK)
-        if not fp8:
+            part = rows = quantize_rows(w_NK, codes=CODES[codes or "fp8"])
+        if codes is None:
             return QuantizedWeight([part], a_RK, sb_NR, torch.empty_like(matrix))
-        scratch = Fp8Scratch(*(torch.empty(w_NK.numel(), dtype=CODES, device=self.device) for _ in range(2)))
+        kind = CODES[codes]
+        scratch = Fp8Scratch.empty(w_NK.numel(), w_NK.numel(), kind, self.device)
         if self.storage == "nf4":
-            return Nf4Fp8Weight(a_RK, sb_NR, scratch, [part], row_scales(part, self.device))
+            return Nf4Fp8Weight(a_RK, sb_NR, scratch, [part], row_scales(part, self.device, kind))
         return StoredFp8Weight(a_RK, sb_NR, scratch, rows)
 
     def _random(self, *shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Frozen weights that products read in 8 bits, E4M3 with one scale for each output row.
+"""Frozen weights that products read in 8 bits, E4M3 or INT8 with one scale for each output row.
 
     Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from typing_extensions import override
 
+from burnish_engine.contract.recipe.fp8_use import Codes
 from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
 from burnish_engine.models.decoder.frozen.parts import WeightPart, part_rows
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
@@ -25,15 +26,19 @@ from burnish_kernels.fp8_linear.projected.op import project_codes
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
+CODES: dict[Codes, torch.dtype] = {"fp8": fp8.CODES, "int8": fp8.INT8}
+"""Type of codes in memory, by their number format."""
 
-def quantized_operand(x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> fp8.Fp8Rows:
+
+def quantized_operand(x_TK: torch.Tensor, codes: torch.dtype, factor_K: torch.Tensor | None = None) -> fp8.Fp8Rows:
     """Quantize the operand of an 8-bit product, a scale for each token.
 
     Args:
         x_TK: input or gradient, rows may be strided.
+        codes: type of the codes.
         factor_K: fp32 factor of each column, multiplied in before; None: none.
     """
-    return fp8.quantize_rows(x_TK, factor_K=factor_K)
+    return fp8.quantize_rows(x_TK, factor_K=factor_K, codes=codes)
 
 
 @dataclass
@@ -41,17 +46,22 @@ class Fp8Scratch:
     """Memory that the codes of stacks are written to, shared by stacks of which one is used at a time.
 
     Attributes:
-        codes: memory for codes as the forward pass reads them, of one dimension; empty where all stacks store FP8.
-        turned: memory for transposed codes.
+        codes: memory for codes as the forward pass reads them, of one dimension; empty where all stacks store codes.
+        turned: memory for transposed codes, of the same type.
     """
 
     codes: torch.Tensor
     turned: torch.Tensor
 
+    @classmethod
+    def empty(cls, codes: int, turned: int, kind: torch.dtype, device: torch.device) -> Fp8Scratch:
+        """Allocate memory for so many codes of a type, uninitialized."""
+        return cls(*(torch.empty(count, dtype=kind, device=device) for count in (codes, turned)))
+
 
 @dataclass
 class Fp8Weight(FrozenWeight):
-    """A frozen weight W that products read as E4M3 codes.
+    """A frozen weight W that products read as codes, of the type of the scratch memory.
 
     Attributes:
         a_RK, sb_NR: compute copies of the adapters.
@@ -108,7 +118,7 @@ class Fp8Weight(FrozenWeight):
         else:
             fill(self.a_RK)
         y_TN = fp8.fp8_linear(
-            quantized_operand(x_TE[:, : stack.K]),
+            quantized_operand(x_TE[:, : stack.K], self._kind),
             self.codes(),
             scale_N=self.scale_N,
             narrow_TR=x_TE[:, stack.K :] if stack.R else None,
@@ -130,7 +140,7 @@ class Fp8Weight(FrozenWeight):
     ) -> torch.Tensor | None:
         dy_TN, dxa_TR = dy_TE[:, : stack.N], dy_TE[:, stack.N :]
         if wanted and stack.adapters and largest_T is not None:
-            codes = fp8.new_rows(len(dy_TN), stack.N, dy_TN.device)
+            codes = fp8.new_rows(len(dy_TN), stack.N, dy_TN.device, self._kind)
             segments = lora_linear.output_segments(stack)
             project_codes(
                 dy_TN, self.sb_NR.t(), dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=self.scale_N
@@ -139,7 +149,7 @@ class Fp8Weight(FrozenWeight):
             lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
             if not wanted:
                 return None
-            codes = quantized_operand(dy_TN, self.scale_N)
+            codes = quantized_operand(dy_TN, self._kind, self.scale_N)
         is_dropped = drop is not None and drop.probability > 0
         fused = bool(stack.R) and not is_dropped
         dx_TK = fp8.fp8_linear(
@@ -153,6 +163,11 @@ class Fp8Weight(FrozenWeight):
             lora_linear.add_adapter_gradient(dx_TK, dxa_TR, self.a_RK, stack, drop)
         return dx_TK
 
+    @property
+    def _kind(self) -> torch.dtype:
+        """Type of the codes."""
+        return self.scratch.turned.dtype
+
     def _is_needed(self, what: str) -> bool:
         """Return whether scratch memory must be filled now; it counts as filled from then on."""
         is_there = self._is_shared and what in self._ready
@@ -162,7 +177,7 @@ class Fp8Weight(FrozenWeight):
 
 @dataclass
 class StoredFp8Weight(Fp8Weight):
-    """A frozen weight W stored in FP8.
+    """A frozen weight W stored in codes.
 
     Attributes:
         rows: codes `[N, K]` and scales.
@@ -198,11 +213,11 @@ class StoredFp8Weight(Fp8Weight):
 
 @dataclass
 class Nf4Fp8Weight(Fp8Weight):
-    """A frozen weight W in NF4 (some rows may be 16-bit), unpacked straight to E4M3 codes.
+    """A frozen weight W in NF4 (some rows may be 16-bit), unpacked straight to codes.
 
     Attributes:
         parts: rows of W from top to bottom, in NF4 or 16 bits.
-        scales: scale of each row in FP8, from `row_scales`.
+        scales: scale of each row in 8 bits, from `row_scales`.
     """
 
     parts: list[WeightPart]
@@ -245,7 +260,7 @@ class Nf4Fp8Weight(Fp8Weight):
                 nf4.fp8_codes(part, scale, place, transposed=transposed)
                 continue
             assert isinstance(part, torch.Tensor)
-            codes_NK = quantized_operand(part).codes
+            codes_NK = quantized_operand(part, self._kind).codes
             if transposed:
                 fp8.transpose_codes(codes_NK, place)
             else:
@@ -260,8 +275,8 @@ class Nf4Fp8Weight(Fp8Weight):
         return parts_by_name(self.parts)
 
 
-def row_scales(part: WeightPart, device: torch.device) -> torch.Tensor:
-    """Return the scale that each row of a part in NF4 or 16 bits has in FP8, `[rows]` fp32 on the device."""
+def row_scales(part: WeightPart, device: torch.device, codes: torch.dtype) -> torch.Tensor:
+    """Return the scale that each row of a part in NF4 or 16 bits has in codes of a type, `[rows]` fp32 on the device."""
     assert not isinstance(part, fp8.Fp8Rows)
     there = part.to(device)
-    return nf4.fp8_row_scale(there) if isinstance(there, nf4.Nf4) else quantized_operand(there).scale
+    return nf4.fp8_row_scale(there, codes) if isinstance(there, nf4.Nf4) else quantized_operand(there, codes).scale

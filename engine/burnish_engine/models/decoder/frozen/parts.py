@@ -1,4 +1,4 @@
-"""The parts of a stack's frozen weight: some of its rows, in 16 bits, fp32, NF4 or FP8."""
+"""The parts of a stack's frozen weight: some of its rows, in 16 bits, fp32, NF4, FP8 or INT8."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.op import Fp8Rows
 from burnish_kernels.nf4 import op as nf4
 
 WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4 | Fp8Rows"
-"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32, NF4, or E4M3 with a scale for each row."""
+"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32, NF4, or codes of 8 bits with a scale for each row."""
 
 
 def part_rows(part: WeightPart) -> int:
@@ -33,12 +33,6 @@ def placed(part: WeightPart, views: Iterator[torch.Tensor]) -> WeightPart:
         return next(views)
     found = {name: next(views) for name in part_tensors(part)}
     return Fp8Rows(**found) if isinstance(part, Fp8Rows) else replace(part, **found)
-
-
-def empty_fp8(rows: int, columns: int, device: torch.device | str) -> Fp8Rows:
-    """Allocate the tensors of rows in FP8, uninitialized."""
-    codes = torch.empty(rows, columns, dtype=CODES, device=device)
-    return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))
 
 
 def unpack(parts: Sequence[WeightPart], out_NK: torch.Tensor) -> None:

@@ -251,7 +251,7 @@ class FastSpeed:
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
     def _fp8_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
-        """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where they are made anew."""
+        """The time of a stack's product in 8 bits: with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
         codes = tokens * columns * (self._width + 1) / at.memory  # what is read twice is in the cache

@@ -289,7 +289,7 @@ class FrozenWeightReader:
             rows.scale[own].copy_(found.scale)
 
     def _fp8_rows(self, module: Module) -> Fp8Rows:
-        """Return one module's weight in codes: as published where they are FP8 with a scale a row, else quantized here."""
+        """Return one module's weight in codes: as published if that is FP8 with a scale a row, else quantized here."""
         name, shape = self._name(module), (module.rows, module.columns)
         if scales := scale_name(name, self._checkpoint):
             codes = self._checkpoint.read(name)

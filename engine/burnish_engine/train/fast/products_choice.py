@@ -80,19 +80,15 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    reasons = {
-        codes: next(
-            filter(None, (why_not_fp8(recipe, spec, precision, capability_of(one), codes) for one in devices)), ""
-        )
-        for devices in [_devices(recipe, device)]
-        for codes in _BY_ERROR
-        if codes == "fp8" or recipe.model.quantize != "fp8"  # weights in FP8 are not rounded once more
-    }
-    ways = [codes for codes, reason in reasons.items() if not reason]
+    ways = []
+    for codes in _BY_ERROR if recipe.model.quantize != "fp8" else ("fp8",):  # weights in FP8 are not rounded once more
+        found = (why_not_fp8(recipe, spec, precision, capability_of(one), codes) for one in _devices(recipe, device))
+        if not (reason := next(filter(None, found), "")):
+            ways.append(codes)
     if _is_processor(device):
-        return ProductsChoice("16", "Products are not computed in 8 bits: a processor has no units for them.")
+        ways, reason = [], reason or "a processor has no units for them"
     if not ways:
-        return ProductsChoice("16", f"Products are not computed in 8 bits: {next(iter(reasons.values()))}.")
+        return ProductsChoice("16", f"Products are not computed in 8 bits: {reason}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())

@@ -276,7 +276,7 @@ class Nf4Fp8Weight(Fp8Weight):
 
 
 def row_scales(part: WeightPart, device: torch.device, codes: torch.dtype) -> torch.Tensor:
-    """Return the scale that each row of a part in NF4 or 16 bits has in codes of a type, `[rows]` fp32 on the device."""
+    """Return the scale that each row of a part in NF4 or 16 bits has in such codes, `[rows]` fp32 on the device."""
     assert not isinstance(part, fp8.Fp8Rows)
     there = part.to(device)
     return nf4.fp8_row_scale(there, codes) if isinstance(there, nf4.Nf4) else quantized_operand(there, codes).scale

@@ -8,10 +8,11 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use, why_not_fp8
-from burnish_kernels.registry import FP8_CAPABILITIES
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES
 
 DENSE, MIXTURE = shape("qwen3-0.6b"), shape("olmoe-1b-7b")
 EIGHT = Recipe.model_validate({"train": {"products": "fp8"}})
+WHOLE = Recipe.model_validate({"train": {"products": "int8"}})
 STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
 
 
@@ -25,6 +26,8 @@ STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
         ("fp8", "fp8", False, Fp8Use(True, True)),
         ("none", "fp8", False, Fp8Use(True, True)),
         ("nf4", "fp8", True, Fp8Use(False, True)),
+        ("none", "int8", False, Fp8Use(True, True, "int8")),
+        ("nf4", "int8", True, Fp8Use(False, True, "int8")),
         ("none", "fp8", True, Fp8Use(False, True)),  # a checkpoint in NF4
     ],
 )
@@ -43,10 +46,19 @@ def test_cards_with_kernels_and_processors_do_it(capability):
     assert why_not_fp8(EIGHT, DENSE, "bf16", capability) == ""
 
 
+@pytest.mark.parametrize("capability", [*CAPABILITIES, None])
+def test_int8_is_done_by_every_card_with_kernels(capability):
+    check_fp8(WHOLE, DENSE, "bf16", capability)
+    assert why_not_fp8(WHOLE, DENSE, "bf16", capability, "int8") == ""
+
+
 @pytest.mark.parametrize(
     ("recipe", "spec", "precision", "capability", "named"),
     [
         (EIGHT, DENSE, "bf16", 86, "8.6"),
+        (WHOLE, DENSE, "bf16", 75, "7.5.*INT8"),
+        (WHOLE, DENSE, "fp32", 86, "fp32"),
+        (WHOLE, MIXTURE, "bf16", 86, "64 experts"),
         (EIGHT, DENSE, "bf16", 100, "10.0"),
         (EIGHT, DENSE, "fp32", 89, "fp32"),
         (EIGHT, MIXTURE, "bf16", 89, "64 experts"),

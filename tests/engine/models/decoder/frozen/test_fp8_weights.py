@@ -1,4 +1,4 @@
-"""One stack whose products are in FP8, by each storage, beside the same operands rounded in fp64."""
+"""One stack whose products are in 8 bits, by each storage and code, beside the same operands rounded in fp64."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 
 from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
-from burnish_engine.models.decoder.frozen.parts import empty_fp8, part_tensors, placed, unpack
+from burnish_engine.models.decoder.frozen.parts import part_tensors, placed, unpack
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_kernels.fp8_linear import op as fp8
 from burnish_kernels.lora_linear import op as lora_linear
@@ -16,12 +16,16 @@ from burnish_kernels.nf4 import op as nf4
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 T, K, N = 37, 64, 96
 ADAPTERS = (lora_linear.StackedAdapter(0, 16, 5, 2.0), lora_linear.StackedAdapter(24, 72, 16, 0.5))
-STORED = ("fp8", "nf4", "nf4 and 16 bits")
+STORED = ("fp8", "nf4", "nf4 and 16 bits", "int8", "nf4 to int8", "nf4 and 16 bits to int8")
 DTYPES = [torch.float16, torch.bfloat16]
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
     return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) / 4).to(DEVICE, dtype)
+
+
+def kind_of(stored):
+    return fp8.INT8 if "int8" in stored else fp8.CODES
 
 
 def made(stored, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
@@ -34,28 +38,30 @@ def made(stored, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
         stack.fill(whole, a, [draw(one.rows, one.rank, seed=5 + place) for place, one in enumerate(adapters)])
     whole = whole.to(dtype)
     a_RK, sb_NR = whole[N:, :K], whole[:N, K:]
-    scratch = scratch or Fp8Scratch(*(torch.empty(N * K, dtype=fp8.CODES, device=DEVICE) for _ in range(2)))
-    if stored == "fp8":
-        rows = fp8.quantize_rows(weight)
+    scratch = scratch or Fp8Scratch.empty(N * K, N * K, kind_of(stored), torch.device(DEVICE))
+    kind = kind_of(stored)
+    if "nf4" not in stored:
+        rows = fp8.quantize_rows(weight, codes=kind)
         frozen, codes, scale = StoredFp8Weight(a_RK, sb_NR, scratch, rows), rows.codes, rows.scale
     else:
         parts = [nf4.quantize(weight[:32].float()), nf4.quantize(weight[32:].float())]
-        if stored != "nf4":
+        if "16 bits" in stored:
             parts[0] = weight[:32]
-        scale = torch.cat([row_scales(part, torch.device(DEVICE)) for part in parts])
+        scale = torch.cat([row_scales(part, torch.device(DEVICE), kind) for part in parts])
         frozen = Nf4Fp8Weight(a_RK, sb_NR, scratch, parts, scale)
         values = torch.cat(
             [part.float() if isinstance(part, torch.Tensor) else nf4.dequantize(part, dtype=torch.float32)
              for part in parts]
         )  # fmt: skip
-        codes = (values / scale[:, None]).to(fp8.CODES)
+        ratio = values / scale[:, None]
+        codes = (ratio.round() if kind == fp8.INT8 else ratio).to(kind)
     linear = StackedLinear(stack, frozen, draw(N, seed=9, dtype=dtype) if bias else None)
     return linear, codes.double(), scale.double(), a_RK.double(), sb_NR.double()
 
 
-def rounded(rows, factor=None):
+def rounded(rows, stored, factor=None):
     """An operand as products read it, fp64."""
-    found = fp8.quantize_rows(rows, factor_K=factor)
+    found = fp8.quantize_rows(rows, factor_K=factor, codes=kind_of(stored))
     return found.codes.double() * found.scale.double()[:, None]
 
 
@@ -72,14 +78,16 @@ def test_products_are_those_of_the_rounded_operands(stored, dtype, adapters):
     x = draw(T, K, seed=11, dtype=dtype)
     x_TE = linear.new_input(T, x).fill_(float("nan"))
     x_TE[:, :K] = x
-    wanted = rounded(x) @ (codes * scale[:, None]).t() + x.double() @ a_RK.t() @ sb_NR.t() + linear.bias_N.double()
+    wanted = (
+        rounded(x, stored) @ (codes * scale[:, None]).t() + x.double() @ a_RK.t() @ sb_NR.t() + linear.bias_N.double()
+    )
     assert_near(linear.forward(x_TE), wanted, dtype)
     assert_near(linear.adapted_input(x_TE), x.double() @ a_RK.t(), dtype)
 
     dy = draw(T, N, seed=12, dtype=dtype)
     dy_TE = linear.new_gradient(T, dy).fill_(float("nan"))
     dy_TE[:, :N] = dy
-    wanted = rounded(dy, linear.frozen.scale_N) @ codes + dy.double() @ sb_NR @ a_RK
+    wanted = rounded(dy, stored, linear.frozen.scale_N) @ codes + dy.double() @ sb_NR @ a_RK
     assert_near(linear.input_gradient(dy_TE), wanted, dtype)
     assert_near(dy_TE[:, N:], dy.double() @ sb_NR, dtype)
 
@@ -105,7 +113,7 @@ def test_dropout_reaches_the_adapters_alone():
     assert_near(linear.adapted_input(x_TE)[:, :16], dropped.double() @ a_RK[:16].t(), torch.float16)
     dy_TE = linear.new_gradient(T, x)
     dy_TE[:, :N] = draw(T, N, seed=12, dtype=torch.float16)
-    plain = rounded(dy_TE[:, :N], linear.frozen.scale_N) @ codes
+    plain = rounded(dy_TE[:, :N], "fp8", linear.frozen.scale_N) @ codes
     own = (linear.input_gradient(dy_TE).double() - plain) / 2  # half of the inputs are kept, times 2
     of_first, of_second = dy_TE[:, N : N + 16].double() @ a_RK[:16], dy_TE[:, N + 16 :].double() @ a_RK[16:]
     kept = [torch.empty_like(x), torch.empty_like(x)]
@@ -142,7 +150,7 @@ def test_the_bare_weight_has_no_adapters(stored):
     linear, codes, scale, *_ = made(stored, torch.bfloat16)
     bare = StackedLinear(lora_linear.Stack(N, K), linear.frozen.bare(N, K))
     x = draw(T, K, seed=3, dtype=torch.bfloat16)
-    assert_near(bare.forward(x), rounded(x) @ (codes * scale[:, None]).t(), torch.bfloat16)
+    assert_near(bare.forward(x), rounded(x, stored) @ (codes * scale[:, None]).t(), torch.bfloat16)
 
 
 @pytest.mark.parametrize("stored", STORED)
@@ -162,19 +170,21 @@ def test_an_input_that_its_maker_projects_gives_the_same_bits(stored):
     assert torch.equal(found, wanted)
 
 
-def test_a_row_that_is_not_finite_gives_a_product_that_is_not():
-    linear, *_ = made("fp8", torch.bfloat16)
+@pytest.mark.parametrize("stored", ["fp8", "int8"])
+def test_a_row_that_is_not_finite_gives_a_product_that_is_not(stored):
+    linear, *_ = made(stored, torch.bfloat16)
     x_TE = linear.new_input(T, draw(T, K, dtype=torch.bfloat16)).fill_(1.0)
     x_TE[3, 5], x_TE[9, 0] = float("nan"), float("inf")
     found = linear.forward(x_TE).isfinite().all(dim=1)
     assert found.nonzero().flatten().tolist() == [row for row in range(T) if row not in (3, 9)]
 
 
+@pytest.mark.parametrize("codes", [fp8.CODES, fp8.INT8])
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
-def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
+def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype, codes):
     """Products in 16 bits read codes times scales, rounded once."""
     weight = draw(N, K, seed=1)
-    rows, stack = fp8.quantize_rows(weight), lora_linear.Stack(N, K, ADAPTERS)
+    rows, stack = fp8.quantize_rows(weight, codes=codes), lora_linear.Stack(N, K, ADAPTERS)
     whole = torch.zeros(stack.buffer_shape, device=DEVICE, dtype=dtype)
     frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.empty_like(whole))
     wanted = (rows.codes.double() * rows.scale.double()[:, None]).to(dtype)
@@ -188,5 +198,5 @@ def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
 def test_a_part_can_be_placed_in_other_memory():
     rows = fp8.quantize_rows(draw(N, K))
     tensors = list(part_tensors(rows).values())
-    there = placed(empty_fp8(N, K, "meta"), iter(tensors))
+    there = placed(fp8.new_rows(N, K, "meta"), iter(tensors))
     assert [one.data_ptr() for one in part_tensors(there).values()] == [one.data_ptr() for one in tensors]

@@ -87,7 +87,7 @@ class StepOptions:
     @property
     def weights_format(self) -> str:
         """Number format of the frozen weights, for people."""
-        return "nf4" if self.method == "qlora" else "fp8" if self.fp8.stored else self.precision
+        return "nf4" if self.method == "qlora" else self.fp8.stored or self.precision
 
     @property
     def section(self) -> TrainSection:

@@ -68,7 +68,7 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     return out
 
 
-def new_rows(rows: int, columns: int, device: torch.device) -> Fp8Rows:
+def new_rows(rows: int, columns: int, device: torch.device | str) -> Fp8Rows:
     """Allocate uninitialized codes and scales of a matrix `[rows, columns]`."""
     codes = torch.empty(rows, columns, dtype=CODES, device=device)
     return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe_section import Section, setting
 
 AUTO, ALL_LINEAR = "auto", "all-linear"
@@ -171,7 +172,7 @@ class TrainSection(Section):
 
     @model_validator(mode="after")
     def _products_have_a_result(self) -> TrainSection:
-        if self.products in ("fp8", "mxfp8") and self.precision == "fp32":
+        if self.products in EIGHT_BITS and self.precision == "fp32":
             raise ValueError(
                 f'products = "{self.products}" gives results in 16 bits, and precision is "fp32": set products to '
                 '"16", or precision to "bf16" or "fp16"'

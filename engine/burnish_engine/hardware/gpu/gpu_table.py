@@ -98,6 +98,12 @@ def gpu_rates(gpu: GpuFacts) -> GpuRates:
     return _estimate(gpu)
 
 
+def sums_at_half_rate(gpu: GpuFacts) -> bool:
+    """Return whether a GPU's tensor cores have half of their rate where sums are in fp32: GeForce, and GB10."""
+    capability = gpu.compute_capability or (0, 0)
+    return ("geforce" in gpu.name.lower() and capability != (7, 0)) or capability == (12, 1)
+
+
 def _estimate(gpu: GpuFacts) -> GpuRates:
     bandwidth, tflops = _UNKNOWN_BANDWIDTH_GB_S, _UNKNOWN_TFLOPS
     missing = []
@@ -123,5 +129,4 @@ def _per_sm_clock(gpu: GpuFacts) -> int:
     if capability < (7, 0) or _NO_TENSOR_CORES.search(name):
         return _FP32_PER_SM_CLOCK
     per_clock = _PER_SM_CLOCK.get(capability, _PROFESSIONAL_PER_SM_CLOCK)
-    halved = ("geforce" in gpu.name.lower() and capability != (7, 0)) or capability == (12, 1)  # (12, 1): GB10
-    return per_clock // 2 if halved else per_clock
+    return per_clock // 2 if sums_at_half_rate(gpu) else per_clock

@@ -1,15 +1,23 @@
-"""Decides what of a run is done in FP8, and refuses what its model or GPU does not do. Loads no torch."""
+"""Decides what of a run is done in 8 bits, and refuses what its model or GPU does not do. Loads no torch."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_kernels.registry import FP8_CAPABILITIES
+from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
+from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
+from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 _UNKNOWN_CAPABILITY = 80  # capability that a GPU counts with where NVML does not tell it: without FP8
+
+
+CARDS = {"fp8": ("RTX 40, H100, RTX 50", FP8_CAPABILITIES), "mxfp8": ("RTX 50", MXFP8_CAPABILITIES)}
+"""Cards and their compute capabilities that each of `EIGHT_BITS` is for."""
 
 
 def capability_of(gpu: GpuFacts | None) -> int | None:
@@ -36,55 +44,75 @@ def check_fp8(
         UsageError: The recipe asks for it.
     """
     products = recipe.train.products
-    if products == "mxfp8":
-        raise UsageError(
-            'train.products = "mxfp8" is for RTX 50 cards (compute capability 12.x), and this version does not '
-            "train with it yet.",
-            'Set train.products = "fp8", "auto" or "16".',
-        )
     if recipe.model.quantize == "fp8" and spec.num_experts:
         raise UsageError(
             f'model.quantize = "fp8" is for dense models, and this one is a mixture of {spec.num_experts} experts.',
             'Set model.quantize = "nf4" or "none".',
         )
-    if products == "fp8" and (reason := why_not_fp8(recipe, spec, precision, capability)):
+    if products in EIGHT_BITS and (reason := why_not_eight(products, recipe, spec, precision, capability)):
         if began:
             raise UsageError(
-                f"This run multiplies with its frozen weights in FP8, and that does not work here: {reason}.",
+                f"This run multiplies with its frozen weights in {products.upper()}, and that does not work here: "
+                f"{reason}.",
                 "Resume it on a card that can, or start a new run.",
             )
-        raise UsageError(f'train.products = "fp8" does not work here: {reason}.', 'Set train.products = "16".')
+        raise UsageError(f'train.products = "{products}" does not work here: {reason}.', 'Set train.products = "16".')
 
 
-def why_not_fp8(recipe: Recipe, spec: DecoderSpec, precision: str, capability: int | None) -> str:
-    """Return the reason why products are not computed in FP8, completing a sentence; empty where they can be.
+def why_not_eight(products: str, recipe: Recipe, spec: DecoderSpec, precision: str, capability: int | None) -> str:
+    """Return the reason why products are not computed in 8 bits, completing a sentence; empty where they can be.
 
-    Arguments as for `check_fp8`. On the CPU they can be, slowly: with the same numbers as on a GPU.
+    On the CPU they can be, slowly: with the same numbers as on a GPU.
+
+    Args:
+        products: format of the operands, one of `EIGHT_BITS`.
+        recipe: recipe of the run.
+        spec: shape of the base model.
+        precision: precision of the base model's computation.
+        capability: compute capability of the GPU, such as 89; None for the CPU.
     """
-    if capability is not None and capability not in FP8_CAPABILITIES:
-        known = ", ".join(f"{one // 10}.{one % 10}" for one in FP8_CAPABILITIES)
+    card, known = CARDS[products]
+    if capability is not None and capability not in known:
+        listed = ", ".join(f"{one // 10}.{one % 10}" for one in known)
         here = f"{capability // 10}.{capability % 10}"
         return (
-            f"the GPU's compute capability is {here}, and Burnish's FP8 kernels are for {known} (RTX 40, H100, RTX 50)"
+            f"the GPU's compute capability is {here}, and Burnish's {products.upper()} products are for {listed} "
+            f"({card})"
         )
     if spec.num_experts:
         return f"the model is a mixture of {spec.num_experts} experts, which are multiplied in 16 bits"
     if precision == "fp32":
-        return "the run computes in fp32, and products in FP8 give results in 16 bits"
+        return f"the run computes in fp32, and products in {products.upper()} give results in 16 bits"
     if recipe.adapter.method not in ("lora", "rslora"):
         return f'adapter.method = "{recipe.adapter.method}" needs the weights in 16 bits'
+    return _why_not_in_blocks(recipe, spec) if products == "mxfp8" else ""
+
+
+def _why_not_in_blocks(recipe: Recipe, spec: DecoderSpec) -> str:
+    """Return the reason why a dense model's weights are not kept in MXFP8, completing a sentence."""
+    if recipe.model.quantize == "fp8":
+        return 'model.quantize = "fp8" keeps a scale for each row, where MXFP8 has one for each block'
+    for layer in spec.layers:
+        rows = Counter[StackName]()
+        linear = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
+        for matrix in linear:
+            rows[stack_of(matrix)] += matrix.rows
+        odd = [size for size in (*rows.values(), *(matrix.columns for matrix in linear)) if size % MX_BLOCK]
+        if odd:
+            return f"the model has a matrix of {odd[0]:,} rows or columns, and blocks have {MX_BLOCK} of each"
     return ""
 
 
 def fp8_use(recipe: Recipe, products: str, *, nf4: bool) -> Fp8Use:
-    """Return what a run stores and multiplies in FP8.
+    """Return what a run stores and multiplies in 8 bits.
 
     Where products read codes and the weights are not in NF4, nothing but the codes is kept: nothing else would be read.
 
     Args:
         recipe: recipe of the run, which `check_fp8` did not refuse.
-        products: what products are computed in, "16" or "fp8"; "auto" counts as 16 until it is decided.
+        products: what products are computed in, as train.products says; "auto" counts as 16 until it is decided.
         nf4: whether the frozen weights are kept in NF4.
     """
-    multiplied = products == "fp8"
-    return Fp8Use(stored=not nf4 and (multiplied or recipe.model.quantize == "fp8"), products=multiplied)
+    multiplied = products if products in EIGHT_BITS else ""
+    asked = "fp8" if recipe.model.quantize == "fp8" else ""
+    return Fp8Use(stored="" if nf4 else multiplied or asked, products=multiplied)

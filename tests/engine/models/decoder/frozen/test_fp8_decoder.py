@@ -8,8 +8,8 @@ import torch
 
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
-from burnish_engine.models.decoder.frozen import fp8_weights
-from burnish_engine.models.decoder.frozen.fp8_weights import Nf4Fp8Weight, StoredFp8Weight
+from burnish_engine.models.decoder.frozen import fp8_format
+from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
 from burnish_kernels.fp8_linear import op
@@ -20,7 +20,7 @@ from support import parity, tiny_models
 
 BATCH = parity.micro_batch()
 DENSE = [name for name in tiny_models.SHAPES if name not in tiny_models.MIXTURES]
-WAYS = {"FP8": {"fp8": Fp8Use(True, True)}, "NF4, FP8 products": {"quantize": True, "fp8": Fp8Use(False, True)}}
+WAYS = {"FP8": {"fp8": Fp8Use("fp8", "fp8")}, "NF4, FP8 products": {"quantize": True, "fp8": Fp8Use("", "fp8")}}
 
 
 class Fp8Product(torch.autograd.Function):
@@ -105,7 +105,7 @@ def test_save_levels_and_host_memory_change_no_bit(folders, way):
     options = {"dtype": torch.bfloat16, **WAYS[way]}
     ours = parity.fast(*folders, **options)
     kinds = {type(stack.frozen) for layer in ours.loaded.decoder.layers for stack in layer.stacks}
-    assert kinds == {StoredFp8Weight if way == "FP8" else Nf4Fp8Weight}
+    assert kinds == {StoredCodedWeight if way == "FP8" else Nf4CodedWeight}
     count = len(ours.loaded.decoder.layers)
     there = parity.fast(*folders, layers_on_host=frozenset(range(count)), **options)
     for chunk in (0, 48):
@@ -125,7 +125,7 @@ def test_stored_in_fp8_and_multiplied_in_16_bits_dora_works(tmp_path):
     """Its magnitudes are measured on the stored weights."""
     base = tiny_models.make("llama", tmp_path / "base")
     adapter = tiny_models.lora(base, tmp_path / "adapter", dora=True)
-    ours = parity.fast(base, adapter, fp8=Fp8Use(True, False))
+    ours = parity.fast(base, adapter, fp8=Fp8Use("fp8", ""))
     stack = ours.loaded.decoder.layers[0].weights.down
     rows = stack.frozen.buffer()[: stack.outputs, : stack.inputs]
     torch.testing.assert_close(stack.magnitudes.frozen_N, rows.norm(dim=1))
@@ -145,7 +145,7 @@ def test_a_gradient_quantized_on_the_way_has_the_bits_of_one_quantized_in_a_pass
         filled.append(float(options["largest_T"].max()))
         return project_codes(*args, **options)
 
-    monkeypatch.setattr(fp8_weights, "project_codes", project)
+    monkeypatch.setattr(fp8_format, "project_codes", project)
     loss, on_the_way = ours.gradients(BATCH)
     assert len(filled) == len(ours.loaded.decoder.layers)
     assert all(largest > 0 for largest in filled)

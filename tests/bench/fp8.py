@@ -1,7 +1,8 @@
-"""Speed and quality of training in FP8: steps timed by turns; loss, KL and gradients beside 16 bits and NF4.
+"""Speed and quality of training in 8 bits: steps timed by turns; loss, KL and gradients beside 16 bits and NF4.
 
     python tests/bench/fp8.py speed --out speed.jsonl [--rounds 2] [--only qwen3-4b]
     python tests/bench/fp8.py quality --out quality.jsonl [--seeds 0 1 2] [--steps 300] [--device cuda]
+        [--ways bf16 nf4 'nf4, int8 products']
     python tests/bench/fp8.py table quality.jsonl
 
 `speed` times `burnish bench step`, each in a process of its own, the ways of a model by turns. `quality` trains the
@@ -47,15 +48,20 @@ WAYS = {
     "fp8 stored": ("fp8", "16"),
     "nf4": ("nf4", "16"),
     "nf4, fp8 products": ("nf4", "fp8"),
+    "int8": ("none", "int8"),
+    "nf4, int8 products": ("nf4", "int8"),
 }
 """Name of a way: model.quantize and train.products."""
 SPEED = {
-    "llama-3.2-1b": ("products", ("bf16", "fp8")),
-    "qwen3-4b": ("narrow:27,products", ("nf4", "nf4, fp8 products", "fp8")),
-    "qwen3-0.6b": ("products", ("bf16", "fp8")),
+    "llama-3.2-1b": ("products", ("bf16", "fp8", "int8")),
+    "qwen3-4b": ("narrow:27,products", ("nf4", "nf4, fp8 products", "nf4, int8 products", "fp8", "int8")),
+    "qwen3-0.6b": ("products", ("bf16", "fp8", "int8")),
 }
 """Shape: what layers keep, and the ways to time."""
-BESIDE = {"fp8": "bf16", "fp8 stored": "bf16", "nf4": "bf16", "nf4, fp8 products": "nf4"}
+BESIDE = {
+    "fp8": "bf16", "fp8 stored": "bf16", "nf4": "bf16", "nf4, fp8 products": "nf4", "int8": "bf16",
+    "nf4, int8 products": "nf4",
+}  # fmt: skip
 """The way that another one's first gradient is compared with."""
 MOST_KL_TOKENS, LAST = 1500, 100
 
@@ -182,12 +188,12 @@ def quality(options: argparse.Namespace) -> None:
     for seed in options.seeds:
         gradients: dict[str, dict[str, torch.Tensor]] = {}
         reference = None
-        for way in WAYS:
+        for way in options.ways:
             began = time.perf_counter()
             row: dict[str, object] = {"seed": seed, "way": way, "steps": options.steps, "device": options.device}
             probe = Trained(options, way, seed)
             gradients[way] = probe.first_gradient(seed)
-            if way in BESIDE:
+            if BESIDE.get(way) in gradients:
                 row |= _cosines(gradients[BESIDE[way]], gradients[way])
             probe.engine.close()
             del probe
@@ -271,6 +277,7 @@ def main() -> None:
     learned.add_argument("--files", type=Path, default=SAMPLES / "bench-notes.train.jsonl")
     learned.add_argument("--held-out", type=Path, default=SAMPLES / "bench-notes.heldout.jsonl")
     learned.add_argument("--learning-rate", type=float, default=1e-3)
+    learned.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="bf16 comes first, and nf4")
     learned.add_argument("--device", default="cuda")
     shown = jobs.add_parser("table")
     shown.add_argument("path", type=Path)

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.registry import FP8_CAPABILITIES
+from burnish_kernels.fp8_linear.rows import CODES, INT8
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES
 from burnish_kernels.tuning import device_of
+
+CAPABILITIES_OF = {CODES: FP8_CAPABILITIES, INT8: CAPABILITIES}
+"""Compute capabilities that multiply codes, by their type."""
 
 HOPPERS = (90,)
 """Compute capabilities with `wgmma`, whose accumulator of 8-bit products is short."""
@@ -101,10 +105,15 @@ def rows_tile(columns: int) -> RowsTile:
     return ROWS_TILES[(columns > 4096) + (columns > 12288)]
 
 
-def use_fp8_kernels(tensor: torch.Tensor) -> bool:
-    """Return whether Triton does the operation: in its interpreter, and on GPUs that multiply E4M3."""
+def short_columns(tile: Fp8Tile, codes: torch.dtype) -> int | None:
+    """Return the columns that Hopper sums in its short accumulator; None: all, or INT8, whose sums are exact."""
+    return tile.reduction if tile.promoted and codes == CODES else None
+
+
+def use_fp8_kernels(tensor: torch.Tensor, codes: torch.dtype = CODES) -> bool:
+    """Return whether Triton does the operation: in its interpreter, and on GPUs that multiply codes of the type."""
     found = device_of(tensor.device)
-    return use_kernels(tensor) and (found is None or found.capability >= min(FP8_CAPABILITIES))
+    return use_kernels(tensor) and (found is None or found.capability >= min(CAPABILITIES_OF[codes]))
 
 
 def rank_block(ranks: int) -> int:

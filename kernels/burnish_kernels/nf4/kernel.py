@@ -1,4 +1,4 @@
-"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value or E4M3 code written.
+"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value or code written.
 
 A thread takes four bytes, so eight values, and writes them together. The 16 levels are looked up by `tl.gather` in
 shared memory: one load a value; a tree of selects would need fifteen instructions and be bound by them. Both kernels
@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_codes
 from burnish_kernels.nf4.reference import TILE
 from burnish_kernels.nf4.state import Nf4
 
 WORDS = 512  # words of eight values in a program of 4 warps: four a thread
 BLOCK = 1024  # values of a program where rows are not whole words
 PASTE = 1024  # values of a program
-CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes E4M3
+CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes codes
 
 
 @triton.jit
@@ -116,7 +116,7 @@ def encode_kernel(
     code_ptr,  # [256] fp32, read only with DOUBLE
     offset_ptr,  # [1] fp32, read only with DOUBLE
     scale_ptr,  # [N] fp32; with TILE of each TILE x TILE values of a larger weight, [tiles, 8 * row_words / TILE]
-    out_ptr,  # [N, K] E4M3, or [K, N] with TRANSPOSED; bytes in the interpreter
+    out_ptr,  # [N, K] E4M3 or INT8, or [K, N] with TRANSPOSED; E4M3 as bytes in the interpreter
     N,
     row_words,
     out_stride,
@@ -128,7 +128,7 @@ def encode_kernel(
     WORDS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Dequantize a tile of ROWS rows and WORDS words of eight values, and round it to E4M3 over the scales."""
+    """Dequantize a tile of ROWS rows and WORDS words of eight values, and round it to codes over the scales."""
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
     inside = (row < N)[:, None] & (word < row_words)[None, :]
@@ -144,7 +144,7 @@ def encode_kernel(
     nibble = (bits[:, :, None] >> ((lane ^ 1) * 4)[None, None, :]) & 15
     level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
     value = tl.reshape(level * scale[:, :, None] * inverse[:, :, None], [ROWS, WORDS * 8])
-    codes = to_e4m3(value, INTERPRETED)
+    codes = to_codes(value, out_ptr.dtype.element_ty == tl.int8, INTERPRETED)
     column = tl.program_id(0) * WORDS * 8 + tl.arange(0, WORDS * 8)
     if TRANSPOSED:
         out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]

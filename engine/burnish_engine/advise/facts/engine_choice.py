@@ -30,7 +30,7 @@ class EngineChoice:
         fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
         nf4: whether the frozen weights are kept in 4 bits (NF4).
         note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
-        fp8: what is stored and multiplied in FP8.
+        fp8: what is stored and multiplied in 8 bits.
     """
 
     fast: bool
@@ -149,6 +149,8 @@ def storage_notes(recipe: Recipe, config: Config) -> list[str]:
             "The model's weights are stored in FP8 and unpacked to 16 bits here; "
             'model.quantize = "fp8" would keep them in half of the memory.'
         ]
+    if (products := recipe.train.products) in ("int8", "mxfp8"):
+        return [f"The model's weights are stored in FP8, and rounded once more to {products.upper()} here."]
     return ["The model's weights are stored in FP8. Where blocks have a scale each, they are rounded once more."]
 
 

@@ -36,15 +36,14 @@ from burnish_engine.advise.predict.transfers import (
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
-from burnish_engine.hardware.gpu.gpu_table import gpu_rates, sums_at_half_rate
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100); MXFP8, measured nowhere, counts alike
-_MXFP8_HALVED_RATE = 4.0  # the same of MXFP8 where other fp32 sums have half rate: its block-scaled ones have all of it
+_EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); INT8 and MXFP8: not measured
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
@@ -319,8 +318,8 @@ def rates(run: FastRun) -> Rates:
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _attention_share(run.spec)
     unpacking = memory / (NF4_BYTES + width)
-    halved = run.fp8.products == "mxfp8" and sums_at_half_rate(gpu)
-    eight_bits = found.bf16_tflops * 1e12 * (_MXFP8_HALVED_RATE if halved else _FP8_RATE) * _FP8_SHARE
+    rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
+    eight_bits = found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
     return Rates(
         peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-EIGHT_BITS = ("fp8", "mxfp8")
-"""Values of train.products for products of 8-bit operands; each is a format that weights can be kept in as well.
+EIGHT_BITS = ("int8", "fp8", "mxfp8")
+"""Values of train.products for products of 8-bit operands, the one with the smallest error first.
 
-"fp8" is E4M3 with a scale for each row, "mxfp8" is E4M3 with a power of two for each block of 32.
+Each is a format that weights can be kept in as well: whole numbers from -127 to 127 or E4M3 with a scale for each row,
+and E4M3 with a power of two for each block of 32.
 """
 
 

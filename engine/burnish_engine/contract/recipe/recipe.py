@@ -296,6 +296,11 @@ class Recipe(Section):
                 f'train.products = "{products}" multiplies frozen weights in 8 bits, and adapter.method = "{method}" '
                 f'{why}: set products to "16", or the method to "lora"'
             )
+        if products in ("int8", "mxfp8") and self.model.quantize == "fp8":
+            raise ValueError(
+                f'train.products = "{products}" would round weights in FP8 once more: set model.quantize to "none" '
+                f'(they are then kept in {products.upper()}) or "nf4", or products to "fp8"'
+            )
         return self
 
     @model_validator(mode="after")

@@ -35,8 +35,7 @@ from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.op import quantize_rows as quantize_fp8
+from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -281,7 +280,8 @@ class FrozenWeightReader:
         """Read a stack's weights as codes into the memory given."""
         if isinstance(rows, Fp8Rows):
             for module in slot.modules:
-                found, own = self._fp8_rows(module), slice(module.first_row, module.first_row + module.rows)
+                own = slice(module.first_row, module.first_row + module.rows)
+                found = self._coded_rows(module, rows.codes.dtype)
                 rows.codes[own].copy_(found.codes)
                 rows.scale[own].copy_(found.scale)
             return
@@ -293,18 +293,18 @@ class FrozenWeightReader:
         rows.codes.copy_(made.codes)
         rows.scale.copy_(made.scale)
 
-    def _fp8_rows(self, module: Module) -> Fp8Rows:
-        """Return one module's weight in FP8: as published where rows have one scale, else quantized here."""
+    def _coded_rows(self, module: Module, codes: torch.dtype) -> Fp8Rows:
+        """Return one module's weight in codes: as published if that is FP8 with a scale a row, else quantized here."""
         name, shape = self._name(module), (module.rows, module.columns)
         if scales := scale_name(name, self._checkpoint):
-            codes = self._checkpoint.read(name)
-            if codes.dtype == CODES and codes.shape == shape:
-                scale = row_scales_of(name, codes, self._checkpoint.read(scales))
+            stored = self._checkpoint.read(name)
+            if stored.dtype == codes and stored.shape == shape:
+                scale = row_scales_of(name, stored, self._checkpoint.read(scales))
                 if scale is not None:
-                    return Fp8Rows(codes, scale)
+                    return Fp8Rows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        return quantize_fp8(weight)
+        return quantize_rows(weight, codes=codes)
 
     def _read_part(self, module: Module, place: WeightPart) -> None:
         """Read one module's weight into host memory. What is stored in its final form does not pass the device."""

@@ -11,12 +11,16 @@ from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
-from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 _UNKNOWN_CAPABILITY = 80  # capability that a GPU counts with where NVML does not tell it: without FP8
 
 
-CARDS = {"fp8": ("RTX 40, H100, RTX 50", FP8_CAPABILITIES), "mxfp8": ("RTX 50", MXFP8_CAPABILITIES)}
+CARDS = {
+    "int8": ("A100, RTX 30, RTX 40, H100, RTX 50", CAPABILITIES),
+    "fp8": ("RTX 40, H100, RTX 50", FP8_CAPABILITIES),
+    "mxfp8": ("RTX 50", MXFP8_CAPABILITIES),
+}
 """Cards and their compute capabilities that each of `EIGHT_BITS` is for."""
 
 
@@ -85,13 +89,11 @@ def why_not_eight(products: str, recipe: Recipe, spec: DecoderSpec, precision: s
         return f"the run computes in fp32, and products in {products.upper()} give results in 16 bits"
     if recipe.adapter.method not in ("lora", "rslora"):
         return f'adapter.method = "{recipe.adapter.method}" needs the weights in 16 bits'
-    return _why_not_in_blocks(recipe, spec) if products == "mxfp8" else ""
+    return _why_not_in_blocks(spec) if products == "mxfp8" else ""
 
 
-def _why_not_in_blocks(recipe: Recipe, spec: DecoderSpec) -> str:
+def _why_not_in_blocks(spec: DecoderSpec) -> str:
     """Return the reason why a dense model's weights are not kept in MXFP8, completing a sentence."""
-    if recipe.model.quantize == "fp8":
-        return 'model.quantize = "fp8" keeps a scale for each row, where MXFP8 has one for each block'
     for layer in spec.layers:
         rows = Counter[StackName]()
         linear = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
-_GAIN = 0.95  # share of the time in 16 bits that products in 8 may take to be chosen: clearly faster, not by chance
+_GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
@@ -74,15 +74,16 @@ def choose_products(
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
     capabilities = [capability_of(one) for one in _devices(recipe, device)]
+    formats = ("fp8",) if recipe.model.quantize == "fp8" else EIGHT_BITS  # FP8 is not rounded once more
     reasons = {
         name: next(filter(None, (why_not_eight(name, recipe, spec, precision, one) for one in capabilities)), "")
-        for name in EIGHT_BITS
+        for name in formats
     }
     if _is_processor(device):
         reasons = {name: reason or "a processor has no units for it" for name, reason in reasons.items()}
     possible = [name for name, reason in reasons.items() if not reason]
     if not possible:
-        return ProductsChoice("16", f"Products are not computed in FP8: {reasons['fp8']}.")
+        return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
@@ -91,13 +92,28 @@ def choose_products(
             times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
-    best, *others = sorted(possible, key=times.__getitem__)
-    compared = {precision: times["16"]} | {name.upper(): times[name] for name in others}
-    taken = f"for {tokens:,} tokens through all layers they take {times[best]:.1f} ms on {describe(device)}"
-    taken += "".join(f", in {word} {found:.1f}" for word, found in compared.items())
-    if times[best] <= _GAIN * times["16"]:
-        return ProductsChoice(best, f"Products are computed in {best.upper()}: {taken}.")
-    return ProductsChoice("16", f"Products are not computed in {best.upper()}, which is not clearly faster: {taken}.")
+    chosen = clearly_fastest(times)
+    called = {"16": precision} | {name: name.upper() for name in possible}
+    listed = ", ".join(f"{taken:.1f} in {called[name]}" for name, taken in times.items())
+    result = f"in {called[chosen]}" if chosen != "16" else "not in 8 bits, which is not clearly faster"
+    return ProductsChoice(
+        chosen,
+        f"Products are computed {result}: on {describe(device)} all layers take for {tokens:,} tokens, in "
+        f"milliseconds, {listed}.",
+    )
+
+
+def clearly_fastest(times_ms: Mapping[str, float]) -> str:
+    """Choose a number format of products: one with a larger error only where it is clearly faster.
+
+    Args:
+        times_ms: time of products in each format, the one with the smallest error first.
+    """
+    chosen = next(iter(times_ms))
+    for name, taken in times_ms.items():
+        if taken <= _GAIN * times_ms[chosen]:
+            chosen = name
+    return chosen
 
 
 def _devices(recipe: Recipe, device: torch.device) -> list[torch.device]:
@@ -157,8 +173,8 @@ class _Timing:
         new: dict[str, dict[str, dict[str, int]]] = {_operation(name): {} for name in formats}
         for shape, count in counts.items():
             kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
-            key = f"products-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
             for name in formats:
+                key = f"products-{name}-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
                 known = tuning.choose(_operation(name), key, {"us": 0}, device=self.device)
                 if not known["us"]:
                     timers = timers or [make_timer()]
@@ -204,7 +220,7 @@ class _Timing:
 
 def _operation(name: str) -> str:
     """Return the operation of the kernels whose code a format's times depend on most."""
-    return "lora_linear" if name == "16" else f"{name}_linear"
+    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "fp8_linear")
 
 
 def _keep(operation: str, found: dict[str, dict[str, int]], device: torch.device) -> None:

@@ -8,10 +8,11 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use, why_not_eight
-from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 DENSE, MIXTURE = shape("qwen3-0.6b"), shape("olmoe-1b-7b")
 EIGHT = Recipe.model_validate({"train": {"products": "fp8"}})
+WHOLE = Recipe.model_validate({"train": {"products": "int8"}})
 BLOCKS = Recipe.model_validate({"train": {"products": "mxfp8"}})
 STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
 
@@ -27,12 +28,20 @@ STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
         ("none", "fp8", False, Fp8Use("fp8", "fp8")),
         ("nf4", "fp8", True, Fp8Use("", "fp8")),
         ("none", "fp8", True, Fp8Use("", "fp8")),  # a checkpoint in NF4
+        ("none", "int8", False, Fp8Use("int8", "int8")),
+        ("nf4", "int8", True, Fp8Use("", "int8")),
         ("none", "mxfp8", False, Fp8Use("mxfp8", "mxfp8")),
         ("nf4", "mxfp8", True, Fp8Use("", "mxfp8")),
     ],
 )
 def test_storage_follows_from_both_settings(quantize, products, nf4, use):
     assert fp8_use(Recipe.model_validate({"model": {"quantize": quantize}}), products, nf4=nf4) == use
+
+
+@pytest.mark.parametrize("capability", [*CAPABILITIES, None])
+def test_int8_is_done_by_every_card_with_kernels(capability):
+    check_fp8(WHOLE, DENSE, "bf16", capability)
+    assert why_not_eight("int8", WHOLE, DENSE, "bf16", capability) == ""
 
 
 @pytest.mark.parametrize("capability", [*MXFP8_CAPABILITIES, None])
@@ -66,7 +75,9 @@ def test_cards_with_kernels_and_processors_do_it(capability):
         (BLOCKS, DENSE, "fp32", 120, "fp32"),
         (BLOCKS, MIXTURE, "bf16", 120, "64 experts"),
         (BLOCKS, DENSE.model_copy(update={"hidden_size": 1000}), "bf16", None, "1,000"),
-        (BLOCKS.model_copy(update={"model": STORED.model}), DENSE, "bf16", 120, "model.quantize"),
+        (WHOLE, DENSE, "bf16", 75, "7.5.*INT8"),
+        (WHOLE, DENSE, "fp32", 86, "fp32"),
+        (WHOLE, MIXTURE, "bf16", 86, "64 experts"),
     ],
 )
 def test_what_is_not_done_is_refused_in_words(recipe, spec, precision, capability, named):

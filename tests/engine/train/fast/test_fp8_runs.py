@@ -1,4 +1,4 @@
-"""Whole runs with FP8: resumed to the bit, read by PEFT, told in events and card, refused where they cannot be."""
+"""Whole runs in 8 bits: resumed to the bit, read by PEFT, told in events and card, refused where they cannot be."""
 
 import json
 from itertools import count
@@ -29,6 +29,7 @@ WAYS = {
     "FP8": ("none", "fp8"),
     "FP8 stored": ("fp8", "16"),
     "NF4, FP8 products": ("nf4", "fp8"),
+    "INT8": ("none", "int8"),
     "MXFP8": ("none", "mxfp8"),
     "NF4, MXFP8 products": ("nf4", "mxfp8"),
 }
@@ -61,7 +62,7 @@ def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     products = WAYS[way][1]
     assert {event.products for event in of_kind(cut, RunStarted)} == {products}
     facts = read_card(cut).circumstances
-    weights = "nf4" if "NF4" in way else "mxfp8" if "MXFP8" in way else "fp8"
+    weights = "nf4" if "NF4" in way else way.split()[0].lower()
     assert (facts.engine, facts.products, facts.weights) == ("fast", products, weights)
     source = open_model(json.loads((cut.adapter / "adapter_config.json").read_text())["base_model_name_or_path"])
     model = plain.load_adapter(plain.load_base(source, "fp32", CPU), cut.adapter)
@@ -102,7 +103,7 @@ def test_products_are_chosen_once_and_a_resumed_run_keeps_them(make, monkeypatch
 
 
 class Clock:
-    """A timer that needs so long for 16 bits and for FP8, by turns; and counts."""
+    """A timer that needs so long for 16 bits, for INT8 (where it may be), for FP8 and so on, by turns; and counts."""
 
     def __init__(self, *milliseconds):
         self.milliseconds, self.timed = milliseconds, 0
@@ -126,9 +127,24 @@ def gpu(monkeypatch):
     return kept
 
 
-@pytest.mark.parametrize("quantize", ["none", "nf4", "fp8"])
-@pytest.mark.parametrize(("times", "products"), [((2.0, 1.0), "fp8"), ((1.0, 0.99), "16"), ((1.0, 3.0), "16")])
-def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, times, products):
+@pytest.mark.parametrize(
+    ("quantize", "times", "products"),
+    [
+        *((quantize, (2.0, 1.0, 1.0), "int8") for quantize in ("none", "nf4")),
+        *((quantize, (2.0, 1.0, 0.8), "fp8") for quantize in ("none", "nf4")),
+        ("none", (1.0, 0.97, 0.9), "fp8"),
+        ("none", (1.0, 0.98, 0.99), "16"),
+        ("nf4", (1.0, 3.0, 2.0), "16"),
+        *((quantize, (2.0, 1.0, 0.9, 0.7), "mxfp8") for quantize in ("none", "nf4")),
+        ("none", (2.0, 1.2, 0.9, 0.88), "fp8"),  # MXFP8 has the larger error
+        ("fp8", (2.0, 1.0), "fp8"),  # weights in FP8 are not rounded once more
+        ("fp8", (1.0, 0.99), "16"),
+    ],
+)
+def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, monkeypatch, quantize, times, products):
+    """Blocks are timed on their own cards alone."""
+    if len(times) == 4:
+        monkeypatch.setattr(products_choice, "capability_of", lambda _: 120)
     recipe = _recipe(make, quantize)
     source, clock = open_model(recipe.model.path), Clock(*times)
     found = choose_products(recipe, source, CPU, "bf16", lambda: clock)
@@ -141,12 +157,12 @@ def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, ti
 
 def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(make, gpu):
     recipe = _recipe(make, "none")
-    found = choose_products(recipe, open_model(recipe.model.path), CPU, "bf16", lambda: Clock(90.0, 70.0))
-    assert found.products == "fp8"
+    found = choose_products(recipe, open_model(recipe.model.path), CPU, "bf16", lambda: Clock(90.0, 70.0, 80.0))
+    assert found.products == "int8"
     assert not gpu
 
 
-def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
+def test_auto_stays_with_16_bits_where_there_are_no_others(make, monkeypatch):
     recipe = _recipe(make, "none")
     source = open_model(recipe.model.path)
     for change in ({}, {"engine": "plain"}):
@@ -154,21 +170,29 @@ def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
         found = choose_products(one, source, CPU, "bf16", lambda: pytest.fail("nothing is timed"))
         assert found.products == "16"
         assert found.reason
+    monkeypatch.setattr(products_choice, "capability_of", lambda _: 75)
+    assert "7.5" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+
+
+def test_auto_times_int8_alone_where_there_is_no_fp8(make, gpu, monkeypatch):
     monkeypatch.setattr(products_choice, "capability_of", lambda _: 86)
-    assert "8.6" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+    recipe, clock = _recipe(make, "nf4"), Clock(2.0, 1.0)
+    found = choose_products(recipe, open_model(recipe.model.path), CPU, "bf16", lambda: clock)
+    assert found.products == "int8"
+    assert clock.timed == len(gpu) > 0
 
 
-def test_auto_stays_with_16_bits_where_one_of_several_cards_has_no_fp8(make, monkeypatch):
+def test_auto_stays_with_16_bits_where_one_of_several_cards_has_no_others(make, monkeypatch):
     recipe = _recipe(make, "none")
     devices = recipe.devices.model_copy(update={"strategy": "data_parallel", "gpus": [0, 1]})
     source, first = open_model(recipe.model.path), torch.device("cuda", 0)
     monkeypatch.setattr(products_choice, "why_not", lambda *_: "")
-    monkeypatch.setattr(products_choice, "capability_of", lambda device: 86 if device.index else 89)
+    monkeypatch.setattr(products_choice, "capability_of", lambda device: 75 if device.index else 89)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     shared = recipe.model_copy(update={"devices": devices})
     found = choose_products(shared, source, first, "bf16", lambda: pytest.fail("nothing is timed"))
     assert found.products == "16"
-    assert "8.6" in found.reason
+    assert "7.5" in found.reason
 
 
 def test_what_the_recipe_says_is_taken_as_it_is(make):
@@ -181,8 +205,8 @@ def test_what_the_recipe_says_is_taken_as_it_is(make):
     [
         ("fp8", "16", {"engine": '"plain"'}, "model.quantize"),
         ("none", "fp8", {"engine": '"plain"'}, "train.products"),
+        ("none", "int8", {"engine": '"plain"'}, "train.products"),
         ("none", "mxfp8", {"engine": '"plain"'}, "train.products"),
-        ("fp8", "mxfp8", {}, "model.quantize"),
     ],
 )
 def test_what_is_not_done_is_refused(make, quantize, products, changes, named):

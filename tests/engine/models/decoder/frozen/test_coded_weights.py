@@ -58,12 +58,13 @@ def made(kind, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
 
 def rounded_weight(name, values):
     """Codes of a weight, and the scale of each, fp64, written down again from the formats' definitions."""
-    if name == "fp8":
-        scale = (values.abs().amax(dim=1, keepdim=True) / 448).expand_as(values)
+    if name != "mxfp8":
+        scale = (values.abs().amax(dim=1, keepdim=True) / (127 if name == "int8" else 448)).expand_as(values)
     else:
         scale = block_powers(values.unflatten(0, (-1, 32)).abs().amax(dim=1).unflatten(1, (-1, 32)).amax(dim=2))
         scale = scale.repeat_interleave(32, dim=0).repeat_interleave(32, dim=1)
-    return (values / scale).to(torch.float8_e4m3fn).double(), scale.double()
+    ratio = values / scale
+    return (ratio.round() if name == "int8" else ratio.to(torch.float8_e4m3fn)).double(), scale.double()
 
 
 def block_powers(largest):
@@ -74,8 +75,8 @@ def block_powers(largest):
 def rounded(name, rows, factor=None):
     """An operand as products read it, fp64."""
     wide = rows.float()
-    if name == "fp8":
-        found = fp8.quantize_rows(rows, factor_K=factor)
+    if name != "mxfp8":
+        found = fp8.quantize_rows(rows, factor_K=factor, codes=CODE_FORMATS[name].dtype)
         return found.codes.double() * found.scale.double()[:, None]
     assert factor is None
     scale = block_powers(wide.unflatten(1, (-1, 32)).abs().amax(dim=2)).repeat_interleave(32, dim=1)
@@ -198,11 +199,12 @@ def test_a_row_that_is_not_finite_gives_a_product_that_is_not(name):
     assert found.nonzero().flatten().tolist() == [row for row in range(T) if row not in (3, 9)]
 
 
+@pytest.mark.parametrize("codes", [fp8.CODES, fp8.INT8])
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
-def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
+def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype, codes):
     """Products in 16 bits read codes times scales, rounded once."""
     weight = draw(N, K, seed=1)
-    rows, stack = fp8.quantize_rows(weight), lora_linear.Stack(N, K, ADAPTERS)
+    rows, stack = fp8.quantize_rows(weight, codes=codes), lora_linear.Stack(N, K, ADAPTERS)
     whole = torch.zeros(stack.buffer_shape, device=DEVICE, dtype=dtype)
     frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.empty_like(whole))
     wanted = (rows.codes.double() * rows.scale.double()[:, None]).to(dtype)

@@ -1,4 +1,4 @@
-"""FP8: E4M3 codes with one scale for each output row of a weight, and for each token of an operand.
+"""FP8 and INT8: codes with one scale for each output row of a weight, and for each token of an operand.
 
     Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
 
@@ -20,22 +20,27 @@ from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
 
-class Fp8Format(CodeFormat):
-    """E4M3 with a scale a row; parts are `Fp8Rows`."""
+class RowFormat(CodeFormat):
+    """Codes with a scale a row; parts are `Fp8Rows`.
 
-    dtype = fp8.CODES
+    Args:
+        dtype: type of the codes, `fp8_linear.op.CODES` or `INT8`.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
 
     @override
     def empty(self, rows: int, columns: int, device: torch.device | str) -> CodedPart:
-        return fp8.new_rows(rows, columns, device)
+        return fp8.new_rows(rows, columns, device, self.dtype)
 
     @override
     def quantize(self, weight_NK: torch.Tensor) -> CodedPart:
-        return fp8.quantize_rows(weight_NK)
+        return fp8.quantize_rows(weight_NK, codes=self.dtype)
 
     @override
     def scales(self, parts: Sequence[WeightPart], device: torch.device) -> torch.Tensor:
-        return torch.cat([_row_scales(part, device) for part in parts])
+        return torch.cat([self._row_scales(part, device) for part in parts])
 
     @override
     def unpack(self, parts: Sequence[WeightPart], scale: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> None:
@@ -48,7 +53,7 @@ class Fp8Format(CodeFormat):
                 nf4.fp8_codes(part, scale[own], place, transposed=transposed)
                 continue
             assert isinstance(part, torch.Tensor)
-            codes_NK = fp8.quantize_rows(part).codes
+            codes_NK = fp8.quantize_rows(part, codes=self.dtype).codes
             if transposed:
                 fp8.transpose_codes(codes_NK, place)
             else:
@@ -70,11 +75,12 @@ class Fp8Format(CodeFormat):
         out: torch.Tensor | None,
     ) -> torch.Tensor:
         adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        return fp8.fp8_linear(fp8.quantize_rows(x_TK), codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
+        rows = fp8.quantize_rows(x_TK, codes=self.dtype)
+        return fp8.fp8_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
 
     @override
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> fp8.Fp8Rows:
-        return fp8.quantize_rows(dy_TN, factor_K=scale)
+        return fp8.quantize_rows(dy_TN, factor_K=scale, codes=self.dtype)
 
     @override
     def projected_gradient(
@@ -87,7 +93,7 @@ class Fp8Format(CodeFormat):
         largest_T: torch.Tensor,
     ) -> fp8.Fp8Rows:
         tokens, columns = dy_TN.shape
-        codes = fp8.new_rows(tokens, columns, dy_TN.device)
+        codes = fp8.new_rows(tokens, columns, dy_TN.device, self.dtype)
         project_codes(dy_TN, sb_RN, dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=scale)
         return codes
 
@@ -104,9 +110,10 @@ class Fp8Format(CodeFormat):
     ) -> torch.Tensor:
         return fp8.fp8_linear(gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
 
-
-def _row_scales(part: WeightPart, device: torch.device) -> torch.Tensor:
-    """Return the scale that each row of a part in NF4 or 16 bits has in FP8, `[rows]` fp32 on the device."""
-    assert isinstance(part, (torch.Tensor, nf4.Nf4))
-    there = part.to(device)
-    return nf4.fp8_row_scale(there) if isinstance(there, nf4.Nf4) else fp8.quantize_rows(there).scale
+    def _row_scales(self, part: WeightPart, device: torch.device) -> torch.Tensor:
+        """Return the scale that each row of a part in NF4 or 16 bits has in codes, `[rows]` fp32 on the device."""
+        assert isinstance(part, (torch.Tensor, nf4.Nf4))
+        there = part.to(device)
+        if isinstance(there, nf4.Nf4):
+            return nf4.fp8_row_scale(there, self.dtype)
+        return fp8.quantize_rows(there, codes=self.dtype).scale

@@ -24,7 +24,7 @@ class StepOptions:
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         fp8_stored: whether the frozen weights are kept in FP8.
-        products: number format that products with the frozen weights are computed in: "16", "fp8" or "int8".
+        products: number format that products with the frozen weights are computed in: "16" or one of `EIGHT_BITS`.
         rank: rank of the adapter.
         expert_rank: rank of each expert's adapter; 0: as a recipe's.
         targets: names of the matrices with an adapter, as in a recipe.
@@ -87,7 +87,7 @@ class StepOptions:
     @property
     def weights_format(self) -> str:
         """Number format of the frozen weights, for people."""
-        return "nf4" if self.method == "qlora" else self.fp8.codes if self.fp8.stored else self.precision
+        return "nf4" if self.method == "qlora" else self.fp8.stored or self.precision
 
     @property
     def section(self) -> TrainSection:

@@ -12,6 +12,8 @@ Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from burnish_kernels.fp8_linear.op import FLOATS, transpose_codes, validate_product
@@ -25,11 +27,15 @@ __all__ = [
     "BLOCK",
     "MxRows",
     "MxWeight",
+    "encode_rows",
     "expand_mxfp4",
     "mxfp8_linear",
+    "new_weight",
+    "powers",
     "quantize_rows",
     "quantize_weight",
     "transpose_weight",
+    "weight_scale",
 ]
 
 MOST_PLACES = 14
@@ -74,6 +80,17 @@ def quantize_rows(x_TK: torch.Tensor, *, out: MxRows | None = None) -> MxRows:
     return out
 
 
+def new_weight(rows: int, columns: int, device: torch.device | str) -> MxWeight:
+    """Allocate uninitialized codes and exponents of a weight `[rows, columns]`.
+
+    Raises:
+        ValueError: 32 does not divide both sizes.
+    """
+    _require_tiles((rows, columns))
+    scale = torch.empty(rows // BLOCK, columns // BLOCK, dtype=torch.uint8, device=device)
+    return MxWeight(torch.empty(rows, columns, dtype=CODES, device=device), scale)
+
+
 def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     """Quantize each 32 x 32 values of a weight to E4M3 with a power of two; done once, when it is loaded.
 
@@ -83,9 +100,35 @@ def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     Raises:
         ValueError: The shape does not fit.
     """
-    if weight_NK.ndim != 2 or weight_NK.shape[0] % BLOCK or weight_NK.shape[1] % BLOCK:
-        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {tuple(weight_NK.shape)}")
+    _require_tiles(weight_NK.shape)
     return MxWeight(*reference.quantize_weight(weight_NK))
+
+
+def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
+    """Return the exponents `[N / 32, K / 32]` uint8 that `quantize_weight` gives a weight.
+
+    Raises:
+        ValueError: The shape does not fit.
+    """
+    _require_tiles(weight_NK.shape)
+    return reference.weight_scale(weight_NK)
+
+
+def powers(scale: torch.Tensor) -> torch.Tensor:
+    """Return the powers of two of exponents that were made here, fp32; infinity for those of values not finite."""
+    return (scale.int() << 23).view(torch.float32)
+
+
+def encode_rows(rows_RK: torch.Tensor, power: torch.Tensor, first: int) -> torch.Tensor:
+    """Return the codes of some rows of a weight, E4M3 `[R, K]`.
+
+    Args:
+        rows_RK: values of the rows, fp32, fp16 or bf16.
+        power: power of two of each tile of the weight, from `powers`.
+        first: number of the first of the rows in the weight.
+    """
+    own = torch.arange(first, first + len(rows_RK), device=rows_RK.device) // BLOCK
+    return (rows_RK.float() / power[own].repeat_interleave(BLOCK, dim=1)).to(CODES)
 
 
 def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> MxWeight:
@@ -175,3 +218,8 @@ def mxfp8_linear(
         tile=choose_tile(out.device),
     )
     return out
+
+
+def _require_tiles(shape: Sequence[int]) -> None:
+    if len(shape) != 2 or shape[0] % BLOCK or shape[1] % BLOCK:
+        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {tuple(shape)}")

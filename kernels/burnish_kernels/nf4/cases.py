@@ -30,7 +30,8 @@ RANK = 32  # rank of the adapters beside a benchmark's weight
 def cases() -> list[Case]:
     """List every shape, dtype and kind of scale; the result alone or part of a larger buffer. Values must be equal.
 
-    E4M3 and INT8 are written in both orientations, from rows that are whole words and from others.
+    E4M3 and INT8 are written in both orientations, from rows that are whole words and from others; E4M3 also with a
+    scale for each tile of a larger weight.
     """
     found = [
         Case(
@@ -47,6 +48,9 @@ def cases() -> list[Case]:
             name = f"{rows}x{columns}-{called}{'-double' * double}{'-transposed' * transposed}"
             options = {"shape": (rows, columns), "dtype": codes, "double": double, "transposed": transposed}
             found.append(Case(name, 0.0, options))
+    for first, transposed in ((0, False), (6, True), (6, False)):
+        options = {"shape": (130, 192), "dtype": CODES, "double": True, "transposed": transposed, "first_row": first}
+        found.append(Case(f"130x192-e4m3-tiles-{first}{'-transposed' * transposed}", 0.0, options))
     large = {"shape": (1 << 19, 4160), "dtype": torch.bfloat16, "double": True, "view": True}
     return [*found, Case(name="past-2^31", tolerance=0.0, options=large, gpu_only=True)]
 
@@ -65,7 +69,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     (rows, columns), dtype = options["shape"], options["dtype"]
     weight = random_weight(rows, columns, device, options["double"], seed)
     if dtype in CODE_NAMES:
-        return _compare_codes(weight, dtype, transposed=options["transposed"])
+        return _compare_codes(weight, dtype, transposed=options["transposed"], first_row=options.get("first_row"))
     margin = 16 if options["view"] else 0
     buffer = torch.full((rows + margin, columns + margin), torch.nan, dtype=dtype, device=device)
     op.dequantize(weight, dtype=dtype, out=buffer[:rows, :columns])
@@ -78,20 +82,32 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     return (error / size) ** 0.5 if size else error
 
 
-def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool) -> float:
-    """Return 0 where codes are those of the reference and nothing beside them was written, else infinity."""
+def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_row: int | None) -> float:
+    """Return 0 where codes are those of the reference and nothing beside them was written, else infinity.
+
+    Args:
+        weight: quantized weight.
+        kind: type of the codes.
+        transposed: whether the transposed codes are written.
+        first_row: number of the weight's first row in a larger one, whose tiles have scales; None: its rows have.
+    """
     from burnish_kernels.fp8_linear.reference import quantize_rows
     from burnish_kernels.nf4 import op
 
     values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
-    codes, scale = quantize_rows(values, None, kind)
+    if first_row is None:
+        codes, scale = quantize_rows(values, None, kind)
+        same = torch.equal(op.fp8_row_scale(weight, kind), scale)
+    else:
+        scale = torch.exp2(torch.arange(5.0 * values.shape[1] // 32, device=values.device) % 7 - 12).view(5, -1)
+        tiles = scale.repeat_interleave(32, dim=0).repeat_interleave(32, dim=1)
+        codes, same = (values / tiles[first_row : first_row + len(values)]).to(kind), True
     rows, columns = weight.shape[::-1] if transposed else weight.shape
     buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=weight.device)
     out = buffer[:, :columns].view(kind)
-    op.fp8_codes(weight, op.fp8_row_scale(weight, kind), out, transposed=transposed)
+    op.fp8_codes(weight, scale, out, transposed=transposed, first_row=first_row or 0)
     expected = codes.view(torch.uint8)
-    same = torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
-    same = same and torch.equal(op.fp8_row_scale(weight, kind), scale)
+    same = same and torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
     return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
 
 
@@ -174,20 +190,21 @@ def compilations() -> list[Compilation]:
 
 def _code_compilations(signature: dict[str, str], name: str) -> list[Compilation]:
     from burnish_kernels.nf4 import kernel
+    from burnish_kernels.nf4.reference import TILE
 
     signature = {key: kind for key, kind in signature.items() if key != "word_count"}
-    signature |= {"row_scale_ptr": "*fp32", "N": "i32"}
+    signature |= {"scale_ptr": "*fp32", "N": "i32", "first_row": "i32"}
     tile = {"ROWS": kernel.CODE_ROWS, "WORDS": kernel.CODE_WORDS, "DOUBLE": name == "double", "INTERPRETED": False}
     return [
         Compilation(
-            f"{CODE_NAMES[codes]}-{name}{'-transposed' * transposed}",
+            f"{CODE_NAMES[codes]}-{name}{'-transposed' * transposed}{'-tiles' * bool(tiles)}",
             kernel.encode_kernel,
             signature | {"out_ptr": pointer},
-            tile | {"TRANSPOSED": transposed},
+            tile | {"TRANSPOSED": transposed, "TILE": tiles},
             kernel.CODE_WARPS,
             capabilities=CAPABILITIES_OF[codes],
         )
-        for codes, pointer in ((CODES, "*fp8e4nv"), (INT8, "*i8"))
+        for codes, pointer, tiles in ((CODES, "*fp8e4nv", 0), (CODES, "*fp8e4nv", TILE), (INT8, "*i8", 0))
         for transposed in (False, True)
     ]
 

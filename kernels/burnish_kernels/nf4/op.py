@@ -15,7 +15,7 @@ from burnish_kernels.fp8_linear.reference import encode, row_scale
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST_OF
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.nf4 import reference
-from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
+from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK, TILE
 from burnish_kernels.nf4.state import Nf4, empty, from_bitsandbytes
 
 __all__ = [
@@ -140,15 +140,19 @@ def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES) -> torch.Tensor:
     return row_scale(largest, codes)
 
 
-def fp8_codes(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
-    """Return the weight in E4M3 or INT8, as the memory given is: the fp32 value over its row's scale, rounded once.
+def fp8_codes(
+    weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool = False, first_row: int = 0
+) -> torch.Tensor:
+    """Return the weight in E4M3 or INT8, as the memory given is: the fp32 value over its scale, rounded once.
 
     Args:
         weight: quantized weight.
-        row_scale_N: scales that `fp8_row_scale` made.
+        scale: scale of each row `[N]` fp32, as `fp8_row_scale` makes them; or of each 32 x 32 values of a larger weight
+            `[tiles, K / 32]` fp32, of which this one is some rows.
         out: memory to write to, E4M3 or INT8 `[N, K]`, or `[K, N]` if transposed; rows may be strided, so that weights
             that lie one under another fill parts of one.
         transposed: whether the transposed weight is wanted, as for the input's gradient.
+        first_row: number of the first row in the larger weight.
 
     Returns:
         The given memory.
@@ -161,17 +165,26 @@ def fp8_codes(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, tran
     wanted = (columns, rows) if transposed else (rows, columns)
     if out.shape != wanted or out.dtype not in LARGEST_OF or out.device != weight.device or out.stride(1) != 1:
         raise ValueError(f"out must be {wanted} codes on {weight.device}, not {tuple(out.shape)} {out.dtype}")
-    if row_scale_N.shape != (rows,) or row_scale_N.dtype != torch.float32 or not row_scale_N.is_contiguous():
-        raise ValueError(f"scales must be [{rows}] fp32, not {tuple(row_scale_N.shape)} {row_scale_N.dtype}")
+    tiled = scale.ndim == 2
+    fits = scale.shape == (rows,)
+    if tiled:
+        fits = columns == TILE * scale.shape[1] and 0 <= first_row <= TILE * len(scale) - rows
+    if not fits or scale.dtype != torch.float32 or not scale.is_contiguous():
+        raise ValueError(f"scales must be [{rows}] or of tiles, fp32, not {tuple(scale.shape)} {scale.dtype}")
     if use_fp8_kernels(weight.packed, out.dtype):
         from burnish_kernels.nf4.kernel import launch_encode, whole_words
 
         if whole_words(weight):
-            launch_encode(weight, row_scale_N, out, transposed=transposed)
+            launch_encode(weight, scale, out, transposed=transposed, first_row=first_row)
             return out
     out_NK = out.t() if transposed else out
     for chunk, values in _row_chunks(weight, torch.float32):
-        out_NK[chunk] = encode(values, row_scale_N[chunk], out.dtype)
+        if tiled:
+            own = torch.arange(first_row + chunk.start, first_row + chunk.start + len(values), device=scale.device)
+            tiles = scale[own // TILE].repeat_interleave(TILE, dim=1)
+            out_NK[chunk] = encode(values / tiles, torch.ones(len(values), device=scale.device), out.dtype)
+        else:
+            out_NK[chunk] = encode(values, scale[chunk], out.dtype)
     return out
 
 

@@ -189,7 +189,7 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     room = free + host_budget(machine, gpu)  # weights may be in host memory
     nf4 = is_nf4(recipe, config)
     stored = fp8_use(recipe, recipe.train.products, nf4=nf4).stored
-    return frozen_bytes(spec, precision, nf4=nf4, fast=True, fp8=stored) < room
+    return frozen_bytes(spec, precision, nf4=nf4, fast=True, fp8=bool(stored)) < room
 
 
 def _lengths(wanted: int) -> Iterator[int]:

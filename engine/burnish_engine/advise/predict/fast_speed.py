@@ -43,7 +43,7 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_FP8_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100)
+_EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); INT8 and MXFP8: not measured
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
@@ -76,7 +76,7 @@ class Rates(NamedTuple):
 
     Attributes:
         products: rate of matrix products, operations/s.
-        fp8_products: rate of matrix products in 8 bits, operations/s.
+        eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -85,7 +85,7 @@ class Rates(NamedTuple):
     """
 
     products: float
-    fp8_products: float
+    eight_bits: float
     attention: float
     memory: float
     unpacking: float
@@ -244,19 +244,19 @@ class FastSpeed:
         tiles = -(-tokens // step)
         operations = 2.0 * (tokens + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
         if self._run.fp8.products:
-            return self._fp8_product(stack, operations, tiles, turned=turned)
+            return self._eight_bit_product(stack, operations, tiles, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
         if self._run.fp8.stored and unpacks:  # codes are copied, then scaled in place
             taken += stack.outputs * stack.inputs * (1 + 3 * self._width) / at.memory
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
-    def _fp8_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
-        """The time of a stack's product in 8 bits: with the operand's codes, and the weight's where made anew."""
+    def _eight_bit_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
+        """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
         codes = tokens * columns * (self._width + 1) / at.memory  # what is read twice is in the cache
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
-        return max(operations / at.fp8_products, tiles * weights / at.memory) + codes + anew
+        return max(operations / at.eight_bits, tiles * weights / at.memory) + codes + anew
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
@@ -318,10 +318,10 @@ def rates(run: FastRun) -> Rates:
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _attention_share(run.spec)
     unpacking = memory / (NF4_BYTES + width)
-    eight = found.int8_rate if run.fp8.codes == "int8" else _FP8_RATE
-    in_fp8 = found.bf16_tflops * 1e12 * eight * _FP8_SHARE
+    rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
+    eight_bits = found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
     return Rates(
-        peak * _GEMM_SHARE, in_fp8, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
+        peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
     )
 
 

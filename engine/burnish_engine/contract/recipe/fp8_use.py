@@ -1,28 +1,28 @@
-"""Says what of a run is done in 8 bits, with codes of FP8 (E4M3) or INT8. Loads no torch."""
+"""Says what of a run is done in 8 bits, and in which format. Loads no torch."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Codes = Literal["fp8", "int8"]
-"""Number format of codes in 8 bits: E4M3, or whole numbers from -127 to 127."""
+EIGHT_BITS = ("int8", "fp8", "mxfp8")
+"""Values of train.products for products of 8-bit operands, the one with the smallest error first.
 
-EIGHT_BIT_PRODUCTS = ("fp8", "int8", "mxfp8")
-"""Values of train.products that multiply frozen weights in 8 bits."""
+Each is a format that weights can be kept in as well: whole numbers from -127 to 127 or E4M3 with a scale for each row,
+and E4M3 with a power of two for each block of 32.
+"""
 
 
 class Fp8Use(NamedTuple):
-    """Use of 8 bits in a run.
+    """Use of 8-bit numbers in a run.
 
     Attributes:
-        stored: whether the frozen weights of the layers' dense stacks are kept in 8 bits, one scale an output row.
-        products: whether products with these weights are computed in 8 bits; else in the compute dtype.
-        codes: number format of the codes.
+        stored: format that the frozen weights of the layers' dense stacks are kept in, one of `EIGHT_BITS`; empty: none
+            of them.
+        products: format of the operands of products with these weights; empty: they are of the compute dtype.
     """
 
-    stored: bool = False
-    products: bool = False
-    codes: Codes = "fp8"
+    stored: str = ""
+    products: str = ""
 
 
 NO_FP8 = Fp8Use()

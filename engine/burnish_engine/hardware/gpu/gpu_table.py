@@ -31,7 +31,7 @@ class GpuRates:
         bf16_tflops: dense tensor-core rate with fp32 accumulation, 10^12 operations/s; for fp16 where `bf16` is False.
         bf16: whether the tensor cores take bf16 (compute capability 8.0 and later).
         source: origin of the numbers, for people.
-        int8_rate: dense tensor-core rate in INT8, times `bf16_tflops`.
+        int8_rate: dense tensor-core rate in INT8, times `bf16_tflops`; that in MXFP8 is the same on RTX 50.
     """
 
     bandwidth_gb_s: float

@@ -16,32 +16,25 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
-from burnish_engine.contract.recipe.fp8_use import Codes
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.frozen.fp8_weights import (
-    CODES,
-    Fp8Scratch,
-    Nf4Fp8Weight,
-    StoredFp8Weight,
-    row_scales,
-)
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
-from burnish_engine.models.decoder.frozen.parts import WeightPart
+from burnish_engine.models.decoder.frozen.parts import CODED, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
-from burnish_engine.models.device.fp8_choice import why_not_fp8
+from burnish_engine.models.device.fp8_choice import why_not_eight
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning
-from burnish_kernels.fp8_linear.op import quantize_rows
 from burnish_kernels.lora_linear.op import Stack, StackedAdapter
 from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
 _GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
-_BY_ERROR: tuple[Codes, ...] = ("int8", "fp8")  # formats of 8 bits, the one with the smaller error first
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
@@ -51,7 +44,7 @@ class ProductsChoice:
     """Choice of the number format that products with the frozen weights are computed in.
 
     Attributes:
-        products: "16", "fp8" or "int8".
+        products: "16", or one of `EIGHT_BITS`.
         reason: reason, as a sentence; empty where the recipe says so.
     """
 
@@ -80,26 +73,28 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    ways = []
-    for codes in _BY_ERROR if recipe.model.quantize != "fp8" else ("fp8",):  # weights in FP8 are not rounded once more
-        found = (why_not_fp8(recipe, spec, precision, capability_of(one), codes) for one in _devices(recipe, device))
-        if not (reason := next(filter(None, found), "")):
-            ways.append(codes)
+    capabilities = [capability_of(one) for one in _devices(recipe, device)]
+    formats = ("fp8",) if recipe.model.quantize == "fp8" else EIGHT_BITS  # FP8 is not rounded once more
+    reasons = {
+        name: next(filter(None, (why_not_eight(name, recipe, spec, precision, one) for one in capabilities)), "")
+        for name in formats
+    }
     if _is_processor(device):
-        ways, reason = [], reason or "a processor has no units for them"
-    if not ways:
-        return ProductsChoice("16", f"Products are not computed in 8 bits: {reason}.")
+        reasons = {name: reason or "a processor has no units for it" for name, reason in reasons.items()}
+    possible = [name for name, reason in reasons.items() if not reason]
+    if not possible:
+        return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
     try:
         with _on(device):
-            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, ways, make_timer)
+            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
     chosen = clearly_fastest(times)
-    called = {"16": precision} | {codes: codes.upper() for codes in ways}
-    listed = ", ".join(f"{taken:.1f} in {called[way]}" for way, taken in times.items())
+    called = {"16": precision} | {name: name.upper() for name in possible}
+    listed = ", ".join(f"{taken:.1f} in {called[name]}" for name, taken in times.items())
     result = f"in {called[chosen]}" if chosen != "16" else "not in 8 bits, which is not clearly faster"
     return ProductsChoice(
         chosen,
@@ -115,9 +110,9 @@ def clearly_fastest(times_ms: Mapping[str, float]) -> str:
         times_ms: time of products in each format, the one with the smallest error first.
     """
     chosen = next(iter(times_ms))
-    for way, taken in times_ms.items():
+    for name, taken in times_ms.items():
         if taken <= _GAIN * times_ms[chosen]:
-            chosen = way
+            chosen = name
     return chosen
 
 
@@ -164,36 +159,36 @@ class _Timing:
     device: torch.device
 
     def times_ms(
-        self, counts: Counter[StackShape], ways: Sequence[Codes], make_timer: Callable[[], Timer]
+        self, formats: Sequence[str], counts: Counter[StackShape], make_timer: Callable[[], Timer]
     ) -> dict[str, float]:
-        """Return the time of stacks' products, forward and backward, in 16 bits and in each way, milliseconds.
+        """Return the time of all stacks' products, forward and backward, by format, milliseconds.
 
         Args:
+            formats: "16" and some of `EIGHT_BITS`.
             counts: number of stacks of each shape.
-            ways: number formats of 8 bits to time.
             make_timer: same as in `choose_products`.
         """
         timers: list[Timer] = []
-        fields: dict[str, Codes | None] = {"sixteen_us": None} | {f"{codes}_us": codes for codes in ways}
-        sums, new = dict.fromkeys(("16", *ways), 0.0), dict[str, dict[str, int]]()
+        sums = dict.fromkeys(formats, 0.0)
+        new: dict[str, dict[str, dict[str, int]]] = {_operation(name): {} for name in formats}
         for shape, count in counts.items():
             kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
-            key = f"products-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
-            known = tuning.choose("fp8_linear", key, dict.fromkeys(fields, 0), device=self.device)
-            if not all(known.values()):
-                timers = timers or [make_timer()]
-                known = new[key] = {name: self._time_us(timers[0], shape, codes) for name, codes in fields.items()}
-            for name, codes in fields.items():
-                sums[codes or "16"] += count * known[name] / 1000
-        if new:
-            _keep(new, self.device)
+            for name in formats:
+                key = f"products-{name}-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
+                known = tuning.choose(_operation(name), key, {"us": 0}, device=self.device)
+                if not known["us"]:
+                    timers = timers or [make_timer()]
+                    known = new[_operation(name)][key] = {"us": self._time_us(timers[0], shape, name)}
+                sums[name] += count * known["us"] / 1000
+        for operation, found in new.items():
+            _keep(operation, found, self.device)
         return sums
 
-    def _time_us(self, timer: Timer, shape: StackShape, codes: Codes | None) -> int:
-        """Time one stack's products, forward and backward, microseconds."""
+    def _time_us(self, timer: Timer, shape: StackShape, name: str) -> int:
+        """Time one stack's products in a format, forward and backward, microseconds."""
         adapters = (StackedAdapter(0, shape.outputs, shape.rank, 1.0),) if shape.rank else ()
         stack = Stack(shape.outputs, shape.inputs, adapters)
-        weight = self._weight(stack, codes)
+        weight = self._weight(stack, name)
         x_TE, dy_TE = self._random(self.tokens, stack.K + stack.R), self._random(self.tokens, stack.N + stack.R)
 
         def run() -> None:
@@ -202,37 +197,39 @@ class _Timing:
 
         return max(1, round(1000 * timer(run)))
 
-    def _weight(self, stack: Stack, codes: Codes | None) -> FrozenWeight:
-        """Make a random weight, held as a run's would be; without codes for products in 16 bits."""
+    def _weight(self, stack: Stack, name: str) -> FrozenWeight:
+        """Make a random weight, held as a run's would be."""
         matrix = self._random(*stack.buffer_shape)
-        if self.storage == "none" and codes is None:
+        if self.storage == "none" and name == "16":
             return ResidentWeight(matrix)
         w_NK, a_RK, sb_NR = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
-        part: WeightPart
-        if self.storage == "nf4":
-            part = nf4.quantize(w_NK.contiguous())
-        else:
-            part = rows = quantize_rows(w_NK, codes=CODES[codes or "fp8"])
-        if codes is None:
+        form = CODE_FORMATS["fp8" if name == "16" else name]
+        part: WeightPart = nf4.quantize(w_NK.contiguous()) if self.storage == "nf4" else form.quantize(w_NK)
+        if name == "16":
             return QuantizedWeight([part], a_RK, sb_NR, torch.empty_like(matrix))
-        kind = CODES[codes]
-        scratch = Fp8Scratch.empty(w_NK.numel(), w_NK.numel(), kind, self.device)
+        scratch = CodeScratch(*(torch.empty(w_NK.numel(), dtype=form.dtype, device=self.device) for _ in range(2)))
         if self.storage == "nf4":
-            return Nf4Fp8Weight(a_RK, sb_NR, scratch, [part], row_scales(part, self.device, kind))
-        return StoredFp8Weight(a_RK, sb_NR, scratch, rows)
+            return Nf4CodedWeight(form, a_RK, sb_NR, scratch, [part], form.scales([part], self.device))
+        assert isinstance(part, CODED)
+        return StoredCodedWeight(form, a_RK, sb_NR, scratch, part)
 
     def _random(self, *shape: int) -> torch.Tensor:
         drawn = torch.Generator(self.device).manual_seed(0)  # the run's own generators stay as they are
         return torch.randn(shape, generator=drawn, device=self.device, dtype=self.dtype)
 
 
-def _keep(found: dict[str, dict[str, int]], device: torch.device) -> None:
+def _operation(name: str) -> str:
+    """Return the operation of the kernels whose code a format's times depend on most."""
+    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "fp8_linear")
+
+
+def _keep(operation: str, found: dict[str, dict[str, int]], device: torch.device) -> None:
     """Save times for later runs; without a folder for them, or room in it, they are measured again."""
     card = tuning.device_of(device)
-    short = {key: times for key, times in found.items() if max(times.values()) <= _MOST_US}
+    short = {key: times for key, times in found.items() if times["us"] <= _MOST_US}
     if card is None or not short:
         return
     try:
-        tuning.save("fp8_linear", short, card)
+        tuning.save(operation, short, card)
     except (ValueError, OSError) as problem:
         _log.info("The times of products are not kept: %s", problem)

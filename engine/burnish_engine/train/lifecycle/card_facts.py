@@ -77,7 +77,7 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
         threads=setup.threads,
         engine=engine.name,
         precision=setup.precision,
-        weights="nf4" if nf4 else fp8.codes if fp8.stored and engine.name == "fast" else setup.precision,
+        weights="nf4" if nf4 else (engine.name == "fast" and fp8.stored) or setup.precision,
         products=setup.products.products,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),

@@ -103,11 +103,10 @@ def compilations() -> list[Compilation]:
                 signature |= dict.fromkeys(numbers, "i32")
                 constants = {unit: 1, "HAS_FACTOR": True, "BLOCK_T": BLOCK_T, "BLOCK_C": tile.C, "BLOCK_R": tile.R}
                 constants |= {"INTERPRETED": False}
-                words = {"num_warps": tile.warps, "num_stages": tile.stages}
                 for codes, pointer in ((CODES, "*fp8e4nv"), (INT8, "*i8")):
                     typed, capabilities = signature | {"codes_ptr": pointer}, CAPABILITIES_OF[codes]
                     name, function = f"projected-{kind}-{ranks}-{unit}{NAMES[codes]}", kernel.project_codes_kernel
-                    found.append(Compilation(name, function, typed, constants, **words, capabilities=capabilities))
+                    found.append(Compilation(name, function, typed, constants, tile.warps, tile.stages, capabilities))
     return found
 
 

@@ -181,9 +181,9 @@ def test_nf4_weights_are_counted_to_the_byte(name):
 
 
 FP8 = {
-    "FP8 stored": (False, Fp8Use(True, False)),
-    "FP8": (False, Fp8Use(True, True)),
-    "NF4": (True, Fp8Use(False, True)),
+    "FP8 stored": (False, Fp8Use("fp8", "")),
+    "FP8": (False, Fp8Use("fp8", "fp8")),
+    "NF4": (True, Fp8Use("", "fp8")),
 }
 DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
 

@@ -71,9 +71,9 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
 @pytest.mark.parametrize(
     ("name", "nf4", "fp8", "layers", "measured"),
     [
-        ("llama-3.2-1b", False, Fp8Use(True, True), "products", 138.4),
-        ("qwen3-4b", True, Fp8Use(False, True), "narrow:27,products", 469.6),
-        ("qwen3-4b", False, Fp8Use(True, True), "narrow:27,products", 464.3),
+        ("llama-3.2-1b", False, Fp8Use("fp8", "fp8"), "products", 138.4),
+        ("qwen3-4b", True, Fp8Use("", "fp8"), "narrow:27,products", 469.6),
+        ("qwen3-4b", False, Fp8Use("fp8", "fp8"), "narrow:27,products", 464.3),
     ],
 )
 def test_what_was_measured_with_products_in_fp8_is_predicted(name, nf4, fp8, layers, measured):
@@ -147,11 +147,11 @@ def test_products_in_fp8_pay_more_the_wider_a_model_is():
     gains = []
     for name, layers in (("qwen3-0.6b", "products"), ("llama-3.2-1b", "products"), ("qwen3-4b", "narrow")):
         plain = seconds(name, 16384, layers)
-        stored, eight = (seconds(name, 16384, layers, fp8=Fp8Use(True, way)) for way in (False, True))
+        stored, eight = (seconds(name, 16384, layers, fp8=Fp8Use("fp8", way)) for way in ("", "fp8"))
         assert eight < plain < stored
         gains.append(plain / eight)
     assert gains == sorted(gains)
-    packed = [seconds("qwen3-4b", 16384, "narrow", nf4=True, fp8=Fp8Use(False, way)) for way in (False, True)]
+    packed = [seconds("qwen3-4b", 16384, "narrow", nf4=True, fp8=Fp8Use("", way)) for way in ("", "fp8")]
     assert packed[1] < packed[0]
 
 

@@ -12,7 +12,7 @@ Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import torch
 
@@ -37,6 +37,9 @@ __all__ = [
     "transpose_weight",
     "weight_scale",
 ]
+
+CHUNK = 1 << 24
+"""Values quantized at a time: about 12 bytes of temporary memory each."""
 
 MOST_PLACES = 14
 """Most binary places between the largest scale of a 32 x 32 tile of MXFP4 and another of its rows: 0.5 and 1.5 are then
@@ -100,8 +103,11 @@ def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     Raises:
         ValueError: The shape does not fit.
     """
-    _require_tiles(weight_NK.shape)
-    return MxWeight(*reference.quantize_weight(weight_NK))
+    rows, columns = weight_NK.shape
+    made = new_weight(rows, columns, weight_NK.device)
+    for own, tiles in _chunks(rows, columns):
+        made.codes[own], made.scale[tiles] = reference.quantize_weight(weight_NK[own])
+    return made
 
 
 def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
@@ -110,8 +116,9 @@ def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: The shape does not fit.
     """
-    _require_tiles(weight_NK.shape)
-    return reference.weight_scale(weight_NK)
+    rows, columns = weight_NK.shape
+    _require_tiles((rows, columns))
+    return torch.cat([reference.weight_scale(weight_NK[own]) for own, _ in _chunks(rows, columns)])
 
 
 def powers(scale: torch.Tensor) -> torch.Tensor:
@@ -220,6 +227,13 @@ def mxfp8_linear(
     return out
 
 
-def _require_tiles(shape: Sequence[int]) -> None:
-    if len(shape) != 2 or shape[0] % BLOCK or shape[1] % BLOCK:
-        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {tuple(shape)}")
+def _require_tiles(shape: tuple[int, int]) -> None:
+    if not all(shape) or shape[0] % BLOCK or shape[1] % BLOCK:
+        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {shape}")
+
+
+def _chunks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Yield some rows of a weight after the other, and their rows of tiles, so that temporary memory stays small."""
+    step = max(1, CHUNK // (BLOCK * columns))
+    for first in range(0, rows // BLOCK, step):
+        yield slice(first * BLOCK, (first + step) * BLOCK), slice(first, first + step)

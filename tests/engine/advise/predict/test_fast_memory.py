@@ -33,10 +33,10 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
 from burnish_engine.models.decoder.experts.declared import SCRATCH_BYTES
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
+from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
-from burnish_engine.models.device.fp8_choice import why_not_eight
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
 from burnish_engine.models.host_memory.offloader import Offloader

@@ -12,8 +12,8 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen import row_format
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
-from burnish_engine.models.device.fp8_choice import why_not_eight
 from burnish_engine.models.families import family
 from burnish_kernels.fp8_linear import op
 from burnish_kernels.fp8_linear.op import quantize_rows

@@ -271,7 +271,7 @@ NOTES: dict[tuple[str, Any], str] = {
         "Like FP8 with whole numbers, also on RTX 30; by its makers twice as fast on GeForce."
     ),
     ("train.products", "mxfp8"): tr(
-        "For RTX 50 alone, by its makers twice as fast as FP8 there. Run on no such card yet."
+        "For RTX 50 alone. Others measured twice FP8's speed on a GeForce; Burnish ran it on none yet."
     ),
     ("masking.kind", "magma"): tr(
         "Experimental. It helped in our two small duels; only one of your own shows it here."

@@ -20,7 +20,7 @@ from burnish_kernels.fp8_linear.case_parts import (
 )
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import rank_block, use_fp8_kernels
-from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows
+from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 from burnish_kernels.mxfp8_linear.tiles import COMPILED
 from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES, Benchmark, Case, Compilation
 
@@ -89,6 +89,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
 
 
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.fp8_linear.op import transpose_codes
     from burnish_kernels.mxfp8_linear import op, reference
 
     tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
@@ -106,7 +107,8 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
     spread = torch.exp2(torch.randint(-4, 5, (tokens, inputs // BLOCK), generator=generator).float()).to(device)
     op.quantize_rows((draw(tokens, inputs) * spread.repeat_interleave(BLOCK, dim=1)).to(dtype), out=x)
     if options["backward"]:
-        weight = op.transpose_weight(weight, torch.empty(columns, rows, dtype=CODES, device=device))
+        turned = transpose_codes(weight.codes, torch.empty(columns, rows, dtype=CODES, device=device))
+        weight = MxWeight(turned, weight.scale.t())
     narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     op.mxfp8_linear(x, weight, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])

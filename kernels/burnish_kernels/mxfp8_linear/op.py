@@ -5,7 +5,8 @@ With codes q and powers of two p of blocks (`blocks`), and an adapter in 16 bits
     y  = (p_x q_x) (p_w q_w)ᵀ + (x Aᵀ) (s B)ᵀ        dx = (p_d q_d) (p_w q_w) + (dy s B) A
 
 A row has a power of two for each 32 columns that are summed over, so x and dy are quantized along their own columns.
-The weight has one for each tile of 32 x 32: for dx the same codes and powers are transposed, `transpose_weight`.
+The weight has one for each tile of 32 x 32: for dx the same codes (`fp8_linear.transpose_codes`) and powers are
+transposed.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.fp8_linear.op import FLOATS, transpose_codes, validate_product
+from burnish_kernels.fp8_linear.op import FLOATS, validate_product
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.mxfp8_linear import reference
@@ -34,7 +35,6 @@ __all__ = [
     "powers",
     "quantize_rows",
     "quantize_weight",
-    "transpose_weight",
     "weight_scale",
 ]
 
@@ -160,20 +160,6 @@ def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> MxWeight:
     if bool(((places > MOST_PLACES) & ((blocks & 0x77) != 0).any(dim=2)).any()):
         raise ValueError(f"rows of a tile are more than {MOST_PLACES} binary places apart, too far for one scale")
     return MxWeight(codes, scale)
-
-
-def transpose_weight(weight: MxWeight, out_KN: torch.Tensor) -> MxWeight:
-    """Return the weight transposed, for the input's gradient.
-
-    Args:
-        weight: weight `[N, K]`.
-        out_KN: memory `[K, N]` for its codes; rows may be strided.
-
-    Raises:
-        ValueError: Shapes or types do not fit.
-    """
-    weight.check()
-    return MxWeight(transpose_codes(weight.codes, out_KN), weight.scale.t())
 
 
 def mxfp8_linear(

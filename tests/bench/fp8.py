@@ -115,7 +115,7 @@ class Trained:
             max_length = 512
             [train]
             epochs = 1000.0
-            max_steps = {options.steps}
+            max_steps = {max(options.steps, 1)}
             micro_batch_tokens = {options.tokens}
             learning_rate = {options.learning_rate}
             precision = "bf16"
@@ -206,6 +206,10 @@ def quality(options: argparse.Namespace) -> None:
                 row |= _cosines(gradients[BESIDE[way]], gradients[way])
             probe.engine.close()
             del probe
+            if not options.steps:
+                _write(options.out, row)
+                print(json.dumps(row), flush=True)
+                continue
             trained = Trained(options, way, seed)
             losses = trained.train()
             held_out, tokens = trained.engine.held_out_loss(trained.held_out, trained.tokens)
@@ -220,7 +224,8 @@ def quality(options: argparse.Namespace) -> None:
             gc.collect()
             _write(options.out, row)
             print(json.dumps(row), flush=True)
-    table(options.out)
+    if options.steps:
+        table(options.out)
 
 
 def _cosines(wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> dict[str, float | str]:
@@ -280,7 +285,7 @@ def main() -> None:
     learned = jobs.add_parser("quality")
     learned.add_argument("--out", type=Path, required=True)
     learned.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    learned.add_argument("--steps", type=int, default=300)
+    learned.add_argument("--steps", type=int, default=300, help="0: the first gradient alone")
     learned.add_argument("--tokens", type=int, default=1024)
     learned.add_argument("--model", default="embedded")
     learned.add_argument("--files", type=Path, default=SAMPLES / "bench-notes.train.jsonl")

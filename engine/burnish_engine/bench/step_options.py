@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, p
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AUTO, Masking, Optimizer, TrainSection
-from burnish_engine.models.device.fp8_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import fp8_use
 
 
 @dataclass(frozen=True)

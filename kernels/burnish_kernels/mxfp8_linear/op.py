@@ -5,18 +5,19 @@ With codes q and powers of two p of blocks (`blocks`), and an adapter in 16 bits
     y  = (p_x q_x) (p_w q_w)ᵀ + (x Aᵀ) (s B)ᵀ        dx = (p_d q_d) (p_w q_w) + (dy s B) A
 
 A row has a power of two for each 32 columns that are summed over, so x and dy are quantized along their own columns.
-The weight has one for each tile of 32 x 32: for dx the same codes and powers are transposed, `transpose_weight`.
+The weight has one for each tile of 32 x 32: for dx the same codes (`fp8_linear.transpose_codes`) and powers are
+transposed.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.fp8_linear.op import FLOATS, transpose_codes, validate_product
+from burnish_kernels.fp8_linear.op import FLOATS, validate_product
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.mxfp8_linear import reference
@@ -34,9 +35,11 @@ __all__ = [
     "powers",
     "quantize_rows",
     "quantize_weight",
-    "transpose_weight",
     "weight_scale",
 ]
+
+CHUNK = 1 << 24
+"""Values quantized at a time: about 12 bytes of temporary memory each."""
 
 MOST_PLACES = 14
 """Most binary places between the largest scale of a 32 x 32 tile of MXFP4 and another of its rows: 0.5 and 1.5 are then
@@ -100,8 +103,11 @@ def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     Raises:
         ValueError: The shape does not fit.
     """
-    _require_tiles(weight_NK.shape)
-    return MxWeight(*reference.quantize_weight(weight_NK))
+    rows, columns = weight_NK.shape
+    made = new_weight(rows, columns, weight_NK.device)
+    for own, tiles in _chunks(rows, columns):
+        made.codes[own], made.scale[tiles] = reference.quantize_weight(weight_NK[own])
+    return made
 
 
 def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
@@ -110,8 +116,9 @@ def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: The shape does not fit.
     """
-    _require_tiles(weight_NK.shape)
-    return reference.weight_scale(weight_NK)
+    rows, columns = weight_NK.shape
+    _require_tiles((rows, columns))
+    return torch.cat([reference.weight_scale(weight_NK[own]) for own, _ in _chunks(rows, columns)])
 
 
 def powers(scale: torch.Tensor) -> torch.Tensor:
@@ -153,20 +160,6 @@ def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> MxWeight:
     if bool(((places > MOST_PLACES) & ((blocks & 0x77) != 0).any(dim=2)).any()):
         raise ValueError(f"rows of a tile are more than {MOST_PLACES} binary places apart, too far for one scale")
     return MxWeight(codes, scale)
-
-
-def transpose_weight(weight: MxWeight, out_KN: torch.Tensor) -> MxWeight:
-    """Return the weight transposed, for the input's gradient.
-
-    Args:
-        weight: weight `[N, K]`.
-        out_KN: memory `[K, N]` for its codes; rows may be strided.
-
-    Raises:
-        ValueError: Shapes or types do not fit.
-    """
-    weight.check()
-    return MxWeight(transpose_codes(weight.codes, out_KN), weight.scale.t())
 
 
 def mxfp8_linear(
@@ -220,6 +213,13 @@ def mxfp8_linear(
     return out
 
 
-def _require_tiles(shape: Sequence[int]) -> None:
-    if len(shape) != 2 or shape[0] % BLOCK or shape[1] % BLOCK:
-        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {tuple(shape)}")
+def _require_tiles(shape: tuple[int, int]) -> None:
+    if not all(shape) or shape[0] % BLOCK or shape[1] % BLOCK:
+        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {shape}")
+
+
+def _chunks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Yield some rows of a weight after the other, and their rows of tiles, so that temporary memory stays small."""
+    step = max(1, CHUNK // (BLOCK * columns))
+    for first in range(0, rows // BLOCK, step):
+        yield slice(first * BLOCK, (first + step) * BLOCK), slice(first, first + step)

@@ -123,6 +123,8 @@ def test_qlora_keeps_its_weights_in_4_bits():
         ({"fp8_stored": True}, QuantizedWeight, "fp8"),
         ({"products": "fp8"}, StoredCodedWeight, "fp8"),
         ({"method": "qlora", "products": "fp8"}, Nf4CodedWeight, "nf4"),
+        ({"products": "mxfp8"}, StoredCodedWeight, "mxfp8"),
+        ({"method": "qlora", "products": "mxfp8"}, Nf4CodedWeight, "nf4"),
     ],
 )
 def test_fp8_is_measured_as_a_recipe_would_train_it(changes, kind, weights):

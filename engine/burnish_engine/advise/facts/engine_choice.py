@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES

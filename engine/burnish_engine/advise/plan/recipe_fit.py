@@ -19,7 +19,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.models.device.fp8_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import fp8_use
 
 COMFORTABLE_SHARE = 0.9
 """Share of the free memory that a suggested run of the plain engine may take; the rest is for the predictions' error

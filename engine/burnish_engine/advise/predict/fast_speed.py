@@ -37,6 +37,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.decoder.frozen.declared import coded_bytes
 from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
@@ -254,9 +255,10 @@ class FastSpeed:
         """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
-        codes = tokens * columns * (self._width + 1) / at.memory  # what is read twice is in the cache
+        codes = coded_bytes(columns, self._run.fp8.products)
+        coded = tokens * (columns * self._width + codes) / at.memory  # what is read twice is in the cache
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
-        return max(operations / at.eight_bits, tiles * weights / at.memory) + codes + anew
+        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""

@@ -21,11 +21,11 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
 from burnish_engine.models.decoder.frozen.parts import CODED, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
-from burnish_engine.models.device.fp8_choice import why_not_eight
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning

@@ -155,6 +155,17 @@ def test_products_in_fp8_pay_more_the_wider_a_model_is():
     assert packed[1] < packed[0]
 
 
+@pytest.mark.parametrize(
+    ("card", "faster"), [("GeForce RTX 5090", True), ("RTX PRO 6000 Blackwell Workstation Edition", False)]
+)
+def test_blocks_are_faster_where_other_sums_in_fp32_have_half_rate(card, faster):
+    """By the makers' figures: on other cards MXFP8 has FP8's rate, and a little more to write."""
+    gpu = GpuFacts(index=0, name=f"NVIDIA {card}", vram_total_bytes=32 << 30, compute_capability=(12, 0))
+    rows, blocks = (seconds("qwen3-4b", 8192, "narrow", gpu=gpu, fp8=Fp8Use(one, one)) for one in ("fp8", "mxfp8"))
+    assert (blocks < 0.9 * rows) == faster
+    assert blocks < 1.05 * rows
+
+
 # Milliseconds of a step of NF4 with layers in host memory, on one of two H100s: see tests/bench/LOG.md.
 STREAMED = [
     ("qwen3-14b", 16384, "attention", "card", 4096, "", 2112.3),

@@ -28,6 +28,8 @@ WAYS = {
     "FP8": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "")},
     "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "fp8")},
     "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "fp8")},
+    "MXFP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("mxfp8", "mxfp8")},
+    "NF4, MXFP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "mxfp8")},
 }
 PLACES = {"all": range(6), "every other": (1, 3, 5), "the lowest": (0, 1, 2), "two": (2, 5)}
 

@@ -7,7 +7,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use, why_not_eight
+from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use, why_not_eight
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 DENSE, MIXTURE = shape("qwen3-0.6b"), shape("olmoe-1b-7b")

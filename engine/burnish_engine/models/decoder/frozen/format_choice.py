@@ -15,8 +15,7 @@ from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPAB
 
 _UNKNOWN_CAPABILITY = 80  # capability that a GPU counts with where NVML does not tell it: without FP8
 
-
-CARDS = {
+CARDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "int8": ("A100, RTX 30, RTX 40, H100, RTX 50", CAPABILITIES),
     "fp8": ("RTX 40, H100, RTX 50", FP8_CAPABILITIES),
     "mxfp8": ("RTX 50", MXFP8_CAPABILITIES),

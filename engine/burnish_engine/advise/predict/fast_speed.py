@@ -44,7 +44,8 @@ from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); INT8 and MXFP8: not measured
+_EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
+_INT8_SHARE = 0.54  # the same in INT8 (H100)
 _ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
 _LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
 _ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
@@ -321,7 +322,8 @@ def rates(run: FastRun) -> Rates:
     attention = peak * _attention_share(run.spec)
     unpacking = memory / (NF4_BYTES + width)
     rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
-    eight_bits = found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
+    share = _INT8_SHARE if run.fp8.products == "int8" else _EIGHT_BIT_SHARE
+    eight_bits = found.bf16_tflops * 1e12 * rate * share
     return Rates(
         peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
     )

@@ -77,9 +77,11 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
         ("llama-3.2-1b", False, Fp8Use("fp8", "fp8"), "products", 138.4),
         ("qwen3-4b", True, Fp8Use("", "fp8"), "narrow:27,products", 469.6),
         ("qwen3-4b", False, Fp8Use("fp8", "fp8"), "narrow:27,products", 464.3),
+        ("llama-3.2-1b", False, Fp8Use("int8", "int8"), "products", 143.0),
+        ("qwen3-4b", True, Fp8Use("", "int8"), "narrow:27,products", 494.1),
     ],
 )
-def test_what_was_measured_with_products_in_fp8_is_predicted(name, nf4, fp8, layers, measured):
+def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, fp8, layers, measured):
     assert 1000 * seconds(name, 16384, layers, nf4=nf4, fp8=fp8) == pytest.approx(measured, rel=0.03)
 
 

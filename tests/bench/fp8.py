@@ -245,26 +245,34 @@ def _cosines(wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) ->
 
 
 def table(path: Path) -> None:
-    """Print the rows of a file as a table, means over seeds; distances to bf16, and for NF4 products to NF4."""
+    """Print the rows of a file as a table, means over seeds; distances to bf16, and for NF4 products to NF4.
+
+    A distance is that of the seeds that both ways have: losses of seeds differ by more than those of ways.
+    """
     rows = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         rows[row["way"]].append(row)
-    means = {
-        way: {key: float(np.mean([row[key] for row in own])) for key in ("last", "held_out", "kl")}
-        for way, own in rows.items()
-    }
+    losses = {way: {row["seed"]: row["last"] for row in own} for way, own in rows.items()}
+
+    def above(way: str, other: str) -> str:
+        both = losses[way].keys() & losses.get(other, {}).keys()
+        if not both:
+            return ""
+        mean = sum(losses[way][seed] for seed in both) / sum(losses[other][seed] for seed in both)
+        return f"{100 * (mean - 1):+.2f} %"
+
     print("| way | seeds | last losses | to bf16 | to its 16-bit products | held out | KL to bf16 | cosine (least) |")
     print("|---|---|---|---|---|---|---|---|")
     for way, own in rows.items():
-        mean, base = means[way], means["bf16"]["last"]
-        beside = means[BESIDE.get(way, "bf16")]["last"]
+        mean = {key: float(np.mean([row[key] for row in own])) for key in ("last", "held_out", "kl")}
         cosines = [row["cosine"] for row in own if "cosine" in row]
         least = [row["least_cosine"] for row in own if "least_cosine" in row]
         shown = f"{np.mean(cosines):.4f} ({min(least):.4f})" if cosines else ""
+        distances = f"{above(way, 'bf16')} | {above(way, BESIDE.get(way, 'bf16'))}"
         print(
-            f"| {way} | {len(own)} | {mean['last']:.4f} | {100 * (mean['last'] / base - 1):+.2f} % | "
-            f"{100 * (mean['last'] / beside - 1):+.2f} % | {mean['held_out']:.4f} | {mean['kl']:.5f} | {shown} |"
+            f"| {way} | {len(own)} | {mean['last']:.4f} | {distances} | "
+            f"{mean['held_out']:.4f} | {mean['kl']:.5f} | {shown} |"
         )
 
 

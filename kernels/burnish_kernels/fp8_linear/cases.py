@@ -27,6 +27,7 @@ from burnish_kernels.fp8_linear.tiles import (
     CAPABILITIES_OF,
     HOPPER,
     HOPPER_CANDIDATES,
+    HOPPER_SHORT,
     HOPPERS,
     INTERPRETED_PERSISTENT,
     OTHERS,
@@ -98,7 +99,7 @@ def cases() -> list[Case]:
 
 def _int8_products() -> list[Case]:
     case = partial(product_case, codes=INT8)
-    wide = partial(case, 1000, 1520, 2544, large=True)
+    wide = partial(case, 1000, 1520, 3200, large=True)  # columns of either tile on Hopper
     both = (torch.bfloat16, torch.float16)
     found = [case(33, 48, 80, dtype, ranks=17, backward=backward) for dtype in both for backward in (False, True)]
     found += [
@@ -219,7 +220,8 @@ def compilations() -> list[Compilation]:
         name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}{NAMES[codes]}"
         function = kernel.quantize_rows_kernel
         found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
-    for codes, tile in itertools.product(NAMES, (OTHERS, UNALIGNED, HOPPER)):
+    launched = [(codes, tile) for codes in NAMES for tile in (OTHERS, UNALIGNED, HOPPER)]
+    for codes, tile in (*launched, (INT8, HOPPER_SHORT)):
         others = tuple(one for one in CAPABILITIES_OF[codes] if one not in HOPPERS)
         compiled = partial(_compilation, tile=tile, capabilities=others if tile == OTHERS else HOPPERS, codes=codes)
         for backward in (False, True):

@@ -173,7 +173,7 @@ def fp8_linear_kernel(
                 weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
             left, right = operand(x, INTERPRETED), operand(weight, INTERPRETED)
             # 0 would turn wgmma off on Hopper.
-            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE)
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE, out_dtype=sums.dtype)
     sums = scaled_and_adapted(
         sums,
         x_scale_ptr,

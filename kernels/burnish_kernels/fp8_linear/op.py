@@ -195,7 +195,7 @@ def fp8_linear(
         return out
     if not use_fp8_kernels(out, codes):
         return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
-    tile = tile or choose_tile(out.device)
+    tile = tile or choose_tile(out.device, codes, columns)
     operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
     if tile.persistent:
         from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine, launch_fp8_linear_persistent

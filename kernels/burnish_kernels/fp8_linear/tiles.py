@@ -80,24 +80,37 @@ UNALIGNED = Fp8Tile(128, 128, 128, 1, 8, 4)
 HOPPER = Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False)
 """Tile for Hopper: 1,115 TFLOP/s on the stacks of a 4B on an H100, where `UNALIGNED` reaches 720 and cuBLAS 1,430."""
 
+HOPPER_SHORT = Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False)
+"""Tile for Hopper and products of INT8 over at most `SHORT` columns, there up to 18 % faster than `HOPPER` (H100)."""
+
+SHORT = 3072
+
 HOPPER_CANDIDATES = (
     Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
     Fp8Tile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
     HOPPER,
     Fp8Tile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
-    Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False),
+    HOPPER_SHORT,
     Fp8Tile(128, 128, 128, 1, 8, 4, persistent=1),
     UNALIGNED,
 )
 """Tiles that `tests/bench/fp8_products.py` times on Hopper; `HOPPER` is one of them."""
 
 
-def choose_tile(device: torch.device) -> Fp8Tile:
-    """Return the configuration for a device."""
+def choose_tile(device: torch.device, codes: torch.dtype = CODES, columns: int = SHORT + 1) -> Fp8Tile:
+    """Return the configuration for a device.
+
+    Args:
+        device: device that multiplies.
+        codes: type of the operands.
+        columns: columns of the reduction.
+    """
     found = device_of(device)
     if found is None:
         return INTERPRETED
-    return HOPPER if found.capability in HOPPERS else OTHERS
+    if found.capability not in HOPPERS:
+        return OTHERS
+    return HOPPER_SHORT if codes == INT8 and columns <= SHORT else HOPPER
 
 
 def rows_tile(columns: int) -> RowsTile:

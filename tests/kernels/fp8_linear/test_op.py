@@ -236,6 +236,9 @@ def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability,
     assert tiles.use_fp8_kernels(torch.empty(0)) is kernels
     assert tiles.use_fp8_kernels(torch.empty(0), INT8) is whole
     assert tile is None or tiles.choose_tile(torch.device("cuda")) == tile
+    short = tiles.HOPPER_SHORT if capability == 90 else tile
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 2048) == short
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 4096) == tile
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.fp8_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
@@ -74,7 +74,7 @@ def choose_products(
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
     capabilities = [capability_of(one) for one in _devices(recipe, device)]
-    formats = ("fp8",) if recipe.model.quantize == "fp8" else EIGHT_BITS  # FP8 is not rounded once more
+    formats = ("fp8",) if recipe.model.quantize == "fp8" else TIMED_BY_AUTO  # FP8 is not rounded once more
     reasons = {
         name: next(filter(None, (why_not_eight(name, recipe, spec, precision, one) for one in capabilities)), "")
         for name in formats

@@ -63,7 +63,7 @@ def fp8_linear_persistent_kernel(
         for column in range(0, K, BLOCK_K):
             x = operand(x_desc.load([first_token, column]), INTERPRETED)
             weight = operand(weight_desc.load([first_output, column]), INTERPRETED)
-            sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE)
+            sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE, out_dtype=sums.dtype)
         sums = scaled_and_adapted(
             sums,
             x_scale_ptr,

@@ -28,8 +28,7 @@ _HALF_UNITS = tl.constexpr(2.0**14)  # fp32 numbers from here on are as far apar
 _HALF_UNITS_BITS = tl.constexpr((127 + 14) << 23)
 _TWO_120 = tl.constexpr(2.0**120)
 _LARGEST_INT8 = tl.constexpr(LARGEST_OF[INT8])
-_UNITS = tl.constexpr(1.5 * 2.0**23)  # fp32 numbers near it are whole, and those at both sides of it have one exponent
-_UNITS_BITS = tl.constexpr(0x4B400000)
+_UNITS = tl.constexpr(1.5 * 2.0**23)  # fp32 numbers near it are whole, and its last byte is 0
 
 
 @triton.jit
@@ -55,9 +54,10 @@ def to_e4m3(x, INTERPRETED: tl.constexpr):
 def to_codes(x, INT8: tl.constexpr, INTERPRETED: tl.constexpr):
     """Round fp32 values over their row's scale to codes, to nearest, halves to even, beyond the largest to it."""
     if INT8:
-        # The bounds also keep the product that made x from being fused with the sum.
-        bounded = tl.minimum(tl.maximum(x, -_LARGEST_INT8), _LARGEST_INT8)
-        return ((bounded + _UNITS).to(tl.int32, bitcast=True) - _UNITS_BITS).to(tl.int8)
+        # Nothing is beyond the largest, and infinite scales make codes irrelevant: this bound keeps the product that
+        # made x from being fused with the sum.
+        bounded = tl.minimum(x, _LARGEST_INT8)
+        return (bounded + _UNITS).to(tl.int32, bitcast=True).to(tl.int8)  # the last byte is the number
     else:  # noqa: RET505  as above
         return to_e4m3(x, INTERPRETED)
 

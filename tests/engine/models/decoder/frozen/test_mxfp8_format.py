@@ -9,6 +9,7 @@ from burnish_engine.advise.predict.fast_shape import stacks
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.recipe.recipe import AdapterSection
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.declared import coded_bytes
 from burnish_engine.models.decoder.frozen.mxfp8_format import Mxfp8Format
 from burnish_kernels.fp8_linear import op as fp8
 from burnish_kernels.lora_linear import op as lora_linear
@@ -78,3 +79,11 @@ def test_every_product_of_a_run_is_compiled_ahead(launches, name, rank, dtype):
         assert all(one.storage_offset() * one.element_size() % 16 == 0 for one in pointers)
         aligned = ("N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride")
         assert all(words[key] % 16 == 0 for key in aligned)
+
+
+@pytest.mark.parametrize(("kind", "quantize"), [("mxfp8", op.quantize_rows), ("fp8", fp8.quantize_rows)])
+def test_an_operands_codes_are_counted_to_the_byte(kind, quantize):
+    """With the exponents of MXFP8; a scale for a whole row is not counted."""
+    rows = quantize(torch.ones(5, 96))
+    exponents = rows.scale.nbytes if kind == "mxfp8" else 0
+    assert rows.codes.nbytes + exponents == 5 * coded_bytes(96, kind)

@@ -118,7 +118,7 @@ class EngineClient(QObject):
         process = QProcess(self)
         # After a failure the log is appended to: the last words of a dead server must outlive the next start.
         mode = QIODevice.OpenModeFlag.Append if self._failures else QIODevice.OpenModeFlag.Truncate
-        process.setStandardErrorFile(str(self._log_file()), mode)
+        process.setStandardErrorFile(str(self.log_file()), mode)
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._ended)
         process.errorOccurred.connect(self._errored)
@@ -286,7 +286,7 @@ class EngineClient(QObject):
         return Failure(
             id=name,
             what=tr("{lost} and is being started again.").format(lost=_LOST),
-            remedy=tr("Try again. What it last said is in {log_file}.").format(log_file=self._log_file()),
+            remedy=tr("Try again. What it last said is in {log_file}.").format(log_file=self.log_file()),
             exit_code=ExitCode.BUG,
         )
 
@@ -296,6 +296,7 @@ class EngineClient(QObject):
             self.state_changed.emit(state)
 
     @staticmethod
-    def _log_file() -> Path:
+    def log_file() -> Path:
+        """Return the file of what the engine says."""
         make_private(studio_dir())
         return studio_dir() / "serve.log"

@@ -22,11 +22,13 @@ from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
+from burnish_app.wording.machine_text import place_text
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -347,7 +349,7 @@ class RecipePage(Page):
     def _show_state(self) -> None:
         recipe, plan = self.settings.recipe(), self.bench.plan
         starting, suggesting = self.client.is_open(self._start_request), self.suggestions.is_waiting
-        has_data = bool(self.bench.data_files)
+        has_data, where = bool(self.bench.data_files), self.bench.recipe.devices.where
         if self.primary is not None:
             self.primary.setEnabled((recipe is not None or not has_data) and not starting)
             self.primary.setText(
@@ -358,6 +360,8 @@ class RecipePage(Page):
                 else tr("Mend the value in red")
                 if recipe is None
                 else tr("Start training")
+                if where == HERE
+                else tr("Start on {place}").format(place=place_text(where))
             )
             self.primary.set_icon("rocket" if has_data else "next")
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)

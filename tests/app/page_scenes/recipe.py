@@ -141,6 +141,16 @@ def recipe_toml(window):
     _scroll_to(page, page.toml)
 
 
+@scene("recipe-elsewhere")
+def recipe_elsewhere(window):
+    page = _recipe(window, facts.plan(), edit=False)
+    row = page.form.row("devices.where")
+    row._editor.setText("ssh:ada@office")
+    row._on_edited()
+    page.plans.ask()
+    _rest(page)
+
+
 @scene("recipe-failed")
 def recipe_failed(window):
     page = _recipe(window, facts.plan(fits=False), edit=False)

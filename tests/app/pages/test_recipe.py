@@ -333,10 +333,14 @@ def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, ben
     assert bench.recipe.devices.where == "ssh:office"
     assert len(answers.asked("estimate")) == before
     assert page.primary.isEnabled()
+    assert "office" in page.primary.text(), "it does not start here"
+    assert not page.fit.time.isVisible(), "figures of no machine"
     assert page.fit.verdict.text() != "It fits."
     assert [time.text() for time in page.settings.presets._times.values()] == ["", "", ""]
     type_into(qtbot, page.form.row("devices.where"), "here")
     qtbot.waitUntil(lambda: bench.plan is not None)
+    assert "office" not in page.primary.text()
+    assert page.fit.time.isVisible()
     qtbot.waitUntil(lambda: all(time.text() for time in page.settings.presets._times.values()))
 
 

@@ -13,6 +13,7 @@ from burnish_app.widgets.basic.text import Value, body, caption, headline, set_t
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
+from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
@@ -57,6 +58,7 @@ class FitCard(Card):
 
     def show_invalid(self) -> None:
         """Take back verdict and figures, because a value of the recipe is invalid and nothing can be predicted."""
+        self._show_figures(shown=True)
         self._state.setText("")
         self.verdict.setText(tr("Not known yet."))
         set_tone(self.verdict, "muted")
@@ -70,9 +72,17 @@ class FitCard(Card):
     def show_elsewhere(self, where: str) -> None:
         """Take back verdict and figures, because another machine trains, which is asked when the run is handed over."""
         self.show_invalid()
+        self._show_figures(shown=False)
+        self.verdict.setText(tr("Not known here."))
         self._memory.setText(
-            tr("{where} is asked when training starts: nothing is sent before the run fits there.").format(where=where)
+            tr("{place} is asked when training starts. Nothing is sent before the run fits there.").format(
+                place=place_text(where)
+            )
         )
+
+    def _show_figures(self, *, shown: bool) -> None:
+        for widget in (self.bar, *self._figures):
+            widget.setVisible(shown)
 
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
@@ -90,6 +100,7 @@ class FitCard(Card):
             plan: predicted memory, time and disk of the recipe.
             full_fine_tuning: whether the recipe trains every weight, without an adapter.
         """
+        self._show_figures(shown=True)
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
         self._state.setText(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))

@@ -37,6 +37,9 @@ CAPABILITIES = (80, 86, 89, 90, 120)
 FP8_CAPABILITIES = (89, 90, 120)
 """Compute capabilities, of those, that multiply E4M3."""
 
+MXFP8_CAPABILITIES = (120,)
+"""Compute capabilities, of those, that multiply E4M3 with a power of two for each block of 32."""
+
 
 @dataclass(frozen=True)
 class Case:

@@ -1,13 +1,15 @@
 """Times of 8-bit and 16-bit products on a card: frozen stacks of three models, both directions, at 16,384 rows.
 
-    python tests/bench/fp8_products.py [--seconds 85] [--models qwen3-4b ...] [--out results.jsonl]
+    python tests/bench/fp8_products.py [--seconds 85] [--models qwen3-4b ...] [--codes int8]
+        [--out results.jsonl]
 
 For every stack: cuBLAS in bf16 (`mm`), our 16-bit stacked product with its adapters (`stacked`), `torch._scaled_mm`
-with row-wise scales (`scaled`: fast accumulation, `slow`: without), our 8-bit product with every candidate tile (the
-fastest is `ours`), and what comes with it: rows quantized (`quant`), the weight's codes transposed (`turn`), the
-adapter's narrow product (`narrow`). Ratios are to `mm`: `ours` alone, with `turn` (quantization fused into the kernels
-before), with `turn` and `quant`; the last compares all of ours with `stacked`. Errors are relative to the product of
-the quantized operands in double precision, on some rows. Returns 1 where one is above 2^-7.
+with row-wise scales (`scaled`: fast accumulation, `slow`: without; for INT8 `torch._int_mm`, which has no scales), our
+8-bit product with every candidate tile (the fastest is `ours`), and what comes with it: rows quantized (`quant`), the
+weight's codes transposed (`turn`), the adapter's narrow product (`narrow`). Ratios are to `mm`: `ours` alone, with
+`turn` (quantization fused into the kernels before), with `turn` and `quant`; the last compares all of ours with
+`stacked`. Errors are relative to the product of the quantized operands in double precision, on some rows. Returns 1
+where one is above 2^-7.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.fp8_linear.op import CODES, INT8, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
 from burnish_kernels.fp8_linear.tiles import HOPPER_CANDIDATES, HOPPERS, OTHERS, Fp8Tile
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
@@ -57,6 +59,9 @@ LARGEST_ERROR = 2.0**-7
 WORKERS = 4
 GRAPH_MS, REPLAYS = 8.0, 5
 COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "narrow")
+
+
+FORMATS = {"fp8": CODES, "int8": INT8}
 
 
 def candidates() -> tuple[Fp8Tile, ...]:
@@ -102,9 +107,10 @@ class StackBench:
         outputs: output features of each projection.
         columns: input features.
         tokens: number of rows.
+        kind: type of the codes.
     """
 
-    def __init__(self, outputs: tuple[int, ...], columns: int, tokens: int) -> None:
+    def __init__(self, outputs: tuple[int, ...], columns: int, tokens: int, kind: torch.dtype) -> None:
         first, adapters = 0, []
         for rows in outputs:
             adapters.append(StackedAdapter(first, rows, RANK, 1.0))
@@ -120,10 +126,11 @@ class StackBench:
         self.x_ext, self.dy_ext = draw(tokens, k + r), draw(tokens, n + r)
         self.y, self.dx = torch.empty_like(self.dy_ext)[:, :n], torch.empty_like(self.x_ext)[:, :k]
         self.weight = self.buffer[:n, :k].contiguous()
-        self.codes = quantize_rows(self.weight)
-        self.turned = transpose_codes(self.codes.codes, torch.empty(k, n, dtype=CODES, device="cuda"))
+        self.codes = quantize_rows(self.weight, codes=kind)
+        self.turned = transpose_codes(self.codes.codes, torch.empty(k, n, dtype=kind, device="cuda"))
         self.x, self.dy = self.x_ext[:, :k], self.dy_ext[:, :n]
-        self.x8, self.dy8 = quantize_rows(self.x), quantize_rows(self.dy, factor_K=self.codes.scale)
+        self.x8 = quantize_rows(self.x, codes=kind)
+        self.dy8 = quantize_rows(self.dy, factor_K=self.codes.scale, codes=kind)
         self.ones = torch.ones(k, device="cuda")
         self.flops = 2 * tokens * n * k
 
@@ -137,8 +144,10 @@ class StackBench:
         return fp8_linear(self.x8, self.codes.codes, scale_N=self.codes.scale, out=self.y, tile=tile, **tail)
 
     def scaled(self, backward: bool, fast: bool) -> torch.Tensor:
-        """Run PyTorch's row-wise scaled product, without adapters."""
+        """Run PyTorch's row-wise scaled product, without adapters; of INT8 that without scales."""
         rows, weight = (self.dy8, self.turned) if backward else (self.x8, self.codes.codes)
+        if weight.dtype == INT8:
+            return torch._int_mm(rows.codes, weight.t())
         scale = self.ones if backward else self.codes.scale
         words = {"out_dtype": torch.bfloat16, "use_fast_accum": fast}
         return torch._scaled_mm(rows.codes, weight.t(), rows.scale[:, None], scale[None, :], **words)
@@ -232,9 +241,9 @@ def _line(model: str, stack: str, direction: str, row: dict[str, Any]) -> str:
     return f"{model:13} {stack:8} {direction:3}" + "".join(f"{row[name]:9.4f}" for name in COLUMNS) + ratios + rates
 
 
-def warm(share: int) -> None:
+def warm(share: int, kind: torch.dtype) -> None:
     """Compile a share of our products in a process of its own; they come from Triton's cache afterwards."""
-    benches = [StackBench((512,) * number, 1024, 256) for number in (1, 2, 3)]
+    benches = [StackBench((512,) * number, 1024, 256, kind) for number in (1, 2, 3)]
     for index, tile in enumerate(candidates()):
         if index % WORKERS == share:
             for bench in benches:
@@ -245,19 +254,22 @@ def warm(share: int) -> None:
                         print(f"{tile_text(tile)}: {type(error).__name__}", file=sys.stderr)
 
 
-def measure(model: str, name: str, report: Report) -> None:
+def measure(model: str, name: str, report: Report, kind: torch.dtype) -> None:
     """Time one stack in both directions."""
-    bench = StackBench(*MODELS[model][name], TOKENS)
+    bench = StackBench(*MODELS[model][name], TOKENS, kind)
     for backward in (False, True):
         words = {"model": model, "stack": name, "backward": backward}
         times: dict[str, float] = {"turn": 0.0, "ours": float("inf")}
         for column, run in bench.jobs(backward).items():
             times[column] = milliseconds(run)
-        for column, fast in (("scaled", True), ("slow", False)):
+        times["slow"] = float("nan")
+        for column, fast in (("scaled", True), ("slow", False))[: 1 if kind == INT8 else 2]:
             try:
                 times[column] = milliseconds(partial(bench.scaled, backward, fast))
-                error = bench.error(backward, bench.scaled(backward, fast), adapter=False)
-                report.add(**words, method=column, ms=round(times[column], 4), error=error)
+                row = {"ms": round(times[column], 4)}
+                if kind != INT8:
+                    row["error"] = bench.error(backward, bench.scaled(backward, fast), adapter=False)
+                report.add(**words, method=column, **row)
             except Exception as problem:  # noqa: BLE001  a card or PyTorch without it is a finding
                 times[column] = float("nan")
                 report.add(**words, method=column, problem=f"{type(problem).__name__}: {problem}"[:160])
@@ -278,23 +290,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=85.0, help="no new stack is begun after")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--codes", choices=FORMATS, default="fp8")
     parser.add_argument("--out", type=Path, help="file that JSON lines are added to")
     parser.add_argument("--warm", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.warm is not None:
-        warm(options.warm)
+        warm(options.warm, FORMATS[options.codes])
         return 0
     deadline = time.perf_counter() + options.seconds
     report = Report(options.out)
-    running = [subprocess.Popen([sys.executable, __file__, "--warm", str(share)]) for share in range(WORKERS)]
+    running = [
+        subprocess.Popen([sys.executable, __file__, "--codes", options.codes, "--warm", str(share)])
+        for share in range(WORKERS)
+    ]
     for one in running:
         one.wait(timeout=options.seconds)
     left = deadline - time.perf_counter()
-    report.add(method="compiled", seconds=round(options.seconds - left, 1), device=torch.cuda.get_device_name())
+    report.add(
+        method="compiled",
+        codes=options.codes,
+        seconds=round(options.seconds - left, 1),
+        device=torch.cuda.get_device_name(),
+    )
     for model in options.models:
         for name in MODELS[model]:
             if time.perf_counter() < deadline:
-                measure(model, name, report)
+                measure(model, name, report, FORMATS[options.codes])
                 torch.cuda.empty_cache()
     report.table()
     wrong = [row for row in report.rows if row.get("error", 0.0) > LARGEST_ERROR]

@@ -36,6 +36,7 @@ from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import RUN_ACTION_BUTTONS, RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
@@ -267,7 +268,7 @@ class TrainPage(Page):
         started = self._events.started
         parts = [summary.model]
         if started is not None:
-            eight = tr("8-bit products") if started.products == "fp8" else ""
+            eight = tr("8-bit products") if started.products in EIGHT_BITS else ""
             parts += [started.device, started.precision, eight]
         parts.append(summary.state.where)
         return "  ·  ".join(part for part in parts if part)

@@ -25,9 +25,9 @@ from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
+from burnish_engine.models.decoder.frozen.format_choice import check_fp8
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.device import capability_of
-from burnish_engine.models.device.fp8_choice import check_fp8
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank

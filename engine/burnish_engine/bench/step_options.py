@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, p
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AUTO, Masking, Optimizer, TrainSection
-from burnish_engine.models.device.fp8_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import fp8_use
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class StepOptions:
         tokens: tokens of a micro-batch; a step has one.
         method: "lora" or "qlora" (NF4).
         fp8_stored: whether the frozen weights are kept in FP8.
-        products: number format that products with the frozen weights are computed in: "16" or "fp8".
+        products: number format that products with the frozen weights are computed in: "16" or one of `EIGHT_BITS`.
         rank: rank of the adapter.
         expert_rank: rank of each expert's adapter; 0: as a recipe's.
         targets: names of the matrices with an adapter, as in a recipe.
@@ -87,7 +87,7 @@ class StepOptions:
     @property
     def weights_format(self) -> str:
         """Number format of the frozen weights, for people."""
-        return "nf4" if self.method == "qlora" else "fp8" if self.fp8.stored else self.precision
+        return "nf4" if self.method == "qlora" else self.fp8.stored or self.precision
 
     @property
     def section(self) -> TrainSection:

@@ -11,6 +11,7 @@ import typer
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.recipe.recipe_preference import Objective
@@ -77,7 +78,8 @@ def step(
         str, typer.Option(metavar="none|nf4|fp8", help="As in a recipe's model.quantize, instead of --method.")
     ] = "",
     products: Annotated[
-        str, typer.Option(metavar="16|fp8", help="As in a recipe's train.products; auto is not for benchmarks.")
+        str,
+        typer.Option(metavar="16|fp8|int8|mxfp8", help="As in a recipe's train.products, but not auto."),
     ] = "16",
     precision: Annotated[str, typer.Option(metavar="bf16|fp16|fp32", help="What to compute in.")] = "bf16",
     rank: Annotated[int, typer.Option(min=1, max=256, help="Rank of the adapter.")] = 16,
@@ -161,7 +163,7 @@ def step(
     _refuse_unknown(
         ("method", method, ("lora", "qlora")),
         ("quantize", quantize, ("", "none", "nf4", "fp8")),
-        ("products", products, ("16", "fp8")),
+        ("products", products, ("16", *EIGHT_BITS)),
         ("precision", precision, ("bf16", "fp16", "fp32")),
         ("device", device, ("cuda", "cpu")),
         ("optimizer", optimizer, get_args(Optimizer)),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, err, out, styled
 from burnish_engine.contract.facts.task_score import METRIC_NAMES
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.run.events import (
     BestKept,
     CheckpointSaved,
@@ -179,7 +180,7 @@ def _line(event: Event) -> str | Text:
     match event:
         case RunStarted():
             again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
-            products = ", products in FP8" if event.products == "fp8" else ""
+            products = f", products in {event.products.upper()}" if event.products in EIGHT_BITS else ""
             how = f" on {event.device} in {event.precision}{products}: {event.total_steps} steps{again}"
             reason = f"\n{event.products_reason}" if event.products_reason else ""
             return styled("[bold]{}[/]{}{}", event.run, how, reason)

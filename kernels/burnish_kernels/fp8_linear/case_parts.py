@@ -11,10 +11,13 @@ import torch
 
 from burnish_kernels.dispatch import rounded
 from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.rows import CODES, INT8, Fp8Rows
 from burnish_kernels.registry import Benchmark, Case
 
 TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+NAMES = {CODES: "", INT8: "-int8"}
+"""Type of codes in the name of a case or compilation."""
+
 TOLERANCE = 2.0**-9
 """Largest relative L2 error of a product against its quantized operands in double precision."""
 
@@ -28,19 +31,20 @@ class CodesBuffer:
         tokens: number of rows.
         columns: number of columns.
         device: device that the kernel runs on.
+        codes: type of the codes.
 
     Attributes:
         rows: codes and scales to write to.
     """
 
-    def __init__(self, tokens: int, columns: int, device: torch.device | str) -> None:
+    def __init__(self, tokens: int, columns: int, device: torch.device | str, codes: torch.dtype = CODES) -> None:
         self._buffer = torch.full((tokens, columns + 16), 9, dtype=torch.uint8, device=device)
         self._columns = columns
-        self.rows = Fp8Rows(self._buffer.view(CODES)[:, :columns], torch.full((tokens,), math.nan, device=device))
+        self.rows = Fp8Rows(self._buffer.view(codes)[:, :columns], torch.full((tokens,), math.nan, device=device))
 
     def holds(self, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
         """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""
-        codes, scale = reference.quantize_rows(x_TK, factor_K)
+        codes, scale = reference.quantize_rows(x_TK, factor_K, self.rows.codes.dtype)
         same = torch.equal(self._buffer[:, : self._columns], codes.view(torch.uint8))
         return same and torch.equal(self.rows.scale, scale) and bool((self._buffer[:, self._columns :] == 9).all())
 
@@ -55,6 +59,7 @@ def product_case(
     backward: bool = False,
     large: bool = False,
     tolerance: float = TOLERANCE,
+    codes: torch.dtype = CODES,
     **more: bool,
 ) -> Case:
     """Describe a product over a weight.
@@ -68,17 +73,25 @@ def product_case(
         backward: whether the input's gradient is computed rather than the output.
         large: whether the case is too large for Triton's interpreter.
         tolerance: largest error that passes.
+        codes: type of the operands.
         **more: further options, whose names stand in the case's where they are set.
     """
-    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}"
-    options = {"kind": "product", "tokens": tokens, "shape": (rows, columns), "dtype": dtype, "ranks": ranks}
+    name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}{NAMES[codes]}"
+    options = {
+        "kind": "product",
+        "tokens": tokens,
+        "shape": (rows, columns),
+        "dtype": dtype,
+        "ranks": ranks,
+        "codes": codes,
+    }
     name = "-".join([name, *(word for word, said in more.items() if said)])
     return Case(name, tolerance, options | {"backward": backward} | more, gpu_only=large)
 
 
-def codes_beside_nan(tokens: int, columns: int, device: str) -> torch.Tensor:
-    """Allocate codes `[tokens, columns]` beside whose rows lie NaN, which must not be read."""
-    return torch.full((tokens, columns + 16), 0x7F, dtype=torch.uint8, device=device).view(CODES)[:, :columns]
+def codes_beside_nan(tokens: int, columns: int, device: str, codes: torch.dtype = CODES) -> torch.Tensor:
+    """Allocate codes `[tokens, columns]` beside whose rows lie NaN or in INT8 127, which must not be read."""
+    return torch.full((tokens, columns + 16), 0x7F, dtype=torch.uint8, device=device).view(codes)[:, :columns]
 
 
 def draw_adapter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.fp8_linear.case_parts import (
+    NAMES,
     RANK,
     TYPES,
     CodesBuffer,
@@ -20,10 +22,12 @@ from burnish_kernels.fp8_linear.case_parts import (
     result_error,
 )
 from burnish_kernels.fp8_linear.projected import cases as projected
-from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.rows import CODES, INT8, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import (
+    CAPABILITIES_OF,
     HOPPER,
     HOPPER_CANDIDATES,
+    HOPPER_SHORT,
     HOPPERS,
     INTERPRETED_PERSISTENT,
     OTHERS,
@@ -32,19 +36,25 @@ from burnish_kernels.fp8_linear.tiles import (
     Fp8Tile,
     choose_tile,
     rank_block,
+    short_columns,
     use_fp8_kernels,
 )
-from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.registry import Benchmark, Case, Compilation
 
 SHORT_TOLERANCE = 2.0**-8
 """Largest error of a product where Hopper's short accumulator holds the sums of all columns."""
 
+_KINDS = {CODES: r"\.e4m3\.e4m3", INT8: r"\.s32\.s8\.s8"}
+_POINTERS = {CODES: "fp8e4nv", INT8: "i8"}  # types in Triton's signatures
+
 INSTRUCTIONS = {
-    89: r"mma\.sync\.\S+\.e4m3\.e4m3",
-    90: r"wgmma\.mma_async\.\S+\.e4m3\.e4m3",
-    120: r"mma\.sync\.\S+\.e4m3\.e4m3",
+    codes: {
+        one: (r"wgmma\.mma_async" if one in HOPPERS else r"mma\.sync") + r"\.\S+" + kind
+        for one in CAPABILITIES_OF[codes]
+    }
+    for codes, kind in _KINDS.items()
 }
-"""Regular expression of the matrix instruction by compute capability; wrong settings give a 16-bit one silently."""
+"""Regular expression of the matrix instruction by codes and compute capability; wrong settings give others silently."""
 
 BENCHMARKS = {
     "gate-up-1b": (16384, 2048),
@@ -76,14 +86,36 @@ def cases() -> list[Case]:
             short(1000, 1536, 2560, dtype, ranks=48),
             short(1000, 1520, 2544, dtype, ranks=48, backward=True),
         ]
-    for dtype, kind in TYPES.items():
+    found += _int8_products()
+    for (dtype, kind), codes in itertools.product(TYPES.items(), NAMES):
         for rows, columns, factor in ((5, 64, False), (3, 4100, True), (1, 1, True), (3, 12300, True)):
-            name = f"quantize-{rows}x{columns}-{kind}{'-factor' * factor}"
-            options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype, "factor": factor}
+            name = f"quantize-{rows}x{columns}-{kind}{'-factor' * factor}{NAMES[codes]}"
+            options = {"kind": "quantize", "shape": (rows, columns), "dtype": dtype, "factor": factor, "codes": codes}
             found.append(Case(name, 0.0, options))
     for rows, columns in ((130, 40), (1, 1), (128, 256)):
         found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
     return [*found, *projected.cases()]
+
+
+def _int8_products() -> list[Case]:
+    case = partial(product_case, codes=INT8)
+    wide = partial(case, 1000, 1520, 3200, large=True)  # columns of either tile on Hopper
+    both = (torch.bfloat16, torch.float16)
+    found = [case(33, 48, 80, dtype, ranks=17, backward=backward) for dtype in both for backward in (False, True)]
+    found += [
+        case(1, 5, 13, torch.bfloat16, ranks=1),
+        case(5, 33, 31, torch.bfloat16, ranks=40, backward=True),
+        case(70, 104, 48, torch.bfloat16, ranks=17, persistent=True),
+        case(33, 48, 80, torch.bfloat16, ranks=40, backward=True, persistent=True),
+        case(33, 48, 80, torch.float16, backward=True, persistent=True),
+    ]
+    for persistent in (False, True):
+        found += [
+            wide(torch.bfloat16, ranks=48, persistent=persistent),
+            wide(torch.bfloat16, ranks=256, backward=True, persistent=persistent),
+            wide(torch.float16, persistent=persistent),
+        ]
+    return found
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -118,7 +150,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
     x = (torch.randn(rows, columns, generator=generator) * sizes * spread).clamp(-60000, 60000)
     x = x.to(options["dtype"]).to(device)
     factor = torch.rand(columns, generator=generator).to(device) if options["factor"] else None
-    buffer = CodesBuffer(rows, columns, device)
+    buffer = CodesBuffer(rows, columns, device, options["codes"])
     op.quantize_rows(x, factor_K=factor, out=buffer.rows)
     return 0.0 if buffer.holds(x, factor) else math.inf
 
@@ -135,18 +167,18 @@ def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Ge
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
     from burnish_kernels.fp8_linear import op, reference
 
-    tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
+    tokens, (rows, columns), dtype, kind = (options[name] for name in ("tokens", "shape", "dtype", "codes"))
 
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(device)
 
-    weight = op.quantize_rows(draw(rows, columns) * columns**-0.5)
+    weight = op.quantize_rows(draw(rows, columns) * columns**-0.5, codes=kind)
     inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
-    x = Fp8Rows(codes_beside_nan(tokens, inputs, device), torch.empty(tokens, device=device))
+    x = Fp8Rows(codes_beside_nan(tokens, inputs, device, kind), torch.empty(tokens, device=device))
     op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None, out=x)
     codes, scale = weight.codes, weight.scale
     if options["backward"]:
-        codes, scale = op.transpose_codes(codes, torch.empty(columns, rows, dtype=CODES, device=device)), None
+        codes, scale = op.transpose_codes(codes, torch.empty(columns, rows, dtype=kind, device=device)), None
     narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     if options.get("persistent"):
@@ -180,19 +212,22 @@ def compilations() -> list[Compilation]:
     ]
     variants = [(kind, True, ROWS_TILES[0]) for kind in ("fp16", "fp32")]
     variants += [("bf16", factor, tile) for factor in (True, False) for tile in ROWS_TILES]
-    for kind, factor, own in variants:
-        signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
+    for codes, (kind, factor, own) in itertools.product(NAMES, variants):
+        signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "scale_ptr": "*fp32"}
+        signature["codes_ptr"] = f"*{_POINTERS[codes]}"
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
         constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns, "INTERPRETED": False}
-        name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}"
+        name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}{NAMES[codes]}"
         function = kernel.quantize_rows_kernel
-        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=FP8_CAPABILITIES))
-    others = tuple(one for one in FP8_CAPABILITIES if one not in HOPPERS)
-    for tile, capabilities in ((OTHERS, others), (UNALIGNED, HOPPERS), (HOPPER, HOPPERS)):
+        found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
+    launched = [(codes, tile) for codes in NAMES for tile in (OTHERS, UNALIGNED, HOPPER)]
+    for codes, tile in (*launched, (INT8, HOPPER_SHORT)):
+        others = tuple(one for one in CAPABILITIES_OF[codes] if one not in HOPPERS)
+        compiled = partial(_compilation, tile=tile, capabilities=others if tile == OTHERS else HOPPERS, codes=codes)
         for backward in (False, True):
-            found += [_compilation("bf16", tile, capabilities, backward, even) for even in (True, False)]
-        found.append(_compilation("fp16", tile, capabilities, False, bool(tile.persistent)))
-        found.append(_compilation("bf16", tile, capabilities, False, True, adapter=False))
+            found += [compiled("bf16", backward=backward, even=even) for even in (True, False)]
+        found.append(compiled("fp16", backward=False, even=bool(tile.persistent)))
+        found.append(compiled("bf16", backward=False, even=True, adapter=False))
     for tile in HOPPER_CANDIDATES:
         found += [_compilation("bf16", tile, HOPPERS, backward, True) for backward in (False, True)]
     found = list({one.name: one for one in found}.values())  # a candidate may be the choice
@@ -200,7 +235,14 @@ def compilations() -> list[Compilation]:
 
 
 def _compilation(
-    kind: str, tile: Fp8Tile, capabilities: Sequence[int], backward: bool, even: bool, *, adapter: bool = True
+    kind: str,
+    tile: Fp8Tile,
+    capabilities: Sequence[int],
+    backward: bool,
+    even: bool,
+    *,
+    adapter: bool = True,
+    codes: torch.dtype = CODES,
 ) -> Compilation:
     signature = {"x_scale_ptr": "*fp32", "scale_ptr": "*fp32", "narrow_ptr": f"*{kind}", "adapter_ptr": f"*{kind}"}
     one = "adapter_output" if backward else "adapter_rank"  # a stride of one is a constant, as in a launch
@@ -214,7 +256,7 @@ def _compilation(
         "BLOCK_K": tile.reduction,
         "BLOCK_R": rank_block(RANK),
         "GROUP": tile.group,
-        "IMPRECISE": tile.reduction if tile.promoted else None,
+        "IMPRECISE": short_columns(tile, codes),
         "INTERPRETED": False,
     }
     function: Any
@@ -222,8 +264,8 @@ def _compilation(
         from burnish_kernels.fp8_linear.persistent.kernel import fp8_linear_persistent_kernel as function
 
         signature |= {
-            "x_desc": f"tensordesc<fp8e4nv[{tile.tokens},{tile.reduction}]>",
-            "weight_desc": f"tensordesc<fp8e4nv[{tile.outputs},{tile.reduction}]>",
+            "x_desc": f"tensordesc<{_POINTERS[codes]}[{tile.tokens},{tile.reduction}]>",
+            "weight_desc": f"tensordesc<{_POINTERS[codes]}[{tile.outputs},{tile.reduction}]>",
             "out_desc": f"tensordesc<{kind}[{tile.tokens},{tile.outputs // 2}]>",
         }
         numbers += ["programs"]
@@ -231,12 +273,12 @@ def _compilation(
     else:
         from burnish_kernels.fp8_linear.kernel import fp8_linear_kernel as function
 
-        signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "out_ptr": f"*{kind}"}
+        signature |= dict.fromkeys(("x_ptr", "weight_ptr"), f"*{_POINTERS[codes]}") | {"out_ptr": f"*{kind}"}
         numbers += ["x_stride", "weight_stride", "out_stride"]
         constants |= {"EVEN": even, "PARTS": tile.parts}
     signature |= dict.fromkeys(numbers, "i32")
     words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
-    words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True}
+    words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True, "int8": codes == INT8}
     name = "-".join(
         [
             f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",
@@ -252,28 +294,30 @@ def _compilation(
         tile.stages,
         tuple(capabilities),
         tile.registers,
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS[codes],
     )
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
-    """List quantization, transpose and product of published models' wide projections, where the GPU multiplies E4M3.
+    """List quantization, transpose and product of published models' wide projections, in codes the GPU multiplies.
 
     Args:
         device: device to make the tensors on.
     """
     from burnish_kernels.fp8_linear import op, reference
 
-    if not use_fp8_kernels(torch.empty(0, device=device)):
-        return
-    for name, (outputs, columns) in BENCHMARKS.items():
+    for (name, (outputs, columns)), kind in itertools.product(BENCHMARKS.items(), NAMES):
+        if not use_fp8_kernels(torch.empty(0, device=device), kind):
+            continue
         timed = TimedProduct(outputs, columns, device)
-        weight, rows = op.quantize_rows(timed.weight), op.quantize_rows(timed.x)
-        turned = torch.empty(columns, outputs, dtype=CODES, device=device)
-        yield timed.benchmark(name, partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale))
+        weight, rows = op.quantize_rows(timed.weight, codes=kind), op.quantize_rows(timed.x, codes=kind)
+        yield timed.benchmark(f"{name}{NAMES[kind]}", partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale))
         quantize = partial(op.quantize_rows, timed.x, out=rows)
-        plain = partial(reference.quantize_rows, timed.x, None)
-        yield Benchmark(f"quantize-{name}", quantize, plain, 3 * timed.x.numel())
+        plain = partial(reference.quantize_rows, timed.x, None, kind)
+        yield Benchmark(f"quantize-{name}{NAMES[kind]}", quantize, plain, 3 * timed.x.numel())
+        if kind != CODES:
+            continue
+        turned = torch.empty(columns, outputs, dtype=kind, device=device)
         codes = weight.codes.view(torch.uint8)
         transpose = partial(op.transpose_codes, weight.codes, turned)
         plain = partial(turned.view(torch.uint8).copy_, codes.t())

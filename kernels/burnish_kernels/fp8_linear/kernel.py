@@ -1,5 +1,7 @@
 """The 8-bit product in Triton; the adapter's 16-bit product follows in the same fp32 accumulator, after the scales.
 
+INT8 operands add up exactly in int32 before.
+
 Launchers assert and never allocate. Row offsets are int64.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
@@ -16,7 +18,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
 from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, short_columns
 from burnish_kernels.lora_linear.kernel import dot
 
 
@@ -99,7 +101,7 @@ def scaled_and_adapted(
     INTERPRETED: tl.constexpr,
 ):
     """Return the sums of a tile times the scales of its rows and outputs, plus the adapter's product."""
-    sums *= tl.load(x_scale_ptr + own_token)[:, None]
+    sums = sums.to(tl.float32) * tl.load(x_scale_ptr + own_token)[:, None]
     if HAS_SCALE:
         sums *= tl.load(scale_ptr + own_output)[None, :]
     if HAS_ADAPTER:
@@ -122,7 +124,7 @@ def scaled_and_adapted(
 
 @triton.jit(do_not_specialize=["T"])
 def fp8_linear_kernel(
-    x_ptr,  # [T, K] E4M3, bytes in the interpreter
+    x_ptr,  # [T, K] INT8 or E4M3, in the interpreter bytes
     x_scale_ptr,  # [T] fp32
     weight_ptr,  # [N, K] as x
     scale_ptr,  # [N] fp32, read only with HAS_SCALE
@@ -159,7 +161,7 @@ def fp8_linear_kernel(
     lane = tl.arange(0, BLOCK_K)
     x_at = x_ptr + own_token.to(tl.int64)[:, None] * x_stride + lane[None, :]
     weight_at = weight_ptr + own_output.to(tl.int64)[None, :] * weight_stride + lane[:, None]
-    sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+    sums = tl.zeros([BLOCK_T, BLOCK_N], tl.int32 if x_ptr.dtype.element_ty == tl.int8 else tl.float32)
     for column in range(0, K, PARTS * BLOCK_K):
         for part in tl.static_range(PARTS):
             at = column + part * BLOCK_K
@@ -171,7 +173,7 @@ def fp8_linear_kernel(
                 weight = tl.load(weight_at + at, mask=inside[:, None], other=0.0)
             left, right = operand(x, INTERPRETED), operand(weight, INTERPRETED)
             # 0 would turn wgmma off on Hopper.
-            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE)
+            sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE, out_dtype=sums.dtype)
     sums = scaled_and_adapted(
         sums,
         x_scale_ptr,
@@ -229,7 +231,7 @@ def launch_fp8_linear(
         BLOCK_K=tile.reduction,
         PARTS=tile.parts,
         GROUP=tile.group,
-        IMPRECISE=tile.reduction if tile.promoted else None,
+        IMPRECISE=short_columns(tile, x.codes.dtype),
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,

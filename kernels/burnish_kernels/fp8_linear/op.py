@@ -1,4 +1,6 @@
-"""Products of 8-bit operands over a frozen weight: validate, allocate, choose. Triton on GPUs with E4M3, else PyTorch.
+"""Products of 8-bit operands over a frozen weight: validate, allocate, choose.
+
+Triton on GPUs that multiply such codes, E4M3 or INT8, else PyTorch.
 
 With rows quantized to codes q and scales s (`quantize_rows`), and an adapter in 16 bits:
 
@@ -22,23 +24,43 @@ import torch
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import CODES, LARGEST, Fp8Rows
+from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
 
-__all__ = ["CODES", "LARGEST", "Fp8Rows", "fp8_linear", "new_rows", "quantize_rows", "transpose_codes", "writes_codes"]
+__all__ = [
+    "CODES",
+    "INT8",
+    "LARGEST",
+    "Fp8Rows",
+    "fp8_linear",
+    "new_rows",
+    "quantize_rows",
+    "transpose_codes",
+    "writes_codes",
+]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 OUTPUTS = (torch.float16, torch.bfloat16)
 
+MOST_COLUMNS = (2**31 - 1) // 127**2
+"""Most columns of a product of INT8, whose sums are in int32."""
 
-def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, out: Fp8Rows | None = None) -> Fp8Rows:
-    """Quantize each row to E4M3 with one scale, its largest magnitude over 448; 1 for a row of zeros.
+
+def quantize_rows(
+    x_TK: torch.Tensor,
+    *,
+    factor_K: torch.Tensor | None = None,
+    codes: torch.dtype = CODES,
+    out: Fp8Rows | None = None,
+) -> Fp8Rows:
+    """Quantize each row to codes with one scale, its largest magnitude over 448 (E4M3) or 127; 1 for a row of zeros.
 
     A row that holds a NaN or an infinity gives products that are not finite, so that the step is not taken.
 
     Args:
         x_TK: rows to quantize, fp32, fp16 or bf16; may be strided.
         factor_K: factor of each column `[K]` fp32, multiplied before; None: none.
+        codes: type of the codes, `CODES` (E4M3) or `INT8`; that of `out` if given.
         out: codes and scales to write to. Allocated if None.
 
     Returns:
@@ -53,31 +75,31 @@ def quantize_rows(x_TK: torch.Tensor, *, factor_K: torch.Tensor | None = None, o
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
     if out is None:
-        out = new_rows(tokens, columns, x_TK.device)
+        out = new_rows(tokens, columns, x_TK.device, codes)
     _require_codes(out, tokens, columns)
     if not x_TK.numel():
         out.scale.fill_(1.0)
-    elif use_fp8_kernels(x_TK):
+    elif use_fp8_kernels(x_TK, out.codes.dtype):
         from burnish_kernels.fp8_linear.quantize.kernel import launch_quantize_rows
 
         launch_quantize_rows(x_TK, factor_K, out)
     else:
-        codes, scale = reference.quantize_rows(x_TK, factor_K)
-        out.codes.copy_(codes)
+        made, scale = reference.quantize_rows(x_TK, factor_K, out.codes.dtype)
+        out.codes.copy_(made)
         out.scale.copy_(scale)
     return out
 
 
-def new_rows(rows: int, columns: int, device: torch.device) -> Fp8Rows:
-    """Allocate uninitialized codes and scales of a matrix `[rows, columns]`."""
-    codes = torch.empty(rows, columns, dtype=CODES, device=device)
-    return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))
+def new_rows(rows: int, columns: int, device: torch.device | str, codes: torch.dtype = CODES) -> Fp8Rows:
+    """Allocate uninitialized codes, of the type given, and scales of a matrix `[rows, columns]`."""
+    made = torch.empty(rows, columns, dtype=codes, device=device)
+    return Fp8Rows(made, torch.empty(rows, dtype=torch.float32, device=device))
 
 
 def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
     """Return whether a kernel that makes rows like `x_TK` is to quantize them as well.
 
-    Not where no codes are wanted, and on GPUs without E4M3, where `quantize_rows` does it after the kernel.
+    Not where no codes are wanted, nor on GPUs that do not multiply them, where `quantize_rows` does it afterwards.
 
     Args:
         out: codes and scales that are wanted; None: none.
@@ -93,7 +115,7 @@ def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor
     _require_codes(out, tokens, columns)
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
-    return use_fp8_kernels(x_TK)
+    return use_fp8_kernels(x_TK, out.codes.dtype)
 
 
 def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tensor:
@@ -135,11 +157,12 @@ def fp8_linear(
     out: torch.Tensor | None = None,
     tile: Fp8Tile | None = None,
 ) -> torch.Tensor:
-    """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once.
+    """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once; codes of INT8 in int32, exactly.
 
     Args:
         x: quantized rows `[T, K]`: of the input, or of the output's gradient with W's scales folded in.
-        weight_NK: codes of the weight `[N, K]`, rows may be strided; for the input's gradient the transposed ones.
+        weight_NK: codes of the weight `[N, K]`, of the type of x, rows may be strided; for the input's gradient the
+            transposed ones.
         scale_N: scale of each row of the weight, fp32; None: none, as for the input's gradient.
         narrow_TR: input times the adapter's first matrix, of the result's type, rows may be strided; None: no adapter.
         adapter_NR: second matrix of the adapter, of the result's type, any strides: scaled B, or Aᵀ.
@@ -155,10 +178,13 @@ def fp8_linear(
     """
     x.check()
     tokens, columns = x.codes.shape
-    if weight_NK.ndim != 2 or weight_NK.dtype != CODES or weight_NK.shape[1] != columns:
-        raise ValueError(f"the weight must be [N, {columns}] {CODES}, not {tuple(weight_NK.shape)} {weight_NK.dtype}")
+    codes = x.codes.dtype
+    if weight_NK.ndim != 2 or weight_NK.dtype != codes or weight_NK.shape[1] != columns:
+        raise ValueError(f"the weight must be [N, {columns}] {codes}, not {tuple(weight_NK.shape)} {weight_NK.dtype}")
     if columns > 1 and weight_NK.stride(1) != 1:
         raise ValueError(f"a row of the weight must lie side by side, not strided {weight_NK.stride()}")
+    if codes == INT8 and columns > MOST_COLUMNS:
+        raise ValueError(f"sums of {columns:,} products of INT8 might not fit int32; at most {MOST_COLUMNS:,}")
     outputs = len(weight_NK)
     if scale_N is not None:
         _require_vector("scale", scale_N, outputs)
@@ -167,9 +193,9 @@ def fp8_linear(
     validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
-    if not use_fp8_kernels(out):
+    if not use_fp8_kernels(out, codes):
         return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
-    tile = tile or choose_tile(out.device)
+    tile = tile or choose_tile(out.device, codes, columns)
     operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
     if tile.persistent:
         from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine, launch_fp8_linear_persistent

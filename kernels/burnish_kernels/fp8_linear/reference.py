@@ -1,44 +1,53 @@
 """Products of 8-bit operands in plain PyTorch: the definition that the kernels are compared with.
 
-E4M3 of Micikevicius et al. 2022 (arXiv 2209.05433), rounded to nearest, halves to even. One scale a row, its largest
-magnitude over 448, as `torch._scaled_mm` and published FP8 checkpoints have it.
+Codes are E4M3 of Micikevicius et al. 2022 (arXiv 2209.05433), or INT8 as in LLM.int8() (Dettmers et al. 2022, arXiv
+2208.07339), rounded to nearest, halves to even. One scale a row: its largest magnitude over 448, as `torch._scaled_mm`
+and published FP8 checkpoints have it, or over 127.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES, LARGEST
+from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST_OF
 
 SMALLEST_SCALE = 2.0**-126
 """Smallest scale of a row: its reciprocal is finite."""
 
 
-def row_scale(largest_T: torch.Tensor) -> torch.Tensor:
-    """Return the scale of rows whose largest magnitudes are given, fp32: over 448, and 1 for a row of zeros."""
-    return torch.where(largest_T == 0, 1.0, over_largest(largest_T).clamp(min=SMALLEST_SCALE))
+def row_scale(largest_T: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
+    """Return the scale of rows whose largest magnitudes are given, fp32: over 448 or 127, and 1 for a row of zeros."""
+    return torch.where(largest_T == 0, 1.0, over_largest(largest_T, codes).clamp(min=SMALLEST_SCALE))
 
 
-def over_largest(magnitudes: torch.Tensor) -> torch.Tensor:
-    """Return fp32 magnitudes divided by 448, rounded to nearest; torch would multiply by 1 / 448 on a GPU."""
-    return magnitudes / torch.full_like(magnitudes, LARGEST)
+def over_largest(magnitudes: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
+    """Return fp32 magnitudes over the largest code, rounded to nearest; torch would multiply by 1 / 448 on a GPU."""
+    return magnitudes / torch.full_like(magnitudes, LARGEST_OF[codes])
 
 
-def encode(x_TK: torch.Tensor, scale_T: torch.Tensor) -> torch.Tensor:
+def encode(x_TK: torch.Tensor, scale_T: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
     """Return the codes of fp32 values over their row's scale; the product with the reciprocal is what is rounded."""
-    return (x_TK * (1.0 / scale_T)[:, None]).to(CODES)
+    ratio_TK = x_TK * (1.0 / scale_T)[:, None]
+    if codes == INT8:
+        largest = LARGEST_OF[INT8]
+        ratio_TK = ratio_TK.nan_to_num(nan=-largest).round().clamp(-largest, largest)
+    return ratio_TK.to(codes)
 
 
-def quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def quantize_rows(
+    x_TK: torch.Tensor, factor_K: torch.Tensor | None, codes: torch.dtype = CODES
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return codes and scales of `x * factor`.
 
-    A row that holds a NaN or an infinity gets a scale or codes that are not finite, and so do its products.
+    A row that holds a NaN or an infinity gets an infinite scale, so that its products are not finite.
     """
     wide = x_TK.float() if factor_K is None else x_TK.float() * factor_K
-    scale = row_scale(wide.abs().amax(dim=1))
-    return encode(wide, scale), scale
+    scale = row_scale(wide.abs().nan_to_num(nan=math.inf, posinf=math.inf).amax(dim=1), codes)
+    return encode(wide, scale, codes), scale
 
 
 def fp8_linear(

@@ -20,9 +20,9 @@ from burnish_kernels.fp8_linear.case_parts import (
 )
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import rank_block, use_fp8_kernels
-from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows
+from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 from burnish_kernels.mxfp8_linear.tiles import COMPILED
-from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES, Benchmark, Case, Compilation
 
 INSTRUCTIONS = {120: r"mma\.sync\.\S+\.kind::mxf8f6f4\.block_scale\.\S+\.e4m3\.e4m3\.\S+\.ue8m0"}
 """Regular expression of the matrix instruction by compute capability; wrong settings give a 16-bit one silently."""
@@ -89,6 +89,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
 
 
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
+    from burnish_kernels.fp8_linear.op import transpose_codes
     from burnish_kernels.mxfp8_linear import op, reference
 
     tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
@@ -106,7 +107,8 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
     spread = torch.exp2(torch.randint(-4, 5, (tokens, inputs // BLOCK), generator=generator).float()).to(device)
     op.quantize_rows((draw(tokens, inputs) * spread.repeat_interleave(BLOCK, dim=1)).to(dtype), out=x)
     if options["backward"]:
-        weight = op.transpose_weight(weight, torch.empty(columns, rows, dtype=CODES, device=device))
+        turned = transpose_codes(weight.codes, torch.empty(columns, rows, dtype=CODES, device=device))
+        weight = MxWeight(turned, weight.scale.t())
     narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     op.mxfp8_linear(x, weight, narrow_TR=narrow, adapter_NR=adapter, out=buffer[:, :outputs])
@@ -115,7 +117,10 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
 
 
 def compilations() -> list[Compilation]:
-    """List rows of each type, and the product in each direction, with blocks filled or not."""
+    """List rows of each type, and the product in each direction, with blocks filled or not, with adapters or without.
+
+    All of these are launched by the engine on compute capability 12.0; others take the first product, in tests.
+    """
     from burnish_kernels.mxfp8_linear import kernel
 
     found = []
@@ -126,37 +131,44 @@ def compilations() -> list[Compilation]:
         function, warps = kernel.quantize_mx_rows_kernel, kernel.QUANTIZE_WARPS
         name = f"quantize-{kind}"
         found.append(Compilation(name, function, signature, constants, warps, capabilities=FP8_CAPABILITIES))
-    found += [_compilation("bf16", backward, even) for backward in (False, True) for even in (True, False)]
-    return [*found, _compilation("fp16", False, False), _compilation("bf16", False, True, adapter=False)]
+    found += [
+        _compilation(kind, backward, even, ranks)
+        for kind in ("bf16", "fp16")
+        for backward in (False, True)
+        for even, ranks in ((True, RANK), (True, RANK // 2), (True, 0), (False, RANK), (False, RANK // 2), (False, 0))
+    ]
+    return found
 
 
-def _compilation(kind: str, backward: bool, even: bool, *, adapter: bool = True) -> Compilation:
+def _compilation(kind: str, backward: bool, even: bool, ranks: int) -> Compilation:
     from burnish_kernels.mxfp8_linear import kernel
 
     signature = dict.fromkeys(("narrow_ptr", "adapter_ptr", "out_ptr"), f"*{kind}")
     signature |= {"x_ptr": "*fp8e4nv", "weight_ptr": "*fp8e4nv", "x_scale_ptr": "*u8", "scale_ptr": "*u8"}
-    ones = ["adapter_output", "scale_output"] if backward else ["adapter_rank", "scale_column"]  # constants in a launch
-    others = ["adapter_rank", "scale_column"] if backward else ["adapter_output", "scale_output"]
+    # Strides of 1 are constants in a launch; where there is no adapter they are those of the result.
+    ones = ["adapter_output" if backward and ranks else "adapter_rank", "scale_output" if backward else "scale_column"]
+    others = [name for name in ("adapter_output", "adapter_rank", "scale_output", "scale_column") if name not in ones]
     numbers = ["T", "N", "K", "R", "x_stride", "weight_stride", "narrow_stride", "out_stride"]
     signature |= dict.fromkeys([*numbers, *others], "i32")
     constants = dict.fromkeys(ones, 1) | {
-        "HAS_ADAPTER": adapter,
+        "HAS_ADAPTER": ranks > 0,
         "EVEN": even,
         "BLOCK_T": COMPILED.tokens,
         "BLOCK_N": COMPILED.outputs,
         "BLOCK_K": COMPILED.reduction,
-        "BLOCK_R": rank_block(RANK),
+        "BLOCK_R": rank_block(ranks),
         "GROUP": COMPILED.group,
         "INTERPRETED": False,
     }
+    is_first = (kind, backward, even, ranks) == ("bf16", False, True, RANK)
     return Compilation(
-        f"product-{kind}{'-dx' * backward}{'-even' * even}{'-alone' * (not adapter)}",
+        f"product-{kind}-r{ranks}{'-dx' * backward}{'-even' * even}",
         kernel.mxfp8_linear_kernel,
         signature,
         constants,
         COMPILED.warps,
         COMPILED.stages,
-        FP8_CAPABILITIES,
+        FP8_CAPABILITIES if is_first else MXFP8_CAPABILITIES,
         COMPILED.registers,
         instructions=INSTRUCTIONS,
     )

@@ -93,7 +93,8 @@ def _load_scales(x_scale_at, scale_at, block, scale_column, blocks, part):
     return x_scale, tl.load(scale_at + block * scale_column, mask=inside, other=_ONE)
 
 
-@triton.jit(do_not_specialize=["T"])
+# Strides of exponents count blocks, so that 16 divides them for some sizes of a weight and not for others.
+@triton.jit(do_not_specialize=["T"], do_not_specialize_on_alignment=["scale_output", "scale_column"])
 def mxfp8_linear_kernel(
     x_ptr,  # [T, K] E4M3, bytes in the interpreter
     x_scale_ptr,  # [T, K / 32] uint8

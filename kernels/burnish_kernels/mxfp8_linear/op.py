@@ -5,16 +5,19 @@ With codes q and powers of two p of blocks (`blocks`), and an adapter in 16 bits
     y  = (p_x q_x) (p_w q_w)ᵀ + (x Aᵀ) (s B)ᵀ        dx = (p_d q_d) (p_w q_w) + (dy s B) A
 
 A row has a power of two for each 32 columns that are summed over, so x and dy are quantized along their own columns.
-The weight has one for each tile of 32 x 32: for dx the same codes and powers are transposed, `transpose_weight`.
+The weight has one for each tile of 32 x 32: for dx the same codes (`fp8_linear.transpose_codes`) and powers are
+transposed.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from burnish_kernels.fp8_linear.op import FLOATS, transpose_codes, validate_product
+from burnish_kernels.fp8_linear.op import FLOATS, validate_product
 from burnish_kernels.fp8_linear.rows import CODES
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.mxfp8_linear import reference
@@ -25,12 +28,18 @@ __all__ = [
     "BLOCK",
     "MxRows",
     "MxWeight",
+    "encode_rows",
     "expand_mxfp4",
     "mxfp8_linear",
+    "new_weight",
+    "powers",
     "quantize_rows",
     "quantize_weight",
-    "transpose_weight",
+    "weight_scale",
 ]
+
+CHUNK = 1 << 24
+"""Values quantized at a time: about 12 bytes of temporary memory each."""
 
 MOST_PLACES = 14
 """Most binary places between the largest scale of a 32 x 32 tile of MXFP4 and another of its rows: 0.5 and 1.5 are then
@@ -74,6 +83,17 @@ def quantize_rows(x_TK: torch.Tensor, *, out: MxRows | None = None) -> MxRows:
     return out
 
 
+def new_weight(rows: int, columns: int, device: torch.device | str) -> MxWeight:
+    """Allocate uninitialized codes and exponents of a weight `[rows, columns]`.
+
+    Raises:
+        ValueError: 32 does not divide both sizes.
+    """
+    _require_tiles((rows, columns))
+    scale = torch.empty(rows // BLOCK, columns // BLOCK, dtype=torch.uint8, device=device)
+    return MxWeight(torch.empty(rows, columns, dtype=CODES, device=device), scale)
+
+
 def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     """Quantize each 32 x 32 values of a weight to E4M3 with a power of two; done once, when it is loaded.
 
@@ -83,9 +103,39 @@ def quantize_weight(weight_NK: torch.Tensor) -> MxWeight:
     Raises:
         ValueError: The shape does not fit.
     """
-    if weight_NK.ndim != 2 or weight_NK.shape[0] % BLOCK or weight_NK.shape[1] % BLOCK:
-        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {tuple(weight_NK.shape)}")
-    return MxWeight(*reference.quantize_weight(weight_NK))
+    rows, columns = weight_NK.shape
+    made = new_weight(rows, columns, weight_NK.device)
+    for own, tiles in _chunks(rows, columns):
+        made.codes[own], made.scale[tiles] = reference.quantize_weight(weight_NK[own])
+    return made
+
+
+def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
+    """Return the exponents `[N / 32, K / 32]` uint8 that `quantize_weight` gives a weight.
+
+    Raises:
+        ValueError: The shape does not fit.
+    """
+    rows, columns = weight_NK.shape
+    _require_tiles((rows, columns))
+    return torch.cat([reference.weight_scale(weight_NK[own]) for own, _ in _chunks(rows, columns)])
+
+
+def powers(scale: torch.Tensor) -> torch.Tensor:
+    """Return the powers of two of exponents that were made here, fp32; infinity for those of values not finite."""
+    return (scale.int() << 23).view(torch.float32)
+
+
+def encode_rows(rows_RK: torch.Tensor, power: torch.Tensor, first: int) -> torch.Tensor:
+    """Return the codes of some rows of a weight, E4M3 `[R, K]`.
+
+    Args:
+        rows_RK: values of the rows, fp32, fp16 or bf16.
+        power: power of two of each tile of the weight, from `powers`.
+        first: number of the first of the rows in the weight.
+    """
+    own = torch.arange(first, first + len(rows_RK), device=rows_RK.device) // BLOCK
+    return (rows_RK.float() / power[own].repeat_interleave(BLOCK, dim=1)).to(CODES)
 
 
 def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> MxWeight:
@@ -110,20 +160,6 @@ def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> MxWeight:
     if bool(((places > MOST_PLACES) & ((blocks & 0x77) != 0).any(dim=2)).any()):
         raise ValueError(f"rows of a tile are more than {MOST_PLACES} binary places apart, too far for one scale")
     return MxWeight(codes, scale)
-
-
-def transpose_weight(weight: MxWeight, out_KN: torch.Tensor) -> MxWeight:
-    """Return the weight transposed, for the input's gradient.
-
-    Args:
-        weight: weight `[N, K]`.
-        out_KN: memory `[K, N]` for its codes; rows may be strided.
-
-    Raises:
-        ValueError: Shapes or types do not fit.
-    """
-    weight.check()
-    return MxWeight(transpose_codes(weight.codes, out_KN), weight.scale.t())
 
 
 def mxfp8_linear(
@@ -175,3 +211,15 @@ def mxfp8_linear(
         tile=choose_tile(out.device),
     )
     return out
+
+
+def _require_tiles(shape: tuple[int, int]) -> None:
+    if not all(shape) or shape[0] % BLOCK or shape[1] % BLOCK:
+        raise ValueError(f"a weight is divided into {BLOCK} x {BLOCK} values, not {shape}")
+
+
+def _chunks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Yield some rows of a weight after the other, and their rows of tiles, so that temporary memory stays small."""
+    step = max(1, CHUNK // (BLOCK * columns))
+    for first in range(0, rows // BLOCK, step):
+        yield slice(first * BLOCK, (first + step) * BLOCK), slice(first, first + step)

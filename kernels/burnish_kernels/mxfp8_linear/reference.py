@@ -45,9 +45,13 @@ def quantize_rows(x_TK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def quantize_weight(weight_NK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return codes `[N, K]` and exponents `[N / 32, K / 32]` of a weight."""
-    blocks = weight_NK.float().unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK))
-    scale = block_scale(blocks.abs().amax(dim=(1, 3)))
-    return _encode(blocks, scale[:, None, :, None]).reshape(weight_NK.shape), scale
+    scale = weight_scale(weight_NK)
+    return _encode(_tiles(weight_NK), scale[:, None, :, None]).reshape(weight_NK.shape), scale
+
+
+def weight_scale(weight_NK: torch.Tensor) -> torch.Tensor:
+    """Return the exponents `[N / 32, K / 32]` of a weight."""
+    return block_scale(_tiles(weight_NK).abs().amax(dim=(1, 3)))
 
 
 def expand_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,6 +87,11 @@ def mxfp8_linear(
     if narrow_TR is not None and adapter_NR is not None:
         y_TN = y_TN + narrow_TR.to(dtype) @ adapter_NR.to(dtype).t()
     return y_TN
+
+
+def _tiles(weight_NK: torch.Tensor) -> torch.Tensor:
+    """Return a weight as fp32 `[N / 32, 32, K / 32, 32]`."""
+    return weight_NK.float().unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK))
 
 
 def _encode(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
-from burnish_kernels.fp8_linear.rows import CODES
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
-from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.fp8_linear.rows import CODES, INT8
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
+from burnish_kernels.registry import Benchmark, Case, Compilation
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -22,13 +23,15 @@ SHAPES = ((3, 64), (17, 320), (8, 40), (64, 65), (5, 13), (130, 192), (1, 1), (2
 BENCHMARKS = {"4096x4096": (4096, 4096), "12288x4096": (12288, 4096), "9728x2560": (9728, 2560), "576x576": (576, 576)}
 CODE_SHAPES = ((130, 192), (8, 40), (5, 13))
 
+CODE_NAMES = {CODES: "e4m3", INT8: "int8"}
 RANK = 32  # rank of the adapters beside a benchmark's weight
 
 
 def cases() -> list[Case]:
     """List every shape, dtype and kind of scale; the result alone or part of a larger buffer. Values must be equal.
 
-    E4M3 is written in both orientations, from rows that are whole words and from others.
+    E4M3 and INT8 are written in both orientations, from rows that are whole words and from others; E4M3 also with a
+    scale for each tile of a larger weight.
     """
     found = [
         Case(
@@ -40,11 +43,14 @@ def cases() -> list[Case]:
         for dtype in DTYPES
         for double, view in ((True, True), (True, False), (False, True))
     ]
-    for rows, columns in CODE_SHAPES:
+    for (rows, columns), (codes, called) in itertools.product(CODE_SHAPES, CODE_NAMES.items()):
         for double, transposed in ((True, True), (True, False), (False, True)):
-            name = f"{rows}x{columns}-e4m3{'-double' * double}{'-transposed' * transposed}"
-            options = {"shape": (rows, columns), "dtype": CODES, "double": double, "transposed": transposed}
+            name = f"{rows}x{columns}-{called}{'-double' * double}{'-transposed' * transposed}"
+            options = {"shape": (rows, columns), "dtype": codes, "double": double, "transposed": transposed}
             found.append(Case(name, 0.0, options))
+    for first, transposed in ((0, False), (6, True), (6, False)):
+        options = {"shape": (130, 192), "dtype": CODES, "double": True, "transposed": transposed, "first_row": first}
+        found.append(Case(f"130x192-e4m3-tiles-{first}{'-transposed' * transposed}", 0.0, options))
     large = {"shape": (1 << 19, 4160), "dtype": torch.bfloat16, "double": True, "view": True}
     return [*found, Case(name="past-2^31", tolerance=0.0, options=large, gpu_only=True)]
 
@@ -62,8 +68,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     options = case.options
     (rows, columns), dtype = options["shape"], options["dtype"]
     weight = random_weight(rows, columns, device, options["double"], seed)
-    if dtype == CODES:
-        return _compare_codes(weight, transposed=options["transposed"])
+    if dtype in CODE_NAMES:
+        return _compare_codes(weight, dtype, transposed=options["transposed"], first_row=options.get("first_row"))
     margin = 16 if options["view"] else 0
     buffer = torch.full((rows + margin, columns + margin), torch.nan, dtype=dtype, device=device)
     op.dequantize(weight, dtype=dtype, out=buffer[:rows, :columns])
@@ -76,20 +82,34 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     return (error / size) ** 0.5 if size else error
 
 
-def _compare_codes(weight: Any, *, transposed: bool) -> float:
-    """Return 0 where codes are those of the reference and nothing beside them was written, else infinity."""
+def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_row: int | None) -> float:
+    """Return 0 where codes are those of the reference and nothing beside them was written, else infinity.
+
+    Args:
+        weight: quantized weight.
+        kind: type of the codes.
+        transposed: whether the transposed codes are written.
+        first_row: number of the weight's first row in a larger one, whose tiles have scales; None: its rows have.
+    """
     from burnish_kernels.fp8_linear.reference import quantize_rows
     from burnish_kernels.nf4 import op
 
     values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
-    codes, scale = quantize_rows(values, None)
+    if first_row is None:
+        codes, scale = quantize_rows(values, None, kind)
+        same = torch.equal(op.fp8_row_scale(weight, kind), scale)
+    else:
+        # Exact powers of two, with which no value is beyond E4M3: what becomes of that is not defined.
+        scale = torch.exp2(torch.arange(5.0 * values.shape[1] // 32) % 7 - 8).view(5, -1).to(values.device)
+        assert float(values.abs().max()) < 448 * float(scale.min())
+        tiles = scale.repeat_interleave(32, dim=0).repeat_interleave(32, dim=1)
+        codes, same = (values / tiles[first_row : first_row + len(values)]).to(kind), True
     rows, columns = weight.shape[::-1] if transposed else weight.shape
     buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=weight.device)
-    out = buffer[:, :columns].view(CODES)
-    op.fp8_codes(weight, op.fp8_row_scale(weight), out, transposed=transposed)
+    out = buffer[:, :columns].view(kind)
+    op.fp8_codes(weight, scale, out, transposed=transposed, first_row=first_row or 0)
     expected = codes.view(torch.uint8)
-    same = torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
-    same = same and torch.equal(op.fp8_row_scale(weight), scale)
+    same = same and torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
     return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
 
 
@@ -140,7 +160,7 @@ def _slices(weight: Any, found_NK: torch.Tensor) -> Iterator[tuple[torch.Tensor,
 
 
 def compilations() -> list[Compilation]:
-    """List both dequantizations for each dtype and kind of scale, E4M3 in each orientation, and the paste."""
+    """List both dequantizations for each dtype and kind of scale, codes in each orientation, and the paste."""
     from burnish_kernels.nf4 import kernel
 
     found = []
@@ -172,19 +192,21 @@ def compilations() -> list[Compilation]:
 
 def _code_compilations(signature: dict[str, str], name: str) -> list[Compilation]:
     from burnish_kernels.nf4 import kernel
+    from burnish_kernels.nf4.reference import TILE
 
     signature = {key: kind for key, kind in signature.items() if key != "word_count"}
-    signature |= {"row_scale_ptr": "*fp32", "out_ptr": "*fp8e4nv", "N": "i32"}
+    signature |= {"scale_ptr": "*fp32", "N": "i32", "first_row": "i32"}
     tile = {"ROWS": kernel.CODE_ROWS, "WORDS": kernel.CODE_WORDS, "DOUBLE": name == "double", "INTERPRETED": False}
     return [
         Compilation(
-            f"e4m3-{name}{'-transposed' * transposed}",
+            f"{CODE_NAMES[codes]}-{name}{'-transposed' * transposed}{'-tiles' * bool(tiles)}",
             kernel.encode_kernel,
-            signature,
-            tile | {"TRANSPOSED": transposed},
+            signature | {"out_ptr": pointer},
+            tile | {"TRANSPOSED": transposed, "TILE": tiles},
             kernel.CODE_WARPS,
-            capabilities=FP8_CAPABILITIES,
+            capabilities=CAPABILITIES_OF[codes],
         )
+        for codes, pointer, tiles in ((CODES, "*fp8e4nv", 0), (CODES, "*fp8e4nv", TILE), (INT8, "*i8", 0))
         for transposed in (False, True)
     ]
 
@@ -210,8 +232,9 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
             op.dequantize(weight, dtype=torch.bfloat16, out=out)
 
         yield Benchmark(f"dequantize-{name}-bf16", run, plain, weight.nbytes + 2 * rows * columns)
-        if use_fp8_kernels(weight.packed):
-            yield from _code_benchmarks(name, weight)
+        for codes in CODE_NAMES:
+            if use_fp8_kernels(weight.packed, codes):
+                yield from _code_benchmarks(name, weight, codes)
         a = torch.randn(RANK, columns, dtype=torch.bfloat16, device=device)
         b = torch.randn(rows, RANK, dtype=torch.bfloat16, device=device)
 
@@ -225,21 +248,21 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         yield Benchmark(f"paste-{name}-bf16", paste, copies, 2 * (a.nbytes + b.nbytes))
 
 
-def _code_benchmarks(name: str, weight: Any) -> Iterator[Benchmark]:
+def _code_benchmarks(name: str, weight: Any, kind: torch.dtype) -> Iterator[Benchmark]:
     from burnish_kernels.fp8_linear.reference import encode
     from burnish_kernels.nf4 import op
 
-    scale = op.fp8_row_scale(weight)
+    scale = op.fp8_row_scale(weight, kind)
     for transposed in (False, True):
         shape = weight.shape[::-1] if transposed else weight.shape
-        out = torch.empty(shape, dtype=CODES, device=weight.device)
+        out = torch.empty(shape, dtype=kind, device=weight.device)
 
         def run(out: torch.Tensor = out, transposed: bool = transposed) -> None:
             op.fp8_codes(weight, scale, out, transposed=transposed)
 
         def plain(out: torch.Tensor = out, transposed: bool = transposed) -> None:
-            codes = encode(op.dequantize(weight, dtype=torch.float32), scale)
+            codes = encode(op.dequantize(weight, dtype=torch.float32), scale, kind)
             out.copy_(codes.t() if transposed else codes)
 
-        label = f"e4m3-{name}{'-transposed' * transposed}"
+        label = f"{CODE_NAMES[kind]}-{name}{'-transposed' * transposed}"
         yield Benchmark(label, run, plain, weight.nbytes + out.nbytes)

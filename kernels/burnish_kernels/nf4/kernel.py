@@ -1,4 +1,4 @@
-"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value or E4M3 code written.
+"""NF4 dequantization in Triton: both levels in one pass, half a byte read and one value or code written.
 
 A thread takes four bytes, so eight values, and writes them together. The 16 levels are looked up by `tl.gather` in
 shared memory: one load a value; a tree of selects would need fifteen instructions and be bound by them. Both kernels
@@ -14,13 +14,14 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_codes
+from burnish_kernels.nf4.reference import TILE
 from burnish_kernels.nf4.state import Nf4
 
 WORDS = 512  # words of eight values in a program of 4 warps: four a thread
 BLOCK = 1024  # values of a program where rows are not whole words
 PASTE = 1024  # values of a program
-CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes E4M3
+CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes codes
 
 
 @triton.jit
@@ -107,37 +108,43 @@ def dequantize_values_kernel(
     tl.store(out_ptr + row * out_stride + (index - row * K), value.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_row"])
 def encode_kernel(
     packed_ptr,  # [N, row_words] int32, eight values each
     absmax_ptr,  # [words / 8], uint8 with DOUBLE, else fp32
     nested_ptr,  # [words / 2048] fp32, read only with DOUBLE
     code_ptr,  # [256] fp32, read only with DOUBLE
     offset_ptr,  # [1] fp32, read only with DOUBLE
-    row_scale_ptr,  # [N] fp32
-    out_ptr,  # [N, K] E4M3, or [K, N] with TRANSPOSED; bytes in the interpreter
+    scale_ptr,  # [N] fp32; with TILE of each TILE x TILE values of a larger weight, [tiles, 8 * row_words / TILE]
+    out_ptr,  # [N, K] E4M3 or INT8, or [K, N] with TRANSPOSED; E4M3 as bytes in the interpreter
     N,
     row_words,
     out_stride,
+    first_row,  # number of the first row in the larger weight
     DOUBLE: tl.constexpr,
     TRANSPOSED: tl.constexpr,
+    TILE: tl.constexpr,
     ROWS: tl.constexpr,
     WORDS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Dequantize a tile of ROWS rows and WORDS words of eight values, and round it to E4M3 over the rows' scales."""
+    """Dequantize a tile of ROWS rows and WORDS words of eight values, and round it to codes over the scales."""
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
     inside = (row < N)[:, None] & (word < row_words)[None, :]
     at = row[:, None] * row_words + word[None, :]
     bits = tl.load(packed_ptr + at, mask=inside, other=0)
     scale = _scale(at >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
-    inverse = tl.div_rn(1.0, tl.load(row_scale_ptr + row, mask=row < N, other=1.0))
+    if TILE:
+        tile = ((first_row + row) // TILE)[:, None] * (row_words * 8 // TILE) + (word * 8 // TILE)[None, :]
+        inverse = tl.div_rn(1.0, tl.load(scale_ptr + tile, mask=inside, other=1.0))
+    else:
+        inverse = tl.div_rn(1.0, tl.load(scale_ptr + row, mask=row < N, other=1.0))[:, None]
     lane = tl.arange(0, 8)
     nibble = (bits[:, :, None] >> ((lane ^ 1) * 4)[None, None, :]) & 15
     level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
-    value = tl.reshape(level * scale[:, :, None] * inverse[:, None, None], [ROWS, WORDS * 8])
-    codes = to_e4m3(value, INTERPRETED)
+    value = tl.reshape(level * scale[:, :, None] * inverse[:, :, None], [ROWS, WORDS * 8])
+    codes = to_codes(value, out_ptr.dtype.element_ty == tl.int8, INTERPRETED)
     column = tl.program_id(0) * WORDS * 8 + tl.arange(0, WORDS * 8)
     if TRANSPOSED:
         out = out_ptr + column.to(tl.int64)[:, None] * out_stride + row[None, :]
@@ -232,7 +239,7 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
         )
 
 
-def launch_encode(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> None:
+def launch_encode(weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool, first_row: int) -> None:
     """Fill `out`, `[N, K]`, or `[K, N]` if transposed."""
     rows, columns = weight.shape
     assert whole_words(weight)
@@ -240,13 +247,15 @@ def launch_encode(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, 
     encode_kernel[(triton.cdiv(columns // 8, CODE_WORDS), triton.cdiv(rows, CODE_ROWS))](
         packed_ptr=weight.packed.view(torch.int32),
         **_scale_arguments(weight),
-        row_scale_ptr=row_scale_N,
+        scale_ptr=scale,
         out_ptr=kernel_codes(out),
         N=rows,
         row_words=columns // 8,
         out_stride=out.stride(0),
+        first_row=first_row,
         DOUBLE=weight.double,
         TRANSPOSED=transposed,
+        TILE=TILE if scale.ndim == 2 else 0,
         ROWS=CODE_ROWS,
         WORDS=CODE_WORDS,
         INTERPRETED=interpreted(),

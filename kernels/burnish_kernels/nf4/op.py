@@ -1,4 +1,4 @@
-"""NF4 weights: quantize, dequantize into a buffer, also to E4M3, paste a LoRA's matrices. Validate, allocate, launch.
+"""NF4 weights: quantize, dequantize, also to 8-bit codes, paste a LoRA's matrices. Validate, allocate, launch.
 
 There is no gradient: a quantized weight is frozen.
 """
@@ -12,10 +12,10 @@ import torch
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.fp8_linear.reference import encode, row_scale
-from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.fp8_linear.rows import CODES, LARGEST_OF
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.nf4 import reference
-from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
+from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK, TILE
 from burnish_kernels.nf4.state import Nf4, empty, from_bitsandbytes
 
 __all__ = [
@@ -123,8 +123,12 @@ def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dty
     return out
 
 
-def fp8_row_scale(weight: Nf4) -> torch.Tensor:
-    """Return the scale of each row in E4M3, `[N]` fp32: its largest magnitude over 448, 1 for a row of zeros.
+def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES) -> torch.Tensor:
+    """Return the scale of each row in 8 bits, `[N]` fp32: as `fp8_linear.quantize_rows` makes it of the same values.
+
+    Args:
+        weight: quantized weight.
+        codes: type of the codes, `CODES` (E4M3) or `INT8`.
 
     Raises:
         ValueError: The tensors do not fit one another.
@@ -133,18 +137,22 @@ def fp8_row_scale(weight: Nf4) -> torch.Tensor:
     largest = torch.empty(weight.shape[0], dtype=torch.float32, device=weight.device)
     for rows, values in _row_chunks(weight, torch.float32):
         largest[rows] = values.abs_().amax(dim=1)
-    return row_scale(largest)
+    return row_scale(largest, codes)
 
 
-def fp8_codes(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
-    """Return the weight in E4M3: the fp32 value over its row's scale, rounded once.
+def fp8_codes(
+    weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool = False, first_row: int = 0
+) -> torch.Tensor:
+    """Return the weight in E4M3 or INT8, as the memory given is: the fp32 value over its scale, rounded once.
 
     Args:
         weight: quantized weight.
-        row_scale_N: scales that `fp8_row_scale` made.
-        out: memory to write to, E4M3 `[N, K]`, or `[K, N]` if transposed; rows may be strided, so that weights that lie
-            one under another fill parts of one.
+        scale: scale of each row `[N]` fp32, as `fp8_row_scale` makes them; or of each 32 x 32 values of a larger weight
+            `[tiles, K / 32]` fp32, of which this one is some rows.
+        out: memory to write to, E4M3 or INT8 `[N, K]`, or `[K, N]` if transposed; rows may be strided, so that weights
+            that lie one under another fill parts of one.
         transposed: whether the transposed weight is wanted, as for the input's gradient.
+        first_row: number of the first row in the larger weight.
 
     Returns:
         The given memory.
@@ -155,19 +163,28 @@ def fp8_codes(weight: Nf4, row_scale_N: torch.Tensor, out: torch.Tensor, *, tran
     weight.check()
     rows, columns = weight.shape
     wanted = (columns, rows) if transposed else (rows, columns)
-    if out.shape != wanted or out.dtype != CODES or out.device != weight.device or out.stride(1) != 1:
-        raise ValueError(f"out must be {wanted} {CODES} on {weight.device}, not {tuple(out.shape)} {out.dtype}")
-    if row_scale_N.shape != (rows,) or row_scale_N.dtype != torch.float32 or not row_scale_N.is_contiguous():
-        raise ValueError(f"scales must be [{rows}] fp32, not {tuple(row_scale_N.shape)} {row_scale_N.dtype}")
-    if use_fp8_kernels(weight.packed):
+    if out.shape != wanted or out.dtype not in LARGEST_OF or out.device != weight.device or out.stride(1) != 1:
+        raise ValueError(f"out must be {wanted} codes on {weight.device}, not {tuple(out.shape)} {out.dtype}")
+    tiled = scale.ndim == 2
+    fits = scale.shape == (rows,)
+    if tiled:
+        fits = columns == TILE * scale.shape[1] and 0 <= first_row <= TILE * len(scale) - rows
+    if not fits or scale.dtype != torch.float32 or not scale.is_contiguous():
+        raise ValueError(f"scales must be [{rows}] or of tiles, fp32, not {tuple(scale.shape)} {scale.dtype}")
+    if use_fp8_kernels(weight.packed, out.dtype):
         from burnish_kernels.nf4.kernel import launch_encode, whole_words
 
         if whole_words(weight):
-            launch_encode(weight, row_scale_N, out, transposed=transposed)
+            launch_encode(weight, scale, out, transposed=transposed, first_row=first_row)
             return out
     out_NK = out.t() if transposed else out
     for chunk, values in _row_chunks(weight, torch.float32):
-        out_NK[chunk] = encode(values, row_scale_N[chunk])
+        if tiled:
+            own = torch.arange(first_row + chunk.start, first_row + chunk.start + len(values), device=scale.device)
+            tiles = scale[own // TILE].repeat_interleave(TILE, dim=1)
+            out_NK[chunk] = encode(values / tiles, torch.ones(len(values), device=scale.device), out.dtype)
+        else:
+            out_NK[chunk] = encode(values, scale[chunk], out.dtype)
     return out
 
 

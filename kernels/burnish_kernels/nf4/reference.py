@@ -14,6 +14,7 @@ import torch
 
 BLOCK = 64
 NESTED_BLOCK = 256
+TILE = 32  # rows and columns that share a scale where a weight is written as E4M3 in tiles
 
 # QLoRA, appendix E, as the float32 numbers that bitsandbytes computes with.
 LEVELS = (

@@ -181,13 +181,13 @@ def compilations() -> list[Compilation]:
                 else:
                     signature["factor_ptr"] = "*fp32"
                 fixed = {**constants, **dict.fromkeys(switches, True), "ONE_PLUS": hidden == 1152, "INTERPRETED": False}
-                for codes, capabilities in ((False, CAPABILITIES), (True, FP8_CAPABILITIES)):
-                    kinds = ("*fp8e4nv", "*fp32") if codes else (pointer, pointer)
-                    written = dict(zip(("codes_ptr", "scale_ptr"), kinds, strict=True))
-                    own = fixed | {"HAS_CODES": codes}
+                for codes, capabilities in (("", CAPABILITIES), ("e4m3", FP8_CAPABILITIES), ("int8", CAPABILITIES)):
+                    codes_pointer = {"": pointer, "e4m3": "*fp8e4nv", "int8": "*i8"}[codes]
+                    written = {"codes_ptr": codes_pointer, "scale_ptr": "*fp32" if codes else pointer}
+                    own = fixed | {"HAS_CODES": bool(codes)}
                     if function is kernel.rms_norm_backward_kernel:
-                        own["HAS_FACTOR"] = codes
-                    name = f"{function.__name__}-{hidden}-{pointer[1:]}{'-codes' * codes}"
+                        own["HAS_FACTOR"] = bool(codes)
+                    name = f"{function.__name__}-{hidden}-{pointer[1:]}{'-codes-' * bool(codes)}{codes}"
                     found.append(
                         Compilation(name, function, signature | written, own, warps, capabilities=capabilities)
                     )

@@ -4,7 +4,7 @@ A row is a piece of HEAD columns and a piece of TAIL columns, both powers of two
 many lanes idle at hidden sizes such as 576, 2560 or 3072. Short rows take a single warp, which needs no barrier.
 
 Every element is read and written by the same program, and read before it is written: outputs may be inputs. On request
-the row that is written is also quantized to E4M3 (`fp8_linear`) while it is in registers.
+the row that is written is also quantized (`fp8_linear`) while it is in registers.
 Launchers assert and never allocate. Row offsets are int64: T times a row's stride may pass 2^31.
 """
 
@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, magnitude, row_scale, to_codes
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 
 WASTE = 1.2  # lanes a column from which on a row is split in two
@@ -59,7 +59,8 @@ def _scaled_by(values, factor_ptr, columns, inside, HAS_FACTOR: tl.constexpr):
 
 @triton.jit
 def _store_codes(values, inverse, codes_ptr, columns, inside, INTERPRETED: tl.constexpr):
-    tl.store(codes_ptr + columns, to_e4m3(values * inverse, INTERPRETED), mask=inside)
+    codes = to_codes(values * inverse, codes_ptr.dtype.element_ty == tl.int8, INTERPRETED)
+    tl.store(codes_ptr + columns, codes, mask=inside)
 
 
 @triton.jit
@@ -70,7 +71,7 @@ def rms_norm_forward_kernel(
     y_ptr,  # [T, H]
     sum_ptr,  # [T, H], written only with HAS_RESIDUAL
     inverse_ptr,  # [T] fp32
-    codes_ptr,  # [T, H] E4M3, written only with HAS_CODES
+    codes_ptr,  # [T, H] E4M3 or INT8, written only with HAS_CODES
     scale_ptr,  # [T] fp32, written only with HAS_CODES
     H,
     x_stride,
@@ -112,10 +113,10 @@ def rms_norm_forward_kernel(
         y_tail = _store_scaled(x_tail, inverse, weight_tail, y_ptr, tail, in_tail, ONE_PLUS)
     if HAS_CODES:
         codes_ptr += row * codes_stride
-        largest = tl.max(tl.abs(y), axis=0)
+        largest = tl.max(magnitude(y), axis=0)
         if TAIL > 0:
-            largest = tl.maximum(largest, tl.max(tl.abs(y_tail), axis=0))
-        scale, shrink = row_scale(largest)
+            largest = tl.maximum(largest, tl.max(magnitude(y_tail), axis=0))
+        scale, shrink = row_scale(largest, codes_ptr.dtype.element_ty == tl.int8)
         tl.store(scale_ptr + row, scale)
         _store_codes(y, shrink, codes_ptr, head, in_head, INTERPRETED)
         if TAIL > 0:
@@ -169,7 +170,7 @@ def rms_norm_backward_kernel(
     dx_ptr,  # [T, H]
     y_ptr,  # [T, H], written only with HAS_Y
     factor_ptr,  # [H] fp32, read only with HAS_FACTOR
-    codes_ptr,  # [T, H] E4M3 of dx times the factors, written only with HAS_CODES
+    codes_ptr,  # [T, H] E4M3 or INT8 of dx times the factors, written only with HAS_CODES
     scale_ptr,  # [T] fp32, written only with HAS_CODES
     H,
     dy_stride,
@@ -216,11 +217,11 @@ def rms_norm_backward_kernel(
     if HAS_CODES:
         codes_ptr += row * codes_stride
         dx = _scaled_by(dx, factor_ptr, head, in_head, HAS_FACTOR)
-        largest = tl.max(tl.abs(dx), axis=0)
+        largest = tl.max(magnitude(dx), axis=0)
         if TAIL > 0:
             dx_tail = _scaled_by(dx_tail, factor_ptr, tail, in_tail, HAS_FACTOR)
-            largest = tl.maximum(largest, tl.max(tl.abs(dx_tail), axis=0))
-        scale, shrink = row_scale(largest)
+            largest = tl.maximum(largest, tl.max(magnitude(dx_tail), axis=0))
+        scale, shrink = row_scale(largest, codes_ptr.dtype.element_ty == tl.int8)
         tl.store(scale_ptr + row, scale)
         _store_codes(dx, shrink, codes_ptr, head, in_head, INTERPRETED)
         if TAIL > 0:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
+from burnish_kernels.fp8_linear.case_parts import NAMES as CODE_NAMES
 from burnish_kernels.fp8_linear.case_parts import CodesBuffer
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
-from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.fp8_linear.rows import INT8
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
+from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.swiglu.adapted import cases as adapted_cases
 
 # Relative L2 error against the reference in double precision: one rounding to the dtype; a few in fp32. To bf16
@@ -173,17 +175,20 @@ def compilations() -> list[Compilation]:
                 signature |= dict.fromkeys(["T", "size", *(f"{name}_stride" for name in strided)], "i32")
                 name = f"{function.__name__}-{activation}-{str(dtype).removeprefix('torch.')}"
                 found.append(Compilation(name, function, signature, constants | switches, num_warps=kernel.WARPS))
-            found += [_coded(pointer, activation, backward) for backward in (False, True)]
+            found += [
+                _coded(pointer, activation, backward, codes) for backward in (False, True) for codes in CODE_NAMES
+            ]
     return [*found, *adapted_cases.compilations()]
 
 
-def _coded(pointer: str, activation: str, backward: bool) -> Compilation:
+def _coded(pointer: str, activation: str, backward: bool, codes: torch.dtype) -> Compilation:
     from burnish_kernels.swiglu import kernel
 
     pointers = ("dact", "gate", "up", "dgate_up", "act") if backward else ("gate", "up", "act")
     strided = ("dact", "gate", "dgate", "act", "codes") if backward else ("gate", "act", "codes")
-    signature = {f"{name}_ptr": pointer for name in pointers} | {"codes_ptr": "*fp8e4nv", "scale_ptr": "*fp32"}
+    signature = {f"{name}_ptr": pointer for name in pointers} | {"scale_ptr": "*fp32"}
     signature |= dict.fromkeys(["T", "size", *(f"{name}_stride" for name in strided)], "i32")
+    signature["codes_ptr"] = "*i8" if codes == INT8 else "*fp8e4nv"
     constants = {"ACTIVATION": activation, "ROWS": kernel.CODED_ROWS, "COLUMNS": kernel.CODED_COLUMNS}
     constants |= {"INTERPRETED": False}
     function = kernel.swiglu_forward_coded_kernel
@@ -191,8 +196,9 @@ def _coded(pointer: str, activation: str, backward: bool) -> Compilation:
         function = kernel.swiglu_backward_coded_kernel
         signature["factor_ptr"] = "*fp32"
         constants |= {"HAS_ACT": True, "HAS_FACTOR": True}
-    name = f"{function.__name__}-{activation}-{pointer[1:]}"
-    return Compilation(name, function, signature, constants, kernel.CODED_WARPS, capabilities=FP8_CAPABILITIES)
+    name = f"{function.__name__}-{activation}-{pointer[1:]}{CODE_NAMES[codes]}"
+    capabilities = CAPABILITIES_OF[codes]
+    return Compilation(name, function, signature, constants, kernel.CODED_WARPS, capabilities=capabilities)
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:

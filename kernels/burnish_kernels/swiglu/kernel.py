@@ -1,7 +1,7 @@
 """Gated activation in Triton: flat tiles of a few rows, computed in fp32, everything read and written once.
 
 Every element is read and written by the same program, and read before it is written: outputs may be inputs. Where the
-result is also to be quantized to E4M3 (`fp8_linear`), programs take whole rows: what is quantized is in the cache.
+result is also to be quantized (`fp8_linear`), programs take whole rows: what is quantized is in the cache.
 Launchers assert and never allocate. Row offsets are int64: T·2I passes 2^31 at 80,000 tokens of an 8B model.
 """
 
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, store_codes
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, magnitude, row_scale, store_codes
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 
 ROWS, COLUMNS, WARPS = 2, 512, 4
@@ -133,7 +133,7 @@ def swiglu_forward_coded_kernel(
     gate_ptr,  # [T, I]
     up_ptr,  # [T, I], the same stride
     act_ptr,  # [T, I]
-    codes_ptr,  # [T, I] E4M3
+    codes_ptr,  # [T, I] E4M3 or INT8
     scale_ptr,  # [T] fp32
     T,
     size,
@@ -157,8 +157,8 @@ def swiglu_forward_coded_kernel(
         up = _load_once(up_ptr + far * gate_stride + column, inside)
         act = (gate * activation_share(gate, ACTIVATION) * up).to(act_ptr.dtype.element_ty)
         tl.store(act_at + column, act, mask=inside)
-        largest = tl.maximum(largest, tl.abs(act.to(tl.float32)))
-    scale, inverse = row_scale(tl.max(largest, axis=1))
+        largest = tl.maximum(largest, magnitude(act.to(tl.float32)))
+    scale, inverse = row_scale(tl.max(largest, axis=1), codes_ptr.dtype.element_ty == tl.int8)
     tl.store(scale_ptr + row, scale, mask=own)
     tl.debug_barrier()  # other threads may read what one has written
     store_codes(act_at, scale_ptr, codes_ptr + far * codes_stride, inverse, own, size, False, COLUMNS, INTERPRETED)
@@ -172,7 +172,7 @@ def swiglu_backward_coded_kernel(
     dgate_up_ptr,  # [T, 2I]
     act_ptr,  # [T, I], written only with HAS_ACT
     factor_ptr,  # [2I] fp32, read only with HAS_FACTOR
-    codes_ptr,  # [T, 2I] E4M3 of the gradient times the factors
+    codes_ptr,  # [T, 2I] E4M3 or INT8 of the gradient times the factors
     scale_ptr,  # [T] fp32
     T,
     size,
@@ -209,8 +209,8 @@ def swiglu_backward_coded_kernel(
         if HAS_FACTOR:
             dgate *= tl.load(factor_ptr + column, mask=column < size, other=0.0)
             dup *= tl.load(factor_ptr + size + column, mask=column < size, other=0.0)
-        largest = tl.maximum(largest, tl.maximum(tl.abs(dgate), tl.abs(dup)))
-    scale, inverse = row_scale(tl.max(largest, axis=1))
+        largest = tl.maximum(largest, tl.maximum(magnitude(dgate), magnitude(dup)))
+    scale, inverse = row_scale(tl.max(largest, axis=1), codes_ptr.dtype.element_ty == tl.int8)
     tl.store(scale_ptr + row, scale, mask=own)
     tl.debug_barrier()  # other threads may read what one has written
     codes_at = codes_ptr + far * codes_stride

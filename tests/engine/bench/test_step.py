@@ -14,7 +14,7 @@ from burnish_engine.bench.step import StepBench, kind_of, summarize
 from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
-from burnish_engine.models.decoder.frozen.fp8_weights import Nf4Fp8Weight, StoredFp8Weight
+from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_kernels.moe_route import op as moe_route
 
@@ -121,8 +121,10 @@ def test_qlora_keeps_its_weights_in_4_bits():
     ("changes", "kind", "weights"),
     [
         ({"fp8_stored": True}, QuantizedWeight, "fp8"),
-        ({"products": "fp8"}, StoredFp8Weight, "fp8"),
-        ({"method": "qlora", "products": "fp8"}, Nf4Fp8Weight, "nf4"),
+        ({"products": "fp8"}, StoredCodedWeight, "fp8"),
+        ({"method": "qlora", "products": "fp8"}, Nf4CodedWeight, "nf4"),
+        ({"products": "mxfp8"}, StoredCodedWeight, "mxfp8"),
+        ({"method": "qlora", "products": "mxfp8"}, Nf4CodedWeight, "nf4"),
     ],
 )
 def test_fp8_is_measured_as_a_recipe_would_train_it(changes, kind, weights):

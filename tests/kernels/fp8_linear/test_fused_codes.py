@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish_kernels.fp8_linear import op as fp8_linear
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows, quantize_rows
+from burnish_kernels.fp8_linear.op import CODES, INT8, Fp8Rows, quantize_rows
 from burnish_kernels.fp8_linear.projected import op as projected
 from burnish_kernels.lora_linear.skinny import project
 from burnish_kernels.lora_linear.tiles import RankSegment
@@ -17,15 +17,21 @@ from burnish_kernels.swiglu.adapted import op as adapted
 TOKENS, SIZE = 5, 40
 
 
-@pytest.fixture(params=["kernel", "reference", "no E4M3"], autouse=True)
+@pytest.fixture(params=[CODES, INT8], ids=["e4m3", "int8"])
+def kind(request):
+    """Both types of codes."""
+    return request.param
+
+
+@pytest.fixture(params=["kernel", "reference", "no codes"], autouse=True)
 def way(request, monkeypatch):
-    """The kernels, interpreted; the reference; and kernels on a GPU without E4M3, which quantizes afterwards."""
+    """The kernels, interpreted; the reference; and kernels on a GPU without such codes, which quantizes afterwards."""
     if request.param == "reference":
         monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     elif os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("the interpreter is on only where TRITON_INTERPRET=1")
-    if request.param == "no E4M3":
-        monkeypatch.setattr(fp8_linear, "use_fp8_kernels", lambda _: False)
+    if request.param == "no codes":
+        monkeypatch.setattr(fp8_linear, "use_fp8_kernels", lambda *_: False)
     return request.param
 
 
@@ -33,9 +39,9 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).half()
 
 
-def memory(columns, tokens=TOKENS):
+def memory(columns, tokens=TOKENS, kind=CODES):
     """Codes and scales that hold something else."""
-    return Fp8Rows(torch.full((tokens, columns), 3.0).to(CODES), torch.full((tokens,), -1.0))
+    return Fp8Rows(torch.full((tokens, columns), 3.0).to(kind), torch.full((tokens,), -1.0))
 
 
 def norm_forward(out, factor):
@@ -63,11 +69,11 @@ BACKWARD = [norm_backward, activation_backward]
 
 @pytest.mark.parametrize("run", [*FORWARD, *BACKWARD])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_codes_are_those_of_the_result(run, scaled):
+def test_codes_are_those_of_the_result(run, scaled, kind):
     factor = drawn(SIZE, seed=9).float().abs() if scaled and run in BACKWARD else None
-    out = memory(SIZE)
+    out = memory(SIZE, kind=kind)
     result = run(out, factor)
-    exact = quantize_rows(result, factor_K=factor)
+    exact = quantize_rows(result, factor_K=factor, codes=kind)
     assert torch.equal(out.codes.view(torch.uint8), exact.codes.view(torch.uint8))
     assert torch.equal(out.scale, exact.scale)
     assert torch.equal(run(None, None), result), "codes change nothing else"
@@ -99,14 +105,14 @@ def gradient(largest, factor, **more):
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("one_pass", [False, True])
 @pytest.mark.parametrize("segments", [None, SEGMENTS, SEGMENTS[:1]], ids=["none", "two", "a part"])
-def test_a_narrow_product_quantizes_its_rows(scaled, one_pass, segments, monkeypatch):
+def test_a_narrow_product_quantizes_its_rows(scaled, one_pass, segments, kind, monkeypatch):
     if one_pass:  # as with so many tokens that a program for each segment fills a device
         monkeypatch.setattr(projected, "project_splits", lambda *_: 1)
     factor = drawn(SIZE, seed=9).float() if scaled else None
-    largest, out, narrow = torch.full((TOKENS,), torch.nan), memory(SIZE), torch.zeros(TOKENS, 19).half()
+    largest, out, narrow = torch.full((TOKENS,), torch.nan), memory(SIZE, kind=kind), torch.zeros(TOKENS, 19).half()
     dy = gradient(largest, factor)
     a = drawn(19, SIZE, seed=4)
-    exact = quantize_rows(dy, factor_K=factor)
+    exact = quantize_rows(dy, factor_K=factor, codes=kind)
     assert torch.equal(largest, (dy.float() if factor is None else dy.float() * factor).abs().amax(dim=1))
     projected.project_codes(dy, a, narrow, segments, codes_out=out, largest_T=largest, factor_C=factor)
     assert torch.equal(out.codes.view(torch.uint8), exact.codes.view(torch.uint8))
@@ -142,3 +148,35 @@ def test_what_does_not_fit_a_narrow_product_is_refused(changes, words, monkeypat
 def test_magnitudes_that_do_not_fit_are_refused(largest, factor, words):
     with pytest.raises(ValueError, match=words):
         gradient(largest, factor)
+
+
+@pytest.mark.parametrize("run", [*FORWARD, *BACKWARD])
+def test_what_is_not_finite_gives_no_finite_scale_of_whole_numbers(run, monkeypatch):
+    """INT8 has no code for NaN, and the largest magnitude of a row must not lose it."""
+    whole = drawn
+
+    def broken(*shape, seed=0):
+        x = whole(*shape, seed=seed)
+        if len(shape) == 2 and seed == 0:
+            x[1, 0] = torch.nan
+        return x
+
+    monkeypatch.setitem(globals(), "drawn", broken)
+    out = memory(SIZE, kind=INT8)
+    run(out, None)
+    assert out.scale.isfinite().tolist() == [True, False, True, True, True]
+
+
+def test_a_gradient_that_is_not_finite_has_no_finite_magnitude(monkeypatch):
+    whole = drawn
+
+    def broken(*shape, seed=0):
+        x = whole(*shape, seed=seed)
+        if seed == 1:
+            x[1, 0] = torch.nan
+        return x
+
+    monkeypatch.setitem(globals(), "drawn", broken)
+    largest = torch.full((TOKENS,), -1.0)
+    gradient(largest, None)
+    assert largest.isfinite().tolist() == [True, False, True, True, True]

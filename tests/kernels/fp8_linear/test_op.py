@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from burnish_kernels.fp8_linear import reference, tiles
-from burnish_kernels.fp8_linear.op import CODES, LARGEST, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.fp8_linear.op import CODES, INT8, MOST_COLUMNS, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.fp8_linear.rows import LARGEST, LARGEST_OF
 from burnish_kernels.tuning import Device
+
+
+@pytest.fixture(params=[CODES, INT8], ids=["e4m3", "int8"])
+def kind(request):
+    """Both types of codes."""
+    return request.param
 
 
 @pytest.fixture(params=["kernel", "reference"], autouse=True)
@@ -43,16 +50,18 @@ def distance(found, exact):
     return float((found.double() - exact).norm() / exact.norm())
 
 
-def test_a_rows_largest_magnitude_becomes_the_largest_code_and_zeros_have_scale_one():
+def test_a_rows_largest_magnitude_becomes_the_largest_code_and_zeros_have_scale_one(kind):
     x = drawn(4, 40)
     x[1] = 0
     x[2] *= 1e-30
-    found = quantize_rows(x)
+    found, largest = quantize_rows(x, codes=kind), LARGEST_OF[kind]
+    assert found.codes.dtype == kind
     assert found.scale[1] == 1
-    assert found.codes.float().abs().amax(dim=1).tolist() == [LARGEST, 0, LARGEST, LARGEST]
-    torch.testing.assert_close(found.scale[[0, 2, 3]], x.abs().amax(dim=1)[[0, 2, 3]] / LARGEST)
-    # Half a unit in the last of three bits, or half of the smallest subnormal.
-    assert ((dense(found) - x).abs() <= torch.maximum(x.abs() / 16, found.scale[:, None] * 2**-10) * 1.001).all()
+    assert found.codes.float().abs().amax(dim=1).tolist() == [largest, 0, largest, largest]
+    torch.testing.assert_close(found.scale[[0, 2, 3]], x.abs().amax(dim=1)[[0, 2, 3]] / largest)
+    # Half a unit: of whole numbers, or of the last of three bits, or of the smallest subnormal.
+    bound = torch.maximum(x.abs() / 16, found.scale[:, None] * 2**-10) if kind == CODES else found.scale[:, None] / 2
+    assert ((dense(found) - x).abs() <= bound * 1.001).all()
 
 
 @pytest.mark.parametrize(
@@ -72,37 +81,66 @@ def test_codes_are_rounded_to_nearest_with_halves_to_even(value, code):
     assert found.codes.float().tolist() == [[LARGEST, code, -code]]
 
 
+@pytest.mark.parametrize(
+    ("value", "code"), [(0.5, 0.0), (0.501, 1.0), (1.5, 2.0), (2.5, 2.0), (126.5, 126.0), (126.6, 127.0)]
+)
+def test_whole_numbers_are_rounded_to_nearest_with_halves_to_even(value, code):
+    found = quantize_rows(torch.tensor([[LARGEST_OF[INT8], value, -value]]), codes=INT8)
+    assert found.codes.tolist() == [[127, code, -code]]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_what_is_not_finite_reaches_the_whole_row_of_the_product_and_no_other(value, dtype):
-    x, weight = drawn(3, 40), quantize_rows(drawn(24, 40, seed=1))
+def test_what_is_not_finite_reaches_the_whole_row_of_the_product_and_no_other(value, dtype, kind):
+    x, weight = drawn(3, 40), quantize_rows(drawn(24, 40, seed=1), codes=kind)
     x[1, 7] = value
-    y = fp8_linear(quantize_rows(x.to(dtype)), weight.codes, scale_N=weight.scale)
+    y = fp8_linear(quantize_rows(x.to(dtype), codes=kind), weight.codes, scale_N=weight.scale)
     assert not y[1].isfinite().any()
     assert y[[0, 2]].isfinite().all()
 
 
-def test_a_factor_that_overflows_is_not_finite_either():
-    found = quantize_rows(torch.full((1, 16), 1e30), factor_K=torch.full((16,), 1e30))
-    assert not fp8_linear(found, quantize_rows(drawn(8, 16)).codes).isfinite().any()
+def test_a_factor_that_overflows_is_not_finite_either(kind):
+    found = quantize_rows(torch.full((1, 16), 1e30), factor_K=torch.full((16,), 1e30), codes=kind)
+    assert not fp8_linear(found, quantize_rows(drawn(8, 16), codes=kind).codes).isfinite().any()
 
 
-def test_one_payload_serves_both_directions():
+@pytest.mark.parametrize("tile", [tiles.INTERPRETED, tiles.INTERPRETED_PERSISTENT], ids=["plain", "persistent"])
+def test_sums_of_whole_numbers_are_exact(way, tile):
+    """They pass 2^25, where fp32 has even numbers alone, and come back to 127."""
+    if way == "reference":
+        pytest.skip("which sums in fp32")
+    x = torch.full((1, 5008), 127.0)
+    x[0, 2504:] = -127.0
+    x[0, 3] = 126.0
+    weight = torch.full((1, 5008), 127, dtype=INT8)
+    weight[0, -1] = 125
+    found = fp8_linear(quantize_rows(x, codes=INT8), weight, dtype=torch.float16, tile=tile)
+    assert found.tolist() == [[127.0]]
+
+
+def test_sums_that_might_not_fit_int32_are_refused():
+    rows = Fp8Rows(torch.zeros(1, MOST_COLUMNS + 1, dtype=INT8), torch.ones(1))
+    with pytest.raises(ValueError, match="int32"):
+        fp8_linear(rows, rows.codes)
+
+
+def test_one_payload_serves_both_directions(kind):
     """A gradient of one element is exact in 8 bits, so it picks the stored row of W, scale and all."""
-    weight = quantize_rows(drawn(24, 40) * torch.logspace(-3, 3, 24)[:, None])
+    weight = quantize_rows(drawn(24, 40) * torch.logspace(-3, 3, 24)[:, None], codes=kind)
     dy = torch.eye(24)
-    dx = fp8_linear(quantize_rows(dy, factor_K=weight.scale), turned(weight.codes), dtype=torch.float16)
-    y = fp8_linear(quantize_rows(torch.eye(40)), weight.codes, scale_N=weight.scale, dtype=torch.float16)
+    rows = quantize_rows(dy, factor_K=weight.scale, codes=kind)
+    dx = fp8_linear(rows, turned(weight.codes), dtype=torch.float16)
+    y = fp8_linear(quantize_rows(torch.eye(40), codes=kind), weight.codes, scale_N=weight.scale, dtype=torch.float16)
     torch.testing.assert_close(dx.double(), dense(weight), rtol=2**-10, atol=1e-6)
     assert torch.equal(y, dx.t())
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_the_error_is_that_of_the_quantized_operands(backward):
+def test_the_error_is_that_of_the_quantized_operands(backward, kind):
     weight_NK, x = drawn(48, 80) * 80**-0.5, with_outliers(33, 48 if backward else 80, seed=1)
     narrow, adapter = drawn(33, 5, seed=2).half(), drawn(80 if backward else 48, 5, seed=3).half()
-    weight = quantize_rows(weight_NK)
-    rows = quantize_rows(x.half(), factor_K=weight.scale if backward else None)
+    weight = quantize_rows(weight_NK, codes=kind)
+    rows = quantize_rows(x.half(), factor_K=weight.scale if backward else None, codes=kind)
     codes, scale = (turned(weight.codes), None) if backward else (weight.codes, weight.scale)
     y = fp8_linear(rows, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, dtype=torch.float16)
     tail = narrow.double() @ adapter.double().t()
@@ -147,6 +185,7 @@ X, WEIGHT = (Fp8Rows(torch.zeros(rows, 16, dtype=torch.uint8).view(CODES), torch
         ({"x": replace(X, scale=torch.ones(4))}, "scales"),
         ({"weight_NK": WEIGHT.codes[:, :8]}, "weight"),
         ({"weight_NK": torch.zeros(16, 8, dtype=torch.uint8).view(CODES).t()}, "side by side"),
+        ({"weight_NK": torch.zeros(8, 16, dtype=INT8)}, "weight"),
         ({"scale_N": torch.ones(9)}, "scale"),
         ({"out": torch.empty(3, 8)}, "out"),
         ({"dtype": torch.float32}, "out"),
@@ -175,21 +214,31 @@ def test_rows_and_transposes_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("columns", [24, 32], ids=["unaligned", "aligned"])
-def test_rows_that_hoppers_copy_engine_cannot_read_are_multiplied_too(columns):
-    x, weight = quantize_rows(drawn(5, columns)), quantize_rows(drawn(16, columns, seed=1))
+def test_rows_that_hoppers_copy_engine_cannot_read_are_multiplied_too(columns, kind):
+    x, weight = (quantize_rows(drawn(rows, columns, seed=rows), codes=kind) for rows in (5, 16))
     words = {"scale_N": weight.scale, "dtype": torch.float16, "tile": tiles.INTERPRETED_PERSISTENT}
     assert distance(fp8_linear(x, weight.codes, **words), dense(x) @ dense(weight).t()) < 1e-3
 
 
 @pytest.mark.parametrize(
-    ("capability", "kernels", "tile"),
-    [(86, False, None), (89, True, tiles.OTHERS), (90, True, tiles.HOPPER), (120, True, tiles.OTHERS)],
+    ("capability", "kernels", "whole", "tile"),
+    [
+        (75, False, False, None),
+        (86, False, True, tiles.OTHERS),
+        (89, True, True, tiles.OTHERS),
+        (90, True, True, tiles.HOPPER),
+        (120, True, True, tiles.OTHERS),
+    ],
 )
-def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability, kernels, tile):
+def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability, kernels, whole, tile):
     monkeypatch.setattr(tiles, "device_of", lambda device: Device("card", capability))
     monkeypatch.setattr(tiles, "use_kernels", lambda tensor: True)
     assert tiles.use_fp8_kernels(torch.empty(0)) is kernels
+    assert tiles.use_fp8_kernels(torch.empty(0), INT8) is whole
     assert tile is None or tiles.choose_tile(torch.device("cuda")) == tile
+    short = tiles.HOPPER_SHORT if capability == 90 else tile
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 2048) == short
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 4096) == tile
 
 
 @pytest.mark.gpu
@@ -213,3 +262,16 @@ def test_products_are_those_of_scaled_mm(backward):
     exact = x.double() @ (matrix if backward else matrix.t()).double()
     assert distance(found, exact) <= distance(quantized, exact) + 2**-9
     assert distance(found, quantized) <= distance(theirs, quantized) + 2**-9
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_products_of_whole_numbers_are_those_of_int_mm():
+    """To the last bit: sums are exact, and each is scaled and rounded in the same order."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("no 8-bit products")
+    weight = quantize_rows((drawn(1536, 2048) * 2048**-0.5).cuda(), codes=INT8)
+    rows = quantize_rows(with_outliers(1000, 2048, seed=1).cuda().bfloat16(), codes=INT8)
+    found = fp8_linear(rows, weight.codes, scale_N=weight.scale)
+    sums = torch._int_mm(rows.codes, weight.codes.t()).float()
+    assert torch.equal(found, (sums * rows.scale[:, None] * weight.scale).bfloat16())

@@ -5,18 +5,20 @@ import os
 import pytest
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES
+from burnish_kernels.fp8_linear.op import CODES, transpose_codes
 from burnish_kernels.moe_unpack.reference import mxfp4_values
-from burnish_kernels.mxfp8_linear import reference
+from burnish_kernels.mxfp8_linear import op, reference
 from burnish_kernels.mxfp8_linear.op import (
     MOST_PLACES,
     MxRows,
     MxWeight,
+    encode_rows,
     expand_mxfp4,
     mxfp8_linear,
+    powers,
     quantize_rows,
     quantize_weight,
-    transpose_weight,
+    weight_scale,
 )
 
 
@@ -72,7 +74,7 @@ def test_a_value_that_is_not_finite_reaches_the_product_of_its_row_alone(value):
 def test_one_payload_serves_both_directions():
     weight = quantize_weight(drawn(64, 96) * torch.exp2(torch.arange(96) // 32 * 3.0))
     dense = reference.decode_weight(weight.codes, weight.scale, torch.float64)
-    turned = transpose_weight(weight, torch.empty(96, 64, dtype=CODES))
+    turned = MxWeight(transpose_codes(weight.codes, torch.empty(96, 64, dtype=CODES)), weight.scale.t())
     assert torch.equal(reference.decode_weight(turned.codes, turned.scale, torch.float64), dense.t())
     x, dy = quantize_rows(drawn(5, 96, seed=1)), quantize_rows(drawn(5, 64, seed=2))
     y, dx = mxfp8_linear(x, weight, dtype=torch.float16), mxfp8_linear(dy, turned, dtype=torch.float16)
@@ -80,6 +82,27 @@ def test_one_payload_serves_both_directions():
     torch.testing.assert_close(y.double(), exact, rtol=2e-3, atol=2e-3)
     exact = reference.decode_rows(dy.codes, dy.scale, torch.float64) @ dense
     torch.testing.assert_close(dx.double(), exact, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("at_once", [1, 32 * 96, 1 << 24])
+def test_a_weight_has_the_same_codes_however_much_is_quantized_at_once(monkeypatch, at_once):
+    weight = drawn(160, 96) * torch.exp2(torch.arange(160) // 32 * 3.0)[:, None]
+    codes, scale = reference.quantize_weight(weight)
+    monkeypatch.setattr(op, "CHUNK", at_once)
+    found = quantize_weight(weight)
+    found.check()
+    assert torch.equal(found.codes.float(), codes.float())
+    assert torch.equal(found.scale, scale)
+    assert torch.equal(weight_scale(weight), scale)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 64), slice(40, 41), slice(31, 63)])
+def test_some_rows_of_a_weight_have_the_codes_that_they_have_in_it(rows):
+    weight = (drawn(64, 96) * torch.exp2(torch.arange(64) // 32 * 3.0)[:, None]).bfloat16()
+    whole = quantize_weight(weight)
+    assert torch.equal(powers(whole.scale), reference.power(whole.scale))
+    found = encode_rows(weight[rows], powers(whole.scale), rows.start)
+    assert torch.equal(found.float(), whole.codes[rows].float())
 
 
 @pytest.mark.parametrize("first", [0, 3, 100, 252 - MOST_PLACES])
@@ -143,6 +166,8 @@ def test_what_does_not_fit_is_refused(changes, words):
         (lambda: quantize_rows(torch.zeros(64, 2).t()), "x must be"),
         (lambda: quantize_rows(torch.zeros(2, 64), out=MxRows(X.codes[:1], X.scale[:1])), "out must be"),
         (lambda: quantize_weight(torch.zeros(40, 64)), "32 x 32"),
+        (lambda: weight_scale(torch.zeros(32, 40)), "32 x 32"),
+        (lambda: op.new_weight(0, 32, "cpu"), "32 x 32"),
         (lambda: expand_mxfp4(bytes_drawn(32, 2, 16), bytes_drawn(32, 1)), "blocks must be"),
         (lambda: expand_mxfp4(bytes_drawn(33, 1, 16), bytes_drawn(33, 1)), "scales must be"),
     ],

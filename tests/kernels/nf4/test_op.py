@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from burnish_kernels.fp8_linear.rows import CODES, LARGEST
+from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST_OF
 from burnish_kernels.nf4 import op, reference
 from burnish_kernels.nf4.op import (
     Nf4,
@@ -134,29 +134,36 @@ def test_a_stack_mixes_quantized_and_plain_parts():
     assert (buffer[:, 64:] == 7).all()
 
 
+@pytest.mark.parametrize("kind", [CODES, INT8])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("columns", [64, 39])
-def test_weights_one_under_another_fill_one_scratch_in_8_bits(columns, transposed):
+def test_weights_one_under_another_fill_one_scratch_in_8_bits(columns, transposed, kind):
     parts = [quantize(torch.randn(5, columns)), quantize(torch.randn(3, columns), double=False)]
-    scratch = torch.full((columns, 8) if transposed else (8, columns), 9, dtype=torch.uint8).view(CODES)
+    scratch = torch.full((columns, 8) if transposed else (8, columns), 9, dtype=torch.uint8).view(kind)
     stacked, first = scratch.t() if transposed else scratch, 0
     for part in parts:
         rows = slice(first, first := first + part.shape[0])
-        scale = fp8_row_scale(part)
+        scale = fp8_row_scale(part, kind)
         fp8_codes(part, scale, scratch[:, rows] if transposed else scratch[rows], transposed=transposed)
         values = dequantize(part, dtype=torch.float32)
-        torch.testing.assert_close(scale, values.abs().amax(dim=1) / LARGEST)
+        torch.testing.assert_close(scale, values.abs().amax(dim=1) / LARGEST_OF[kind])
         found = stacked[rows].float() * scale[:, None]
-        torch.testing.assert_close(found, values, rtol=2**-4, atol=float(scale.max()) * 2**-9)
+        torch.testing.assert_close(
+            found,
+            values,
+            rtol=2**-4 if kind == CODES else 0,
+            atol=float(scale.max()) * (2**-9 if kind == CODES else 0.501),
+        )
 
 
-def test_8_bit_rows_of_zeros_stay_zeros():
+@pytest.mark.parametrize("kind", [CODES, INT8])
+def test_8_bit_rows_of_zeros_stay_zeros(kind):
     weight = torch.randn(4, 64)
     weight[2] = 0
     packed = quantize(weight, double=False)
-    codes = fp8_codes(packed, fp8_row_scale(packed), torch.empty(4, 64, dtype=CODES))
+    codes = fp8_codes(packed, fp8_row_scale(packed, kind), torch.empty(4, 64, dtype=kind))
     assert not codes[2].float().any()
-    assert codes[[0, 1, 3]].float().abs().amax(dim=1).tolist() == [LARGEST] * 3
+    assert codes[[0, 1, 3]].float().abs().amax(dim=1).tolist() == [LARGEST_OF[kind]] * 3
 
 
 @pytest.mark.parametrize(("rows", "columns", "rank"), [(5, 64, 16), (70, 33, 48), (1, 1, 1), (4, 4, 0)])

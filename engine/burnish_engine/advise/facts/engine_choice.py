@@ -10,10 +10,10 @@ from typing import Any
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
@@ -30,7 +30,7 @@ class EngineChoice:
         fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
         nf4: whether the frozen weights are kept in 4 bits (NF4).
         note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
-        fp8: what is stored and multiplied in FP8.
+        fp8: what is stored and multiplied in 8 bits.
     """
 
     fast: bool
@@ -81,7 +81,7 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
         UsageError: The recipe has such a setting.
     """
     why = reason or 'The recipe asks for the plain engine (train.engine = "plain")'
-    if recipe.model.quantize == "fp8" or recipe.train.products in ("fp8", "mxfp8"):
+    if recipe.model.quantize == "fp8" or recipe.train.products in EIGHT_BITS:
         raise UsageError(
             f"{why}, and only the fast engine keeps or multiplies weights in 8 bits.",
             'Set model.quantize = "none" or "nf4", and train.products = "16" or "auto".',
@@ -144,11 +144,13 @@ def storage_notes(recipe: Recipe, config: Config) -> list[str]:
         return ["The model's weights are stored in 4 bits (NF4), so this run is QLoRA."]
     if not stores_fp8(config):
         return []
-    if asked == "none" and recipe.train.products != "fp8":
+    if asked == "none" and recipe.train.products not in EIGHT_BITS:
         return [
             "The model's weights are stored in FP8 and unpacked to 16 bits here; "
             'model.quantize = "fp8" would keep them in half of the memory.'
         ]
+    if (products := recipe.train.products) in ("int8", "mxfp8"):
+        return [f"The model's weights are stored in FP8, and rounded once more to {products.upper()} here."]
     return ["The model's weights are stored in FP8. Where blocks have a scale each, they are rounded once more."]
 
 

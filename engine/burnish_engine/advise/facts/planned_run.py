@@ -63,7 +63,7 @@ class FastRun:
         cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
         precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are kept in 4 bits (NF4).
-        fp8: what is kept and multiplied in FP8.
+        fp8: what is kept and multiplied in 8 bits.
         gpu: facts of the GPU; None where they are not known, and on the CPU.
         cpu_cores: number of physical CPU cores.
     """

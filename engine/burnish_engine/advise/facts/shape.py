@@ -81,7 +81,7 @@ def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = F
         precision: precision of the other weights.
         nf4: whether the linear ones are in NF4.
         fast: whether the fast engine holds them: it has experts in NF4 too, or in MXFP4 where they are published so.
-        fp8: whether the linear ones are in FP8, where not in NF4.
+        fp8: whether the linear ones are in 8 bits, where not in NF4.
     """
     experts = stored_in_layers(spec, "stacked") if fast and spec.experts is not None else 0
     linear = sum(parameters_in_4_bits(spec)) if nf4 else 0

@@ -21,6 +21,7 @@ SLACK = frozenset({"allocator", "fragmentation", "graph pools"})
 """Names of the parts that torch's allocator holds beyond its tensors."""
 
 _PAGED = "paged"
+_PRODUCTS = {"": "", "fp8": "8-bit products"}  # files of past runs have these
 _LEAST_RUNS = 2  # one may have been a bad moment
 _NEWEST = 8  # drivers, libraries and other programs change
 _MIB, _GIB = 2**20, 2**30
@@ -188,9 +189,9 @@ def device_key(run: PlannedRun) -> str:
 
 def kind_of(run: PlannedRun) -> str:
     """The kind of a run by precision and trained weights, such as "bf16", "nf4 bf16" or "full bf16"."""
-    packed = "nf4" if run.engine.nf4 else "fp8" if run.engine.fp8.stored else ""
+    packed = "nf4" if run.engine.nf4 else run.engine.fp8.stored
     what = "full" if run.recipe.adapter.method == "full" else packed
-    products = "8-bit products" if run.engine.fp8.products else ""
+    products = _PRODUCTS.get(run.engine.fp8.products, f"{run.engine.fp8.products.upper()} products")
     paged = _PAGED if run.recipe.train.optimizer.startswith(_PAGED) else ""
     return " ".join(word for word in (what, run.device.precision, products, paged) if word)
 

@@ -95,6 +95,8 @@ def notes_on(run: PlannedRun) -> list[str]:
             'train.products = "auto" is decided by a few seconds of timing when the run begins; this plan is for '
             "products in 16 bits."
         )
+    if run.engine.fp8.products == "mxfp8":
+        notes.append("MXFP8 has run on no card yet: its speed is predicted by measurements of others.")
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
     notes += expert_notes(run)

@@ -84,7 +84,7 @@ class LayerShape:
         cuda: whether a GPU trains; otherwise the CPU does.
         layer: one layer of the kind.
         nf4: whether the frozen weights are kept in 4 bits (NF4).
-        fp8_products: whether products with frozen weights are computed in FP8.
+        eight_bits: format of the operands of products with frozen weights, where it has 8 bits.
     """
 
     spec: DecoderSpec
@@ -93,7 +93,7 @@ class LayerShape:
     cuda: bool
     layer: LayerSpec
     nf4: bool = False
-    fp8_products: bool = False
+    eight_bits: str = ""
 
     @cached_property
     def stacks(self) -> dict[StackName, StackShape]:
@@ -116,7 +116,7 @@ class LayerShape:
         fused = is_fused(self.stacks, self.adapter, cuda=self.cuda)
         sizes = expert_sizes(self.spec, self.experts)
         return layer_tensors(
-            self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused, fp8_products=self.fp8_products
+            self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused, eight_bits=self.eight_bits
         )
 
     @property

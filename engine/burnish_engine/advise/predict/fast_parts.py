@@ -77,7 +77,7 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
 
 
 def _weights_note(run: FastRun, options: PlanOptions) -> str:
-    packed = "NF4" if run.nf4 else "FP8" if run.fp8.stored else ""
+    packed = "NF4" if run.nf4 else run.fp8.stored.upper()
     note = f"{packed}, the rest {run.precision}" if packed else run.precision
     away = {
         "embeddings": options.embedding_on_host,

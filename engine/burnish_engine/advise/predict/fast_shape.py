@@ -28,6 +28,7 @@ from burnish_engine.advise.predict.fast_experts import (
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
@@ -77,7 +78,7 @@ class FrozenWeightBytes:
 
     Attributes:
         matrices: bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms.
-        tables: bytes of the scales of NF4 and FP8.
+        tables: bytes of the scales of NF4 and of codes.
         embedding: bytes of the token embeddings, and of the head where it is a matrix of its own.
         scratch: bytes that weights are unpacked or transposed into: gate and up, and the largest other stack; and
             groups of experts.
@@ -149,7 +150,7 @@ def frozen_weights(
         adapter: the recipe's adapter section.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether they are held in 4 bits.
-        fp8: what is held and multiplied in FP8.
+        fp8: what is held and multiplied in 8 bits.
         tokens: most tokens of a pass, on which it depends whether experts are unpacked; None: they are.
     """
     width = BYTES_OF[precision]
@@ -175,14 +176,21 @@ def frozen_weights(
         return FrozenWeightBytes(outside + matrices, 0, embedding, unpacked, packed)
     weights = sum(count * stack.outputs * stack.inputs for stack, count in made)
     compute_copies = sum(count * _aligned(stack.compute_copies) for stack, count in made) * width
-    # Codes are read both ways: NF4 is unpacked into both, FP8 is transposed into one.
+    # Codes are read both ways: NF4 is unpacked into both, stored codes are transposed into one.
     unpacked += _scratch([found for found, _ in counted], fp8, 2 if nf4 else 1, width)
-    row_scales = 4 * sum(count * stack.outputs for stack, count in made)
+    scales = sum(count * scale_bytes(fp8, stack) for stack, count in made)
     if fp8.stored:
-        return FrozenWeightBytes(outside + weights + compute_copies, row_scales, embedding, unpacked, packed)
-    tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (row_scales if fp8.products else 0)
+        return FrozenWeightBytes(outside + weights + compute_copies, scales, embedding, unpacked, packed)
+    tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (scales if fp8.products else 0)
     matrices = outside + -(-weights // 2) + compute_copies
     return FrozenWeightBytes(matrices, tables, embedding, unpacked, packed)
+
+
+def scale_bytes(fp8: Fp8Use, stack: StackShape) -> int:
+    """Count the bytes of the scales of a stack's codes: fp32 for a row, in MXFP8 a byte for each block."""
+    if (fp8.stored or fp8.products) == "mxfp8":
+        return (stack.outputs // MX_BLOCK) * (stack.inputs // MX_BLOCK)
+    return 4 * stack.outputs
 
 
 def _scratch(kinds: Sequence[Mapping[StackName, StackShape]], fp8: Fp8Use, orientations: int, width: int) -> int:
@@ -226,14 +234,14 @@ def hosted_layer(
 ) -> HostedLayer:
     """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device.
 
-    So do the scales with which NF4 is multiplied in FP8.
+    So do the scales with which NF4 is multiplied in 8 bits.
     """
     width, made = BYTES_OF[precision], stacks(spec, adapter, layer).values()
     own = expert_stacks(spec, adapter, layer)
     experts = expert_bytes(spec, own, width, nf4=nf4)
     block = sum(map(_in_block, expert_tensor_bytes(spec, own, width, nf4=nf4)))
     if fp8.stored:
-        sizes = [size for stack in made for size in (stack.outputs * stack.inputs, 4 * stack.outputs)]
+        sizes = [size for stack in made for size in (stack.outputs * stack.inputs, scale_bytes(fp8, stack))]
         return HostedLayer(block + sum(map(_in_block, sizes)), sum(sizes), experts)
     if not nf4:
         freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width

@@ -37,13 +37,15 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.decoder.frozen.declared import coded_bytes
 from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
 
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
-_FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100)
+_EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
+_INT8_SHARE = 0.54  # the same in INT8 (H100)
 _ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
 # Time of attention's backward pass by that of the forward pass. On GPUs it makes seven products instead of two, at a
 # higher rate; on processors five.
@@ -80,7 +82,7 @@ class Rates(NamedTuple):
 
     Attributes:
         products: rate of matrix products, operations/s.
-        fp8_products: rate of matrix products in FP8, operations/s.
+        eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -89,7 +91,7 @@ class Rates(NamedTuple):
     """
 
     products: float
-    fp8_products: float
+    eight_bits: float
     attention: float
     memory: float
     unpacking: float
@@ -249,19 +251,20 @@ class FastSpeed:
         tiles = -(-tokens // step)
         operations = 2.0 * (tokens + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
         if self._run.fp8.products:
-            return self._fp8_product(stack, operations, tiles, turned=turned)
+            return self._eight_bit_product(stack, operations, tiles, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
         if self._run.fp8.stored and unpacks:  # codes are copied, then scaled in place
             taken += stack.outputs * stack.inputs * (1 + 3 * self._width) / at.memory
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
-    def _fp8_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
-        """The time of a stack's product in FP8: with the operand's codes, and those of the weight where made anew."""
+    def _eight_bit_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
+        """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
-        codes = tokens * columns * (self._width + 1) / at.memory  # what is read twice is in the cache
+        codes = coded_bytes(columns, self._run.fp8.products)
+        coded = tokens * (columns * self._width + codes) / at.memory  # what is read twice is in the cache
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
-        return max(operations / at.fp8_products, tiles * weights / at.memory) + codes + anew
+        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
@@ -323,9 +326,11 @@ def rates(run: FastRun) -> Rates:
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
-    in_fp8 = found.bf16_tflops * 1e12 * _FP8_RATE * _FP8_SHARE
+    rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
+    share = _INT8_SHARE if run.fp8.products == "int8" else _EIGHT_BIT_SHARE
+    eight_bits = found.bf16_tflops * 1e12 * rate * share
     return Rates(
-        peak * _GEMM_SHARE, in_fp8, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
+        peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, field_validator, model_validator
 
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -289,11 +290,16 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _products_are_of_frozen_weights(self) -> Recipe:
         products, method = self.train.products, self.adapter.method
-        if products in ("fp8", "mxfp8") and method in ("dora", "full"):
+        if products in EIGHT_BITS and method in ("dora", "full"):
             why = "trains every weight, and none is frozen" if method == "full" else "measures the weights in 16 bits"
             raise ValueError(
                 f'train.products = "{products}" multiplies frozen weights in 8 bits, and adapter.method = "{method}" '
                 f'{why}: set products to "16", or the method to "lora"'
+            )
+        if products in ("int8", "mxfp8") and self.model.quantize == "fp8":
+            raise ValueError(
+                f'train.products = "{products}" would round weights in FP8 once more: set model.quantize to "none" '
+                f'(they are then kept in {products.upper()}) or "nf4", or products to "fp8"'
             )
         return self
 

@@ -72,9 +72,10 @@ class RunEnvironment(_CardRecord):
     threads: int = Field(description="Processor threads; sums depend on it.")
     engine: str = Field(description="fast or plain.")
     precision: str = Field(description="Precision of the computation.")
-    weights: str = Field(description="Number format of the frozen weights: nf4, fp8, or the precision.")
+    weights: str = Field(description="Number format of the frozen weights: nf4, fp8, int8, mxfp8, or the precision.")
     products: str = Field(
-        default="16", description="What products with the frozen weights are computed in: 16 (the precision) or fp8."
+        default="16",
+        description="What products with the frozen weights are computed in: 16 (the precision), fp8, int8 or mxfp8.",
     )
     layout: str = Field(
         description="How rows were laid out in a pass: packed, masked (packed, with masks of ours), "

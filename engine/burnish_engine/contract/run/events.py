@@ -78,7 +78,8 @@ class RunStarted(_Event):
     precision: str
     engine: str = Field(description="fast: Burnish's own decoder. plain: transformers + PEFT.")
     products: str = Field(
-        default="16", description="What products with the frozen weights are computed in: 16 (the precision) or fp8."
+        default="16",
+        description="What products with the frozen weights are computed in: 16 (the precision), fp8, int8 or mxfp8.",
     )
     products_reason: str = Field(default="", description="Why, as a sentence, where the recipe left it to timing.")
     resumed_from_step: int | None = Field(default=None, description="Optimizer step of the checkpoint resumed from.")

@@ -31,12 +31,14 @@ class GpuRates:
         bf16_tflops: dense tensor-core rate with fp32 accumulation, 10^12 operations/s; for fp16 where `bf16` is False.
         bf16: whether the tensor cores take bf16 (compute capability 8.0 and later).
         source: origin of the numbers, for people.
+        int8_rate: dense tensor-core rate in INT8, times `bf16_tflops`; that in MXFP8 is the same on RTX 50.
     """
 
     bandwidth_gb_s: float
     bf16_tflops: float
     bf16: bool
     source: str
+    int8_rate: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,18 @@ def gpu_rows() -> tuple[GpuRow, ...]:
             rows.append((group, name, memory, bandwidth, sms, tflops))
         rows += [(group, *row) for row in group.get("gpus_tflops", [])]
     return tuple(
-        GpuRow(name, memory, sms, GpuRates(bandwidth, tflops, group.get("bf16", True), group["source"]))
+        GpuRow(
+            name,
+            memory,
+            sms,
+            GpuRates(
+                bandwidth,
+                tflops,
+                group.get("bf16", True),
+                group["source"],
+                _int8_rate(group.get("flops_per_sm_clock", 0)),
+            ),
+        )
         for group, name, memory, bandwidth, sms, tflops in rows
     )
 
@@ -114,7 +127,14 @@ def _estimate(gpu: GpuFacts) -> GpuRates:
     source = "estimated from multiprocessors, clocks and bus width"
     if missing:
         source = f"guessed low ({' and '.join(missing)}): the driver does not tell enough"
-    return GpuRates(bandwidth, tflops, (gpu.compute_capability or (0, 0)) >= (8, 0), source)
+    return GpuRates(
+        bandwidth, tflops, (gpu.compute_capability or (0, 0)) >= (8, 0), source, _int8_rate(_per_sm_clock(gpu))
+    )
+
+
+def _int8_rate(per_sm_clock: int) -> float:
+    """The rate in INT8 over that in bf16: twice, but GeForce halves only that with fp32 accumulation."""
+    return 4.0 if per_sm_clock == _PROFESSIONAL_PER_SM_CLOCK // 2 else 2.0
 
 
 def _per_sm_clock(gpu: GpuFacts) -> int:

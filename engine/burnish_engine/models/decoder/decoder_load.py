@@ -58,8 +58,8 @@ class DecoderOptions:
         positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
         quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
-        fp8: what to store and to multiply in FP8; nothing of experts, and nothing is stored so beside NF4. Products in
-            FP8 take weights in NF4 or FP8, and no DoRA.
+        fp8: what to store and to multiply in 8 bits; nothing of experts, and nothing is stored so beside NF4. Products
+            in 8 bits take weights in NF4 or codes, and no DoRA.
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.
@@ -190,7 +190,7 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
             for item in chosen
         )
         stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
-        is_apart = options.quantize or options.fp8.stored or key[0] in options.layers_on_host
+        is_apart = options.quantize or bool(options.fp8.stored) or key[0] in options.layers_on_host
         slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots
 

@@ -23,9 +23,10 @@ from burnish_engine.models.decoder.experts.expert_weights import (
     placed_weight,
     weight_tensors,
 )
-from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
-from burnish_engine.models.decoder.frozen.parts import WeightPart, empty_fp8, part_tensors, placed
+from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_tensors, placed
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule
 from burnish_engine.models.decoder.weight_source import WeightSource
@@ -34,8 +35,7 @@ from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.op import quantize_rows as quantize_fp8
+from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -93,7 +93,7 @@ class FrozenWeightReader:
         slots: all stacks but the experts'.
         compute_buffer: tensor in the compute dtype on the device.
         quantize: whether weights are kept in NF4.
-        fp8: what is stored and multiplied in FP8; never stored where weights are kept in NF4.
+        fp8: what is stored and multiplied in 8 bits; never stored where weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
         pages: page locks of host memory.
 
@@ -116,10 +116,10 @@ class FrozenWeightReader:
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
-        self._fp8, self._is_packed = fp8, quantize or fp8.stored
+        self._fp8, self._is_packed = fp8, quantize or bool(fp8.stored)
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
         self._scratch = self._make_scratch() if self._is_packed and not fp8.products else {}
-        self._fp8_scratch = self._make_fp8_scratch() if fp8.products else {}
+        self._code_scratch = self._make_code_scratch() if fp8.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
         self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
         self._parts = {index: self._like_layer(index) for index in on_host}
@@ -195,8 +195,8 @@ class FrozenWeightReader:
 
     def _packed(self, slot: StackSlot, name: StackName) -> FrozenWeight:
         if self._fp8.stored:
-            rows = empty_fp8(slot.stack.N, slot.stack.K, self._device)
-            self._read_fp8(slot, rows)
+            rows = CODE_FORMATS[self._fp8.stored].empty(slot.stack.N, slot.stack.K, self._device)
+            self._read_codes(slot, rows)
             parts: list[WeightPart] = [rows]
         else:
             parts = [self._part(module, self._device) for module in slot.modules]
@@ -216,15 +216,14 @@ class FrozenWeightReader:
         a_RK, sb_NR = self._compute_copies(slot)
         if not self._fp8.products:
             shape = slot.shape
-            scratch = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
-            return QuantizedWeight(parts, a_RK, sb_NR, scratch)
-        codes = self._fp8_scratch[name == "gate_up"]
+            matrix = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
+            return QuantizedWeight(parts, a_RK, sb_NR, matrix)
+        form, scratch = CODE_FORMATS[self._fp8.products], self._code_scratch[name == "gate_up"]
         if self._fp8.stored:
             (rows,) = parts
-            assert isinstance(rows, Fp8Rows)
-            return StoredFp8Weight(a_RK, sb_NR, codes, rows)
-        scales = torch.cat([row_scales(part, self._device) for part in stored])
-        return Nf4Fp8Weight(a_RK, sb_NR, codes, parts, scales)
+            assert isinstance(rows, CODED)
+            return StoredCodedWeight(form, a_RK, sb_NR, scratch, rows)
+        return Nf4CodedWeight(form, a_RK, sb_NR, scratch, parts, form.scales(stored, self._device))
 
     def _compute_copies(self, slot: StackSlot) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the places of A and sB in the compute buffer, filled with zeros."""
@@ -239,13 +238,14 @@ class FrozenWeightReader:
             sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.shape[0] * slot.shape[1])
         return {wide: torch.zeros(size, dtype=self._dtype, device=self._device) for wide, size in sizes.items()}
 
-    def _make_fp8_scratch(self) -> dict[bool, Fp8Scratch]:
-        """Allocate memory for codes in FP8: one for gate and up, one for the others, as `_make_scratch`."""
+    def _make_code_scratch(self) -> dict[bool, CodeScratch]:
+        """Allocate memory for codes: one for gate and up, one for the others, as `_make_scratch`."""
         sizes = {True: 0, False: 0}
         for (_, name), slot in self._slots.items():
             sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.stack.N * slot.stack.K)
+        dtype = CODE_FORMATS[self._fp8.products].dtype
         return {
-            wide: Fp8Scratch(*(torch.empty(count, dtype=CODES, device=self._device) for count in counts))
+            wide: CodeScratch(*(torch.empty(count, dtype=dtype, device=self._device) for count in counts))
             for wide, size in sizes.items()
             for counts in [(0 if self._fp8.stored else size, size)]
         }
@@ -253,7 +253,7 @@ class FrozenWeightReader:
     def _like(self, slot: StackSlot) -> list[WeightPart]:
         """Return the parts of a stack's weight on the meta device: each module's in NF4, or the whole one."""
         if self._fp8.stored:
-            return [empty_fp8(slot.stack.N, slot.stack.K, "meta")]
+            return [CODE_FORMATS[self._fp8.stored].empty(slot.stack.N, slot.stack.K, "meta")]
         if not self._quantize:
             return [torch.empty(slot.shape, dtype=self._dtype, device="meta")]
         found: list[WeightPart] = []
@@ -270,31 +270,41 @@ class FrozenWeightReader:
         """Read a stack's weights into host memory."""
         if self._fp8.stored:
             (rows,) = places
-            assert isinstance(rows, Fp8Rows)
-            self._read_fp8(slot, rows)
+            assert isinstance(rows, CODED)
+            self._read_codes(slot, rows)
             return
         for module, place in zip(slot.modules, places, strict=True):
             self._read_part(module, place)
 
-    def _read_fp8(self, slot: StackSlot, rows: Fp8Rows) -> None:
-        """Read a stack's weights in FP8 into the memory given."""
+    def _read_codes(self, slot: StackSlot, rows: CodedPart) -> None:
+        """Read a stack's weights as codes into the memory given."""
+        if isinstance(rows, Fp8Rows):
+            for module in slot.modules:
+                own = slice(module.first_row, module.first_row + module.rows)
+                found = self._coded_rows(module, rows.codes.dtype)
+                rows.codes[own].copy_(found.codes)
+                rows.scale[own].copy_(found.scale)
+            return
+        # Rows of several modules may share a scale.
+        weight = torch.empty(slot.stack.N, slot.stack.K, dtype=torch.float32, device=self._device)
         for module in slot.modules:
-            found, own = self._fp8_rows(module), slice(module.first_row, module.first_row + module.rows)
-            rows.codes[own].copy_(found.codes)
-            rows.scale[own].copy_(found.scale)
+            self._checkpoint.read_into(self._name(module), weight[module.first_row : module.first_row + module.rows])
+        made = CODE_FORMATS[self._fp8.stored].quantize(weight)
+        rows.codes.copy_(made.codes)
+        rows.scale.copy_(made.scale)
 
-    def _fp8_rows(self, module: Module) -> Fp8Rows:
-        """Return one module's weight in FP8: as published where rows have one scale, else quantized here."""
+    def _coded_rows(self, module: Module, codes: torch.dtype) -> Fp8Rows:
+        """Return one module's weight in codes: as published if that is FP8 with a scale a row, else quantized here."""
         name, shape = self._name(module), (module.rows, module.columns)
         if scales := scale_name(name, self._checkpoint):
-            codes = self._checkpoint.read(name)
-            if codes.dtype == CODES and codes.shape == shape:
-                scale = row_scales_of(name, codes, self._checkpoint.read(scales))
+            stored = self._checkpoint.read(name)
+            if stored.dtype == codes and stored.shape == shape:
+                scale = row_scales_of(name, stored, self._checkpoint.read(scales))
                 if scale is not None:
-                    return Fp8Rows(codes, scale)
+                    return Fp8Rows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        return quantize_fp8(weight)
+        return quantize_rows(weight, codes=codes)
 
     def _read_part(self, module: Module, place: WeightPart) -> None:
         """Read one module's weight into host memory. What is stored in its final form does not pass the device."""

@@ -30,7 +30,7 @@ class EngineSpec:
         name: engine of a resumed run, "fast" or "plain"; None chooses by the recipe.
         layout: arrangement of rows in a resumed run, which the plain engine keeps where possible; None chooses.
         plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
-        products: number format of products with the frozen weights, "16" or "fp8"; empty: as the recipe says.
+        products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; empty: the recipe
         exchange: exchange with the other ranks that share the steps; None: this process makes them alone.
         progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """

@@ -23,9 +23,9 @@ from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
+from burnish_engine.models.decoder.frozen.format_choice import check_fp8, fp8_use
 from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.device.device import capability_of
-from burnish_engine.models.device.fp8_choice import check_fp8, fp8_use
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank

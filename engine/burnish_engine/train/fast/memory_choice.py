@@ -51,7 +51,7 @@ def choose_memory_plan(
         device: device to train on.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in FP8.
+        fp8: what is held and multiplied in 8 bits.
     """
     cuda, machine = device.type == "cuda", probe()
     target = PlannedDevice(cuda, device.index or 0, precision)
@@ -78,7 +78,7 @@ def with_weights_on_host(
         room: bytes of host memory that may be page-locked.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in FP8.
+        fp8: what is held and multiplied in 8 bits.
     """
     count, pinned = spec.num_layers, recipe.memory.weights
     changes: dict[str, object] = {"embedding_on_host": True, "head_on_host": True}
@@ -134,7 +134,7 @@ def plan_within(
         tokens: tokens of a pass.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in FP8.
+        fp8: what is held and multiplied in 8 bits.
         host_bytes: bytes of host memory that may be page-locked; None: as many as a run would lock.
         or_least: whether to return the smallest plan where none fits, as a run does, instead of raising.
 

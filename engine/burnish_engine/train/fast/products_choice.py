@@ -1,4 +1,4 @@
-"""Decides whether products with the frozen weights are computed in FP8: as the recipe says, or by timing them here.
+"""Decides whether products with the frozen weights are computed in 8 bits: as the recipe says, or by timing them here.
 
 The times of a model's stacks on a card are kept with the kernels' tuned choices (`burnish_kernels.tuning`), so that
 they are measured once. A resumed run does not come here: it goes on with what its checkpoint says.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,24 +16,25 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
+from burnish_engine.contract.recipe.fp8_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
-from burnish_engine.models.decoder.frozen.parts import WeightPart
+from burnish_engine.models.decoder.frozen.parts import CODED, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
-from burnish_engine.models.device.fp8_choice import why_not_fp8
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning
-from burnish_kernels.fp8_linear.op import CODES, quantize_rows
 from burnish_kernels.lora_linear.op import Stack, StackedAdapter
 from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
-_GAIN = 0.95  # share of the time in 16 bits that products in FP8 may take to be chosen: clearly faster, not by chance
+_GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class ProductsChoice:
     """Choice of the number format that products with the frozen weights are computed in.
 
     Attributes:
-        products: "16" or "fp8".
+        products: "16", or one of `EIGHT_BITS`.
         reason: reason, as a sentence; empty where the recipe says so.
     """
 
@@ -72,24 +73,47 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    found = (why_not_fp8(recipe, spec, precision, capability_of(one)) for one in _devices(recipe, device))
-    reason = next(filter(None, found), "")
+    capabilities = [capability_of(one) for one in _devices(recipe, device)]
+    formats = ("fp8",) if recipe.model.quantize == "fp8" else TIMED_BY_AUTO  # FP8 is not rounded once more
+    reasons = {
+        name: next(filter(None, (why_not_eight(name, recipe, spec, precision, one) for one in capabilities)), "")
+        for name in formats
+    }
     if _is_processor(device):
-        reason = reason or "a processor has no units for FP8"
-    if reason:
-        return ProductsChoice("16", f"Products are not computed in FP8: {reason}.")
+        reasons = {name: reason or "a processor has no units for it" for name, reason in reasons.items()}
+    possible = [name for name, reason in reasons.items() if not reason]
+    if not possible:
+        return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
     try:
         with _on(device):
-            sixteen, eight = _Timing(storage, DTYPES[precision], tokens, device).times_ms(counts, make_timer)
+            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
     except torch.OutOfMemoryError:
-        return ProductsChoice("16", "Products are not computed in FP8: there was no memory to time them.")
-    taken = f"for {tokens:,} tokens through all layers they take {eight:.1f} ms on {describe(device)}, in {precision} "
-    if eight <= _GAIN * sixteen:
-        return ProductsChoice("fp8", f"Products are computed in FP8: {taken}{sixteen:.1f}.")
-    return ProductsChoice("16", f"Products are not computed in FP8, which is not clearly faster: {taken}{sixteen:.1f}.")
+        return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
+    chosen = clearly_fastest(times)
+    called = {"16": precision} | {name: name.upper() for name in possible}
+    listed = ", ".join(f"{taken:.1f} in {called[name]}" for name, taken in times.items())
+    result = f"in {called[chosen]}" if chosen != "16" else "not in 8 bits, which is not clearly faster"
+    return ProductsChoice(
+        chosen,
+        f"Products are computed {result}: on {describe(device)} all layers take for {tokens:,} tokens, in "
+        f"milliseconds, {listed}.",
+    )
+
+
+def clearly_fastest(times_ms: Mapping[str, float]) -> str:
+    """Choose a number format of products: one with a larger error only where it is clearly faster.
+
+    Args:
+        times_ms: time of products in each format, the one with the smallest error first.
+    """
+    chosen = next(iter(times_ms))
+    for name, taken in times_ms.items():
+        if taken <= _GAIN * times_ms[chosen]:
+            chosen = name
+    return chosen
 
 
 def _devices(recipe: Recipe, device: torch.device) -> list[torch.device]:
@@ -134,34 +158,37 @@ class _Timing:
     tokens: int
     device: torch.device
 
-    def times_ms(self, counts: Counter[StackShape], make_timer: Callable[[], Timer]) -> tuple[float, float]:
-        """Return the time of stacks' products, forward and backward, in 16 bits and in FP8, milliseconds.
+    def times_ms(
+        self, formats: Sequence[str], counts: Counter[StackShape], make_timer: Callable[[], Timer]
+    ) -> dict[str, float]:
+        """Return the time of all stacks' products, forward and backward, by format, milliseconds.
 
         Args:
+            formats: "16" and some of `EIGHT_BITS`.
             counts: number of stacks of each shape.
             make_timer: same as in `choose_products`.
         """
         timers: list[Timer] = []
-        sums, new = [0.0, 0.0], dict[str, dict[str, int]]()
+        sums = dict.fromkeys(formats, 0.0)
+        new: dict[str, dict[str, dict[str, int]]] = {_operation(name): {} for name in formats}
         for shape, count in counts.items():
             kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
-            key = f"products-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
-            known = tuning.choose("fp8_linear", key, {"sixteen_us": 0, "eight_us": 0}, device=self.device)
-            if not all(known.values()):
-                timers = timers or [make_timer()]
-                pair = [self._time_us(timers[0], shape, fp8=fp8) for fp8 in (False, True)]
-                known = new[key] = dict(zip(known, pair, strict=True))
-            for way, taken in enumerate(known.values()):
-                sums[way] += count * taken / 1000
-        if new:
-            _keep(new, self.device)
-        return sums[0], sums[1]
+            for name in formats:
+                key = f"products-{name}-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
+                known = tuning.choose(_operation(name), key, {"us": 0}, device=self.device)
+                if not known["us"]:
+                    timers = timers or [make_timer()]
+                    known = new[_operation(name)][key] = {"us": self._time_us(timers[0], shape, name)}
+                sums[name] += count * known["us"] / 1000
+        for operation, found in new.items():
+            _keep(operation, found, self.device)
+        return sums
 
-    def _time_us(self, timer: Timer, shape: StackShape, *, fp8: bool) -> int:
-        """Time one stack's products, forward and backward, microseconds."""
+    def _time_us(self, timer: Timer, shape: StackShape, name: str) -> int:
+        """Time one stack's products in a format, forward and backward, microseconds."""
         adapters = (StackedAdapter(0, shape.outputs, shape.rank, 1.0),) if shape.rank else ()
         stack = Stack(shape.outputs, shape.inputs, adapters)
-        weight = self._weight(stack, fp8=fp8)
+        weight = self._weight(stack, name)
         x_TE, dy_TE = self._random(self.tokens, stack.K + stack.R), self._random(self.tokens, stack.N + stack.R)
 
         def run() -> None:
@@ -170,36 +197,39 @@ class _Timing:
 
         return max(1, round(1000 * timer(run)))
 
-    def _weight(self, stack: Stack, *, fp8: bool) -> FrozenWeight:
+    def _weight(self, stack: Stack, name: str) -> FrozenWeight:
         """Make a random weight, held as a run's would be."""
         matrix = self._random(*stack.buffer_shape)
-        if self.storage == "none" and not fp8:
+        if self.storage == "none" and name == "16":
             return ResidentWeight(matrix)
         w_NK, a_RK, sb_NR = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
-        part: WeightPart
-        if self.storage == "nf4":
-            part = nf4.quantize(w_NK.contiguous())
-        else:
-            part = rows = quantize_rows(w_NK)
-        if not fp8:
+        form = CODE_FORMATS["fp8" if name == "16" else name]
+        part: WeightPart = nf4.quantize(w_NK.contiguous()) if self.storage == "nf4" else form.quantize(w_NK)
+        if name == "16":
             return QuantizedWeight([part], a_RK, sb_NR, torch.empty_like(matrix))
-        scratch = Fp8Scratch(*(torch.empty(w_NK.numel(), dtype=CODES, device=self.device) for _ in range(2)))
+        scratch = CodeScratch(*(torch.empty(w_NK.numel(), dtype=form.dtype, device=self.device) for _ in range(2)))
         if self.storage == "nf4":
-            return Nf4Fp8Weight(a_RK, sb_NR, scratch, [part], row_scales(part, self.device))
-        return StoredFp8Weight(a_RK, sb_NR, scratch, rows)
+            return Nf4CodedWeight(form, a_RK, sb_NR, scratch, [part], form.scales([part], self.device))
+        assert isinstance(part, CODED)
+        return StoredCodedWeight(form, a_RK, sb_NR, scratch, part)
 
     def _random(self, *shape: int) -> torch.Tensor:
         drawn = torch.Generator(self.device).manual_seed(0)  # the run's own generators stay as they are
         return torch.randn(shape, generator=drawn, device=self.device, dtype=self.dtype)
 
 
-def _keep(found: dict[str, dict[str, int]], device: torch.device) -> None:
+def _operation(name: str) -> str:
+    """Return the operation of the kernels whose code a format's times depend on most."""
+    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "fp8_linear")
+
+
+def _keep(operation: str, found: dict[str, dict[str, int]], device: torch.device) -> None:
     """Save times for later runs; without a folder for them, or room in it, they are measured again."""
     card = tuning.device_of(device)
-    short = {key: times for key, times in found.items() if max(times.values()) <= _MOST_US}
+    short = {key: times for key, times in found.items() if times["us"] <= _MOST_US}
     if card is None or not short:
         return
     try:
-        tuning.save("fp8_linear", short, card)
+        tuning.save(operation, short, card)
     except (ValueError, OSError) as problem:
         _log.info("The times of products are not kept: %s", problem)

@@ -23,8 +23,8 @@ from burnish_engine.data.files.discover import files_under
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.decoder.frozen.format_choice import fp8_use
 from burnish_engine.models.device.device import describe
-from burnish_engine.models.device.fp8_choice import fp8_use
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine
@@ -77,7 +77,7 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
         threads=setup.threads,
         engine=engine.name,
         precision=setup.precision,
-        weights="nf4" if nf4 else "fp8" if fp8.stored and engine.name == "fast" else setup.precision,
+        weights="nf4" if nf4 else (engine.name == "fast" and fp8.stored) or setup.precision,
         products=setup.products.products,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),

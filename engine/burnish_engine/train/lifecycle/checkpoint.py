@@ -51,7 +51,7 @@ class Position:
         guard: state of guard, early stopping and rollback after the steps so far, as JSON (`GuardRecord`).
         data_order: version of the data order (`pack.DATA_ORDER`) that the run began with; files of older versions of
             Burnish do not name it, and mean 1.
-        products: number format of products with the frozen weights, "16" or "fp8"; a run resumes with the same.
+        products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; kept by a resumed run.
     """
 
     step: int

@@ -110,7 +110,7 @@ class RunSetup:
         else:
             products = choose_products(recipe, inputs.source, device, precision)
         planned = plan.memory_plan.model_dump_json() if plan and plan.memory_plan else ""
-        if fresh and recipe.train.products == "auto" and products.products == "fp8":
+        if fresh and recipe.train.products == "auto" and products.products != "16":
             planned = ""  # the plan was made for products in 16 bits
             measure.not_as_planned()
         return cls(

@@ -20,7 +20,7 @@ from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
 from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
 from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile
+from burnish_kernels.fp8_linear.tiles import Fp8Tile, short_columns
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 INTERPRETED_PROGRAMS = 3  # fewer than tiles, so that a program has several
@@ -28,7 +28,7 @@ INTERPRETED_PROGRAMS = 3  # fewer than tiles, so that a program has several
 
 @triton.jit(do_not_specialize=["T"])
 def fp8_linear_persistent_kernel(
-    x_desc,  # [T, K] E4M3, bytes in the interpreter; read as [BLOCK_T, BLOCK_K], zeros past the ends
+    x_desc,  # [T, K] INT8 or E4M3, in the interpreter bytes; read as [BLOCK_T, BLOCK_K], zeros past the ends
     weight_desc,  # [N, K] as x; read as [BLOCK_N, BLOCK_K]
     out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2]
     x_scale_ptr,  # [T] fp32
@@ -59,11 +59,11 @@ def fp8_linear_persistent_kernel(
     for tile in range(tl.program_id(0), rows * blocks, programs):
         row, block = tile_at(tile, rows, blocks, GROUP)
         first_token, first_output = row * BLOCK_T, block * BLOCK_N
-        sums = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+        sums = tl.zeros([BLOCK_T, BLOCK_N], tl.int32 if x_desc.dtype == tl.int8 else tl.float32)
         for column in range(0, K, BLOCK_K):
             x = operand(x_desc.load([first_token, column]), INTERPRETED)
             weight = operand(weight_desc.load([first_output, column]), INTERPRETED)
-            sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE)
+            sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE, out_dtype=sums.dtype)
         sums = scaled_and_adapted(
             sums,
             x_scale_ptr,
@@ -131,7 +131,7 @@ def launch_fp8_linear_persistent(
         BLOCK_K=tile.reduction,
         ONE_BLOCK=adapter["R"] <= adapter["BLOCK_R"],
         GROUP=tile.group,
-        IMPRECISE=tile.reduction if tile.promoted else None,
+        IMPRECISE=short_columns(tile, x.codes.dtype),
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
         num_stages=tile.stages,

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import TYPES, CodesBuffer
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.fp8_linear.case_parts import NAMES, TYPES, CodesBuffer
+from burnish_kernels.fp8_linear.rows import CODES, INT8
+from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
 from burnish_kernels.lora_linear.tiles import BLOCK_T, RankSegment, project_tile
-from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilation
+from burnish_kernels.registry import Benchmark, Case, Compilation
 
 # Relative L2 error of the narrow product against double precision: one rounding; the interpreter cuts bf16 off.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -29,15 +30,22 @@ def cases() -> list[Case]:
             _case(3, dtype, ((96, 33),), factor=False),
             _case(FEWEST, dtype, ((3072, 16), (3072, 16)), factor=True, gpu_only=True),
         ]
-    return found
+    own = ((40, 5), (56, 16))
+    return [*found, *(_case(70, torch.bfloat16, own, factor=factor, codes=INT8) for factor in (False, True))]
 
 
 def _case(
-    tokens: int, dtype: torch.dtype, sizes: tuple[tuple[int, int], ...], *, factor: bool, gpu_only: bool = False
+    tokens: int,
+    dtype: torch.dtype,
+    sizes: tuple[tuple[int, int], ...],
+    *,
+    factor: bool,
+    gpu_only: bool = False,
+    codes: torch.dtype = CODES,
 ) -> Case:
     text = "+".join(f"{columns}r{ranks}" for columns, ranks in sizes)
-    name = f"projected-{tokens}x{text}-{TYPES[dtype]}{'-factor' * factor}"
-    options = {"kind": "projected", "tokens": tokens, "sizes": sizes, "dtype": dtype, "factor": factor}
+    name = f"projected-{tokens}x{text}-{TYPES[dtype]}{'-factor' * factor}{NAMES[codes]}"
+    options = {"kind": "projected", "codes": codes, "tokens": tokens, "sizes": sizes, "dtype": dtype, "factor": factor}
     return Case(name, TOLERANCE[dtype], options, gpu_only=gpu_only)
 
 
@@ -54,7 +62,7 @@ def compare(options: dict[str, Any], device: str, generator: torch.Generator) ->
     a = torch.randn(first, rank, generator=generator).to(dtype).to(device).t()
     factor = torch.rand(first, generator=generator).to(device) if options["factor"] else None
     wide = x.float() if factor is None else x.float() * factor
-    buffer = CodesBuffer(tokens, first, device)
+    buffer = CodesBuffer(tokens, first, device, options["codes"])
     out = torch.full((tokens, rank + 8), math.nan, dtype=dtype, device=device)
     launch_project_codes(
         x_TC=x,
@@ -90,15 +98,15 @@ def compilations() -> list[Compilation]:
                 tile = project_tile(dtype, ranks)
                 signature = dict.fromkeys(("x_ptr", "a_ptr", "out_ptr"), f"*{kind}")
                 signature |= dict.fromkeys(("largest_ptr", "factor_ptr", "scale_ptr"), "*fp32")
-                signature |= {"codes_ptr": "*fp8e4nv"}
                 segments = [f"{name}_{index}" for name in ("first", "columns", "rank", "ranks") for index in range(3)]
                 numbers = ("T", "x_stride", other, "out_stride", "codes_stride", *segments)
                 signature |= dict.fromkeys(numbers, "i32")
                 constants = {unit: 1, "HAS_FACTOR": True, "BLOCK_T": BLOCK_T, "BLOCK_C": tile.C, "BLOCK_R": tile.R}
                 constants |= {"INTERPRETED": False}
-                name = f"projected-{kind}-{ranks}-{unit}"
-                function, warps, stages = kernel.project_codes_kernel, tile.warps, tile.stages
-                found.append(Compilation(name, function, signature, constants, warps, stages, FP8_CAPABILITIES))
+                for codes, pointer in ((CODES, "*fp8e4nv"), (INT8, "*i8")):
+                    typed, capabilities = signature | {"codes_ptr": pointer}, CAPABILITIES_OF[codes]
+                    name, function = f"projected-{kind}-{ranks}-{unit}{NAMES[codes]}", kernel.project_codes_kernel
+                    found.append(Compilation(name, function, typed, constants, tile.warps, tile.stages, capabilities))
     return found
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_e4m3
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_codes
 from burnish_kernels.fp8_linear.rows import Fp8Rows
 from burnish_kernels.lora_linear.kernel import dot, pick
 from burnish_kernels.lora_linear.launch_kernels import segment_arguments
@@ -28,7 +28,7 @@ def project_codes_kernel(
     out_ptr,  # [T, R]
     largest_ptr,  # [T] fp32
     factor_ptr,  # [C] fp32, read only with HAS_FACTOR
-    codes_ptr,  # [T, C] E4M3, bytes in the interpreter
+    codes_ptr,  # [T, C] INT8 or E4M3, in the interpreter bytes
     scale_ptr,  # [T] fp32
     T,
     x_stride,
@@ -68,7 +68,8 @@ def project_codes_kernel(
     codes_rows = codes_ptr + first + far * codes_stride
     a_rows = a_ptr + (first_rank + rank).to(tl.int64)[None, :] * a_row + first.to(tl.int64) * a_column
     own_tokens, own_ranks = (token < T)[:, None], (rank < ranks)[None, :]
-    scale, inverse = row_scale(tl.load(largest_ptr + token, mask=token < T, other=0.0))
+    INT8: tl.constexpr = codes_ptr.dtype.element_ty == tl.int8
+    scale, inverse = row_scale(tl.load(largest_ptr + token, mask=token < T, other=0.0), INT8)
     if which == 0:
         tl.store(scale_ptr + token, scale, mask=token < T)
     sums = tl.zeros([BLOCK_T, BLOCK_R], tl.float32)
@@ -81,7 +82,7 @@ def project_codes_kernel(
         wide = x.to(tl.float32)
         if HAS_FACTOR:
             wide *= tl.load(factor_ptr + first + at, mask=at < columns, other=0.0)[None, :]
-        tl.store(codes_rows + at[None, :], to_e4m3(wide * inverse[:, None], INTERPRETED), mask=own)
+        tl.store(codes_rows + at[None, :], to_codes(wide * inverse[:, None], INT8, INTERPRETED), mask=own)
     tl.store(
         out_ptr + far * out_stride + (first_rank + rank)[None, :],
         sums.to(out_ptr.dtype.element_ty),

@@ -1,4 +1,6 @@
-"""Rows quantized to E4M3 and codes transposed, in Triton, with the helpers of every kernel that writes codes.
+"""Rows quantized to E4M3 or INT8 and codes transposed, in Triton, with the helpers of every kernel that writes codes.
+
+The type of the codes' memory says which; in Triton functions `INT8` does.
 
 Triton's interpreter cannot convert E4M3, so there codes are bytes that `to_e4m3` and `operand` make and read
 themselves. Launchers assert and never allocate. Row offsets are int64.
@@ -14,7 +16,7 @@ import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import LARGEST, Fp8Rows
+from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import rows_tile
 
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
@@ -25,6 +27,8 @@ _SMALLEST_NORMAL = tl.constexpr(2.0**-6)
 _HALF_UNITS = tl.constexpr(2.0**14)  # fp32 numbers from here on are as far apart as E4M3's subnormals: 2^-9
 _HALF_UNITS_BITS = tl.constexpr((127 + 14) << 23)
 _TWO_120 = tl.constexpr(2.0**120)
+_LARGEST_INT8 = tl.constexpr(LARGEST_OF[INT8])
+_UNITS = tl.constexpr(1.5 * 2.0**23)  # fp32 numbers near it are whole, and its last byte is 0
 
 
 @triton.jit
@@ -47,9 +51,21 @@ def to_e4m3(x, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
+def to_codes(x, INT8: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Round fp32 values over their row's scale to codes, to nearest, halves to even, beyond the largest to it."""
+    if INT8:
+        # Nothing is beyond the largest, and infinite scales make codes irrelevant: this bound keeps the product that
+        # made x from being fused with the sum.
+        bounded = tl.minimum(x, _LARGEST_INT8)
+        return (bounded + _UNITS).to(tl.int32, bitcast=True).to(tl.int8)  # the last byte is the number
+    else:  # noqa: RET505  as above
+        return to_e4m3(x, INTERPRETED)
+
+
+@triton.jit
 def operand(codes, INTERPRETED: tl.constexpr):
-    """Return codes as an operand of a product: as they are, but fp32 in the interpreter, which holds bytes."""
-    if not INTERPRETED:
+    """Return codes as an operand of a product: as they are, but E4M3 in fp32 in the interpreter, which holds bytes."""
+    if not INTERPRETED or codes.dtype == tl.int8:
         return codes
     else:  # noqa: RET505  as above
         bits = codes.to(tl.int32)
@@ -59,9 +75,16 @@ def operand(codes, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def row_scale(largest):
+def magnitude(x):
+    """Return magnitudes of what is quantized; of NaN infinity: `tl.max` would lose it, and INT8 has no code for it."""
+    return tl.where(x == x, tl.abs(x), float("inf"))  # noqa: PLR0124  as above
+
+
+@triton.jit
+def row_scale(largest, INT8: tl.constexpr):
     """Return the scale of rows whose largest magnitudes are given, and its reciprocal, by which codes are made."""
-    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, _LARGEST), _SMALLEST_SCALE))
+    most: tl.constexpr = _LARGEST_INT8 if INT8 else _LARGEST
+    scale = tl.where(largest == 0.0, 1.0, tl.maximum(tl.div_rn(largest, most), _SMALLEST_SCALE))
     return scale, tl.div_rn(1.0, scale)
 
 
@@ -103,7 +126,7 @@ def store_codes(
     for first in range(0, K, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
-        codes = to_e4m3(x * inverse[:, None], INTERPRETED)
+        codes = to_codes(x * inverse[:, None], codes_at.dtype.element_ty == tl.int8, INTERPRETED)
         tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
 
@@ -111,7 +134,7 @@ def store_codes(
 def quantize_rows_kernel(
     x_ptr,  # [T, K]
     factor_ptr,  # [K] fp32, read only with HAS_FACTOR
-    codes_ptr,  # [T, K] E4M3, bytes in the interpreter
+    codes_ptr,  # [T, K] INT8 or E4M3, in the interpreter bytes
     scale_ptr,  # [T] fp32
     T,
     K,
@@ -130,8 +153,8 @@ def quantize_rows_kernel(
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
         x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
-        largest = tl.maximum(largest, tl.abs(x))
-    scale, inverse = row_scale(tl.max(largest, axis=1))
+        largest = tl.maximum(largest, magnitude(x))
+    scale, inverse = row_scale(tl.max(largest, axis=1), codes_ptr.dtype.element_ty == tl.int8)
     tl.store(scale_ptr + row, scale, mask=own)
     store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
 
@@ -156,8 +179,8 @@ def transpose_kernel(
 
 
 def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
-    """Return codes as kernels take them: as they are, or bytes in the interpreter."""
-    return codes.view(torch.uint8) if interpreted() else codes
+    """Return codes as kernels take them: as they are, but E4M3 as bytes in the interpreter."""
+    return codes.view(torch.uint8) if interpreted() and codes.dtype == CODES else codes
 
 
 def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows) -> None:

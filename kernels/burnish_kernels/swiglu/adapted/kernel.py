@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
+from burnish_kernels.fp8_linear.quantize.kernel import magnitude
 from burnish_kernels.lora_linear.kernel import dot
 from burnish_kernels.swiglu.adapted.tiles import BackwardPlan, forward_tile, rank_block
 from burnish_kernels.swiglu.kernel import activation_share, activation_slope
@@ -66,7 +67,7 @@ def _largest(values, factor_ptr, column, size, HAS_FACTOR: tl.constexpr):
     wide = values.to(tl.float32)
     if HAS_FACTOR:
         wide *= tl.load(factor_ptr + column, mask=column < size, other=0.0)[None, :]
-    return tl.max(tl.abs(wide), axis=1)
+    return tl.max(magnitude(wide), axis=1)
 
 
 @triton.jit

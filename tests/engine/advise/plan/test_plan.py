@@ -301,6 +301,17 @@ def test_device_and_precision_are_chosen_as_training_does(kind, capability, prec
     assert (device.cuda, device.precision) == expected
 
 
+def test_blocks_of_8_bits_are_planned_for_their_cards_and_called_unmeasured():
+    recipe = Recipe(train=TrainSection(products="mxfp8"))
+    found = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 5090", 32 * GIB, capability=(12, 0)))
+    assert any("MXFP8" in note for note in found.notes)
+    plain = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 5090", 32 * GIB, capability=(12, 0)))
+    assert not any("MXFP8" in note for note in plain.notes)
+    assert found.memory_bytes < plain.memory_bytes
+    with pytest.raises(UsageError, match="RTX 50"):
+        plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+
+
 def test_a_gpu_that_is_not_there_is_named():
     recipe = Recipe(devices=DevicesSection(gpus=[3]))
     with pytest.raises(UsageError, match="GPU 3"):

@@ -33,6 +33,7 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder, connect_magnitudes
 from burnish_engine.models.decoder.experts.declared import SCRATCH_BYTES
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
+from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter, plan_adapter
@@ -181,15 +182,23 @@ def test_nf4_weights_are_counted_to_the_byte(name):
 
 
 FP8 = {
-    "FP8 stored": (False, Fp8Use(True, False)),
-    "FP8": (False, Fp8Use(True, True)),
-    "NF4": (True, Fp8Use(False, True)),
+    "FP8 stored": (False, Fp8Use("fp8", "")),
+    "FP8": (False, Fp8Use("fp8", "fp8")),
+    "NF4": (True, Fp8Use("", "fp8")),
+    "INT8": (False, Fp8Use("int8", "int8")),
+    "MXFP8": (False, Fp8Use("mxfp8", "mxfp8")),
+    "NF4 to MXFP8": (True, Fp8Use("", "mxfp8")),
 }
-DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
+CODED = [
+    (name, way)
+    for name in FAMILIES
+    for way, (_, use) in FP8.items()
+    if not (use.products and why_not_eight(use.products, Recipe(), spec_of(name), "bf16", None))
+    if not spec_of(name).num_experts
+]
 
 
-@pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("way", FP8)
+@pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_are_counted_to_the_byte(name, way):
     """Codes with their scales, and the memory that they are unpacked or transposed into."""
     (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
@@ -210,8 +219,7 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
 
 
-@pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("way", FP8)
+@pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
     (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
     options = {"dtype": torch.bfloat16, "quantize": nf4, "fp8": fp8}
@@ -229,6 +237,8 @@ def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
     ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
     ("qwen3-0.6b", "NF4", "narrow", 0), ("qwen3-0.6b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024),
     ("lfm2.5-1.2b", "NF4", "attention", 0), ("lfm2.5-1.2b", "FP8", "products", 0),
+    ("llama-3.2-1b", "MXFP8", "products", 0), ("llama-3.2-1b", "NF4 to MXFP8", "narrow", 1024),
+    ("qwen3-0.6b", "MXFP8", "input", 0), ("lfm2.5-1.2b", "MXFP8", "attention", 1024),
 ])  # fmt: skip
 def test_the_peak_of_a_pass_in_fp8(monkeypatch, name, way, level, tile):
     """The operands' codes come on top of what a pass in 16 bits holds."""

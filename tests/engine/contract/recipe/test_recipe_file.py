@@ -47,6 +47,10 @@ def test_the_empty_recipe_is_all_defaults():
             '[adapter]\nmethod = "dora"\n[train]\nproducts = "fp8"\n',
             ['train.products = "fp8"', 'adapter.method = "dora"'],
         ),
+        *(
+            (f'[model]\nquantize = "fp8"\n[train]\nproducts = "{products}"\n', [products, "model.quantize"])
+            for products in ("int8", "mxfp8")
+        ),
         ('[train]\nproducts = "fp8"\nprecision = "fp32"\n', ['products = "fp8"', 'precision is "fp32"']),
         (
             '[adapter]\nmethod = "full"\n[model]\nquantize = "nf4"\n',

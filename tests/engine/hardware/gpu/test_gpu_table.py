@@ -44,6 +44,32 @@ def test_printed_figures(name, memory, bandwidth, tflops):
     assert "estimated" not in rates.source
 
 
+def known(name, capability, sms, clock, memory_clock, bus):
+    return gpu(
+        name, compute_capability=capability, multiprocessors=sms, best_clock_mhz=clock, memory_clock_mhz=memory_clock,
+        memory_bus_bits=bus,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "tops"),
+    [
+        (gpu("NVIDIA GeForce RTX 3090", 24), 284),
+        (gpu("NVIDIA GeForce RTX 4090", 24), 660),
+        (gpu("NVIDIA GeForce RTX 5090", 32), 838),
+        (gpu("NVIDIA L40S", 45), 733),
+        (gpu("NVIDIA A100-SXM4-80GB", 80), 624),
+        (gpu("NVIDIA H100 80GB HBM3", 80), 1979),
+        (known("NVIDIA GeForce RTX 4091", (8, 9), 128, 2520, 10501, 384), 660),
+        (known("NVIDIA RTX 6001 Ada", (8, 9), 142, 2505, 10001, 384), 728),
+    ],
+)
+def test_rates_in_int8_are_the_makers(facts, tops):
+    """Twice those in bf16, of which GeForce has half."""
+    rates = gpu_rates(facts)
+    assert rates.bf16_tflops * rates.int8_rate == pytest.approx(tops, rel=0.015)
+
+
 def test_a_name_sold_with_several_memories_is_told_apart_by_memory():
     small, large = gpu_rates(gpu("NVIDIA GeForce RTX 3060", 8)), gpu_rates(gpu("NVIDIA GeForce RTX 3060", 12))
     assert (small.bandwidth_gb_s, large.bandwidth_gb_s) == (240, 360)
@@ -58,13 +84,6 @@ def test_a_laptop_gpu_is_not_its_desktop_namesake():
 def test_turing_has_no_bf16():
     assert not gpu_rates(gpu("NVIDIA GeForce RTX 2080 Ti", 11)).bf16
     assert gpu_rates(gpu("NVIDIA GeForce RTX 3060", 12)).bf16
-
-
-def known(name, capability, sms, clock, memory_clock, bus):
-    return gpu(
-        name, compute_capability=capability, multiprocessors=sms, best_clock_mhz=clock, memory_clock_mhz=memory_clock,
-        memory_bus_bits=bus,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_in_16_bits_weights_are_codes_times_scales(base, tmp_path, kind):
 def test_in_fp8_codes_with_a_scale_a_row_stay_as_they_are(base, tmp_path, kind, layers):
     """On the device and in host memory; where blocks have scales, rows are rounded once more."""
     values = publish(base, tmp_path / "published", kind)
-    decoder = loaded(tmp_path / "published", fp8=Fp8Use(True, False), layers_on_host=frozenset(layers))
+    decoder = loaded(tmp_path / "published", fp8=Fp8Use("fp8", ""), layers_on_host=frozenset(layers))
     decoder.ring.begin()
     wanted = values["model.layers.1.mlp.down_proj.weight"]
     stack = decoder.layers[1].weights.down
@@ -66,7 +66,7 @@ def test_damaged_scales_are_refused(base, tmp_path, damage):
     name = "model.layers.0.mlp.down_proj.weight_scale"
     tensors[name] = damage(tensors[name])
     save_file(tensors, file, metadata={"format": "pt"})
-    for fp8 in (Fp8Use(False, False), Fp8Use(True, True)):
+    for fp8 in (Fp8Use(), Fp8Use("fp8", "fp8")):
         with pytest.raises(SetupError):
             loaded(tmp_path / "published", dtype=torch.bfloat16, fp8=fp8)
 

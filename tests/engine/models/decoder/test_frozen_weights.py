@@ -25,9 +25,11 @@ WAYS = {
     "fp32": {"dtype": torch.float32},
     "bf16": {"dtype": torch.bfloat16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
-    "FP8": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, False)},
-    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use(True, True)},
-    "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use(False, True)},
+    "FP8": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "")},
+    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "fp8")},
+    "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "fp8")},
+    "MXFP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("mxfp8", "mxfp8")},
+    "NF4, MXFP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "mxfp8")},
 }
 PLACES = {"all": range(6), "every other": (1, 3, 5), "the lowest": (0, 1, 2), "two": (2, 5)}
 

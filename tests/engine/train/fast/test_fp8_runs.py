@@ -1,4 +1,4 @@
-"""Whole runs with FP8: resumed to the bit, read by PEFT, told in events and card, refused where they cannot be."""
+"""Whole runs in 8 bits: resumed to the bit, read by PEFT, told in events and card, refused where they cannot be."""
 
 import json
 from itertools import count
@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
 from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.models.checkpoint.source import open_model
-from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Weight
+from burnish_engine.models.decoder.frozen.coded_weights import CodedWeight
 from burnish_engine.models.device import device as device_module
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.runs.card import read_card
@@ -24,7 +25,14 @@ from burnish_kernels import tuning
 from support.runs import commanding, losses, of_kind, tiny_recipe, trained
 
 CPU = torch.device("cpu")
-WAYS = {"FP8": ("none", "fp8"), "FP8 stored": ("fp8", "16"), "NF4, FP8 products": ("nf4", "fp8")}
+WAYS = {
+    "FP8": ("none", "fp8"),
+    "FP8 stored": ("fp8", "16"),
+    "NF4, FP8 products": ("nf4", "fp8"),
+    "INT8": ("none", "int8"),
+    "MXFP8": ("none", "mxfp8"),
+    "NF4, MXFP8 products": ("nf4", "mxfp8"),
+}
 BF16 = {"precision": '"bf16"'}
 
 
@@ -54,7 +62,8 @@ def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     products = WAYS[way][1]
     assert {event.products for event in of_kind(cut, RunStarted)} == {products}
     facts = read_card(cut).circumstances
-    assert (facts.engine, facts.products, facts.weights) == ("fast", products, "nf4" if "NF4" in way else "fp8")
+    weights = "nf4" if "NF4" in way else way.split()[0].lower()
+    assert (facts.engine, facts.products, facts.weights) == ("fast", products, weights)
     source = open_model(json.loads((cut.adapter / "adapter_config.json").read_text())["base_model_name_or_path"])
     model = plain.load_adapter(plain.load_base(source, "fp32", CPU), cut.adapter)
     there = {name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name}
@@ -63,9 +72,10 @@ def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     assert all(torch.equal(there[name].float(), saved[name].float()) for name in saved)
 
 
-def test_it_learns_what_16_bits_learn(make):
+@pytest.mark.parametrize("products", EIGHT_BITS)
+def test_it_learns_what_16_bits_learn(make, products):
     settings = {"max_steps": 12, "epochs": 9.0}
-    runs = [make(*way, **settings) for way in (("none", "16"), ("none", "fp8"))]
+    runs = [make(*way, **settings) for way in (("none", "16"), ("none", products))]
     for one in runs:
         run_training(one)
     sixteen, eight = (losses(one) for one in runs)
@@ -93,7 +103,7 @@ def test_products_are_chosen_once_and_a_resumed_run_keeps_them(make, monkeypatch
 
 
 class Clock:
-    """A timer that needs so long for 16 bits and for FP8, by turns; and counts."""
+    """A timer that needs so long for 16 bits, for FP8 and (where it may be) for MXFP8, by turns; and counts."""
 
     def __init__(self, *milliseconds):
         self.milliseconds, self.timed = milliseconds, 0
@@ -101,7 +111,7 @@ class Clock:
     def __call__(self, run, *, captured=True):
         run()
         self.timed += 1
-        return self.milliseconds[(self.timed - 1) % 2]
+        return self.milliseconds[(self.timed - 1) % len(self.milliseconds)]
 
 
 @pytest.fixture
@@ -117,15 +127,29 @@ def gpu(monkeypatch):
     return kept
 
 
-@pytest.mark.parametrize("quantize", ["none", "nf4", "fp8"])
-@pytest.mark.parametrize(("times", "products"), [((2.0, 1.0), "fp8"), ((1.0, 0.99), "16"), ((1.0, 3.0), "16")])
-def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, times, products):
+@pytest.mark.parametrize(
+    ("quantize", "times", "products"),
+    [
+        *((quantize, (2.0, 1.0), "fp8") for quantize in ("none", "nf4")),
+        ("none", (1.0, 0.99), "16"),
+        ("nf4", (1.0, 3.0), "16"),
+        *((quantize, (2.0, 0.9, 0.7), "mxfp8") for quantize in ("none", "nf4")),
+        ("none", (2.0, 0.9, 0.88), "fp8"),  # MXFP8 has the larger error
+        ("none", (1.0, 0.97, 0.9), "mxfp8"),
+        ("fp8", (2.0, 1.0), "fp8"),
+        ("fp8", (1.0, 0.99), "16"),
+    ],
+)
+def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, monkeypatch, quantize, times, products):
+    """Blocks are timed on their own cards alone."""
+    if len(times) == 3:
+        monkeypatch.setattr(products_choice, "capability_of", lambda _: 120)
     recipe = _recipe(make, quantize)
     source, clock = open_model(recipe.model.path), Clock(*times)
     found = choose_products(recipe, source, CPU, "bf16", lambda: clock)
     assert found.products == products
     assert found.reason
-    assert clock.timed == 2 * len(gpu) > 0
+    assert clock.timed == len(gpu) > 0
     again = choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known"))
     assert again == found
 
@@ -137,7 +161,7 @@ def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(
     assert not gpu
 
 
-def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
+def test_auto_stays_with_16_bits_where_there_are_no_others(make, monkeypatch):
     recipe = _recipe(make, "none")
     source = open_model(recipe.model.path)
     for change in ({}, {"engine": "plain"}):
@@ -145,21 +169,30 @@ def test_auto_stays_with_16_bits_where_there_is_no_fp8(make, monkeypatch):
         found = choose_products(one, source, CPU, "bf16", lambda: pytest.fail("nothing is timed"))
         assert found.products == "16"
         assert found.reason
+    monkeypatch.setattr(products_choice, "capability_of", lambda _: 75)
+    assert "7.5" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+
+
+def test_auto_times_no_int8(make, gpu, monkeypatch):
+    """A card without FP8 could; whoever wants it says so."""
     monkeypatch.setattr(products_choice, "capability_of", lambda _: 86)
-    assert "8.6" in choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("nothing is timed")).reason
+    recipe = _recipe(make, "nf4")
+    found = choose_products(recipe, open_model(recipe.model.path), CPU, "bf16", lambda: pytest.fail("it is timed"))
+    assert found.products == "16"
+    assert "8.6" in found.reason
 
 
-def test_auto_stays_with_16_bits_where_one_of_several_cards_has_no_fp8(make, monkeypatch):
+def test_auto_stays_with_16_bits_where_one_of_several_cards_has_no_others(make, monkeypatch):
     recipe = _recipe(make, "none")
     devices = recipe.devices.model_copy(update={"strategy": "data_parallel", "gpus": [0, 1]})
     source, first = open_model(recipe.model.path), torch.device("cuda", 0)
     monkeypatch.setattr(products_choice, "why_not", lambda *_: "")
-    monkeypatch.setattr(products_choice, "capability_of", lambda device: 86 if device.index else 89)
+    monkeypatch.setattr(products_choice, "capability_of", lambda device: 75 if device.index else 89)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     shared = recipe.model_copy(update={"devices": devices})
     found = choose_products(shared, source, first, "bf16", lambda: pytest.fail("nothing is timed"))
     assert found.products == "16"
-    assert "8.6" in found.reason
+    assert "7.5" in found.reason
 
 
 def test_what_the_recipe_says_is_taken_as_it_is(make):
@@ -172,7 +205,8 @@ def test_what_the_recipe_says_is_taken_as_it_is(make):
     [
         ("fp8", "16", {"engine": '"plain"'}, "model.quantize"),
         ("none", "fp8", {"engine": '"plain"'}, "train.products"),
-        ("none", "mxfp8", {}, "mxfp8"),
+        ("none", "int8", {"engine": '"plain"'}, "train.products"),
+        ("none", "mxfp8", {"engine": '"plain"'}, "train.products"),
     ],
 )
 def test_what_is_not_done_is_refused(make, quantize, products, changes, named):
@@ -188,7 +222,7 @@ def test_the_engine_multiplies_with_codes(make, monkeypatch):
     monkeypatch.setattr(fast_engine, "load_decoder", lambda *args: seen.append(load(*args)) or seen[-1])
     run_training(make("none", "fp8", max_steps=1))
     stacks = [stack for layer in seen[0].decoder.layers for stack in layer.stacks]
-    assert all(isinstance(stack.frozen, Fp8Weight) for stack in stacks)
+    assert all(isinstance(stack.frozen, CodedWeight) for stack in stacks)
 
 
 def test_a_processor_has_no_compute_capability():

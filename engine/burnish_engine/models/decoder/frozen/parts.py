@@ -1,4 +1,4 @@
-"""The parts of a stack's frozen weight: some of its rows, in 16 bits, fp32, NF4 or FP8."""
+"""The parts of a stack's frozen weight: some of its rows, in 16 bits, fp32, NF4 or 8 bits."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from typing import TypeAlias
 
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, Fp8Rows
+from burnish_kernels.fp8_linear.op import Fp8Rows
+from burnish_kernels.mxfp8_linear.op import MxWeight
 from burnish_kernels.nf4 import op as nf4
 
-WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4 | Fp8Rows"
-"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32, NF4, or E4M3 with a scale for each row."""
+CodedPart: TypeAlias = "Fp8Rows | MxWeight"
+"""Weight `[rows, K]` of some rows of the stack in 8 bits: codes and their scales."""
+
+WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4 | CodedPart"
+"""Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32, NF4, or 8 bits."""
+
+CODED = (Fp8Rows, MxWeight)
+"""Classes of `CodedPart`."""
 
 
 def part_rows(part: WeightPart) -> int:
     """Return the number of rows of a part."""
-    return len(part.codes) if isinstance(part, Fp8Rows) else part.shape[0]
+    return len(part.codes) if isinstance(part, CODED) else part.shape[0]
 
 
 def part_tensors(part: WeightPart) -> dict[str, torch.Tensor]:
     """Return the tensors of a part by name, in the order in which they lie in host memory."""
     if isinstance(part, torch.Tensor):
         return {"": part}
-    return {"codes": part.codes, "scale": part.scale} if isinstance(part, Fp8Rows) else part.tensors()
+    return {"codes": part.codes, "scale": part.scale} if isinstance(part, CODED) else part.tensors()
 
 
 def placed(part: WeightPart, views: Iterator[torch.Tensor]) -> WeightPart:
@@ -32,24 +39,19 @@ def placed(part: WeightPart, views: Iterator[torch.Tensor]) -> WeightPart:
     if isinstance(part, torch.Tensor):
         return next(views)
     found = {name: next(views) for name in part_tensors(part)}
-    return Fp8Rows(**found) if isinstance(part, Fp8Rows) else replace(part, **found)
-
-
-def empty_fp8(rows: int, columns: int, device: torch.device | str) -> Fp8Rows:
-    """Allocate the tensors of rows in FP8, uninitialized."""
-    codes = torch.empty(rows, columns, dtype=CODES, device=device)
-    return Fp8Rows(codes, torch.empty(rows, dtype=torch.float32, device=device))
+    return replace(part, **found)
 
 
 def unpack(parts: Sequence[WeightPart], out_NK: torch.Tensor) -> None:
     """Write parts one under another, in the type of the memory given.
 
     Args:
-        parts: rows of the weight from top to bottom.
+        parts: rows of the weight from top to bottom; none in MXFP8, which products read as it is.
         out_NK: memory to write to, rows may be strided.
     """
-    if not any(isinstance(part, Fp8Rows) for part in parts):
-        nf4.dequantize_stack([part for part in parts if not isinstance(part, Fp8Rows)], out_NK, out_NK.dtype)
+    plain = [part for part in parts if not isinstance(part, CODED)]
+    if len(plain) == len(parts):
+        nf4.dequantize_stack(plain, out_NK, out_NK.dtype)
         return
     first = 0
     for part in parts:
@@ -58,5 +60,6 @@ def unpack(parts: Sequence[WeightPart], out_NK: torch.Tensor) -> None:
             rows_NK.copy_(part.codes)  # exact in any of the types
             rows_NK.mul_(part.scale[:, None])  # in fp32, rounded once
         else:
+            assert not isinstance(part, MxWeight)
             nf4.dequantize_stack([part], rows_NK, out_NK.dtype)
         first += len(rows_NK)

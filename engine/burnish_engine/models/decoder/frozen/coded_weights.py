@@ -1,10 +1,8 @@
-"""Frozen weights that products read in 8 bits, E4M3 with one scale for each output row.
+"""Frozen weights that products read in 8 bits, as codes with scales; `code_format` says which codes and scales.
 
-    Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
-
-where D8 is dY with the scales s_w multiplied in: forward and backward read the same codes of W, rounded once. The codes
-are transposed for dX, and NF4 is unpacked straight to codes, in memory that stacks share. What is rounded depends on
-nothing but the operand itself, so that a product that is computed again has the same bits.
+Forward and backward read the same codes of W, rounded once. They are transposed for dX, and NF4 is unpacked straight
+to codes, in memory that stacks share. What is rounded depends on nothing but the operand itself, so that a product that
+is computed again has the same bits.
 """
 
 from __future__ import annotations
@@ -17,31 +15,20 @@ from dataclasses import dataclass, field
 import torch
 from typing_extensions import override
 
+from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
-from burnish_engine.models.decoder.frozen.parts import WeightPart, part_rows
+from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
-from burnish_kernels.fp8_linear import op as fp8
-from burnish_kernels.fp8_linear.projected.op import project_codes
+from burnish_kernels.fp8_linear.op import transpose_codes
 from burnish_kernels.lora_linear import op as lora_linear
-from burnish_kernels.nf4 import op as nf4
-
-
-def quantized_operand(x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> fp8.Fp8Rows:
-    """Quantize the operand of an 8-bit product, a scale for each token.
-
-    Args:
-        x_TK: input or gradient, rows may be strided.
-        factor_K: fp32 factor of each column, multiplied in before; None: none.
-    """
-    return fp8.quantize_rows(x_TK, factor_K=factor_K)
 
 
 @dataclass
-class Fp8Scratch:
+class CodeScratch:
     """Memory that the codes of stacks are written to, shared by stacks of which one is used at a time.
 
     Attributes:
-        codes: memory for codes as the forward pass reads them, of one dimension; empty where all stacks store FP8.
+        codes: memory for codes as the forward pass reads them, of one dimension; empty where all stacks store codes.
         turned: memory for transposed codes.
     """
 
@@ -50,29 +37,31 @@ class Fp8Scratch:
 
 
 @dataclass
-class Fp8Weight(FrozenWeight):
-    """A frozen weight W that products read as E4M3 codes.
+class CodedWeight(FrozenWeight):
+    """A frozen weight W that products read as codes of 8 bits.
 
     Attributes:
+        form: format of the codes.
         a_RK, sb_NR: compute copies of the adapters.
         scratch: memory shared with other stacks.
     """
 
+    form: CodeFormat
     a_RK: torch.Tensor
     sb_NR: torch.Tensor
-    scratch: Fp8Scratch
+    scratch: CodeScratch
     _is_shared: bool = field(default=False, init=False)
     _ready: set[str] = field(default_factory=set, init=False)
 
     @property
     @abstractmethod
-    def scale_N(self) -> torch.Tensor:
-        """Scale of each row, fp32."""
+    def scale(self) -> torch.Tensor:
+        """Scales of the codes `[N, K]`."""
 
     @property
     @override
-    def gradient_factor_N(self) -> torch.Tensor:
-        return self.scale_N
+    def gradient_factor_N(self) -> torch.Tensor | None:
+        return self.form.gradient_factor(self.scale)
 
     @abstractmethod
     def codes(self) -> torch.Tensor:
@@ -107,13 +96,12 @@ class Fp8Weight(FrozenWeight):
             lora_linear.project_input(x_TE, self.a_RK, stack, drop)
         else:
             fill(self.a_RK)
-        y_TN = fp8.fp8_linear(
-            quantized_operand(x_TE[:, : stack.K]),
+        y_TN = self.form.output(
+            x_TE[:, : stack.K],
             self.codes(),
-            scale_N=self.scale_N,
+            self.scale,
             narrow_TR=x_TE[:, stack.K :] if stack.R else None,
             adapter_NR=self.sb_NR if stack.R else None,
-            dtype=x_TE.dtype,
             out=out,
         )
         return y_TN if bias_N is None else y_TN.add_(bias_N)
@@ -130,21 +118,19 @@ class Fp8Weight(FrozenWeight):
     ) -> torch.Tensor | None:
         dy_TN, dxa_TR = dy_TE[:, : stack.N], dy_TE[:, stack.N :]
         if wanted and stack.adapters and largest_T is not None:
-            codes = fp8.new_rows(len(dy_TN), stack.N, dy_TN.device)
             segments = lora_linear.output_segments(stack)
-            project_codes(
-                dy_TN, self.sb_NR.t(), dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=self.scale_N
-            )
+            operand = self.form.projected_gradient(dy_TN, self.scale, self.sb_NR.t(), dxa_TR, segments, largest_T)
         else:
             lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
             if not wanted:
                 return None
-            codes = quantized_operand(dy_TN, self.scale_N)
+            operand = self.form.gradient(dy_TN, self.scale)
         is_dropped = drop is not None and drop.probability > 0
         fused = bool(stack.R) and not is_dropped
-        dx_TK = fp8.fp8_linear(
-            codes,
+        dx_TK = self.form.input_gradient(
+            operand,
             self.turned(),
+            self.scale,
             narrow_TR=dxa_TR if fused else None,
             adapter_NR=self.a_RK.t() if fused else None,
             dtype=dy_TE.dtype,
@@ -161,18 +147,18 @@ class Fp8Weight(FrozenWeight):
 
 
 @dataclass
-class StoredFp8Weight(Fp8Weight):
-    """A frozen weight W stored in FP8.
+class StoredCodedWeight(CodedWeight):
+    """A frozen weight W stored as codes.
 
     Attributes:
         rows: codes `[N, K]` and scales.
     """
 
-    rows: fp8.Fp8Rows
+    rows: CodedPart
 
     @property
     @override
-    def scale_N(self) -> torch.Tensor:
+    def scale(self) -> torch.Tensor:
         return self.rows.scale
 
     @override
@@ -184,12 +170,12 @@ class StoredFp8Weight(Fp8Weight):
         n, k = self.rows.codes.shape
         turned_KN = self.scratch.turned[: n * k].view(k, n)
         if self._is_needed("turned"):
-            fp8.transpose_codes(self.rows.codes, turned_KN)
+            transpose_codes(self.rows.codes, turned_KN)
         return turned_KN
 
     @override
     def bare(self, outputs: int, inputs: int) -> FrozenWeight:
-        return StoredFp8Weight(self.a_RK[:0], self.sb_NR[:, :0], self.scratch, self.rows)
+        return StoredCodedWeight(self.form, self.a_RK[:0], self.sb_NR[:, :0], self.scratch, self.rows)
 
     @override
     def tensors(self, outputs: int, inputs: int) -> dict[str, torch.Tensor]:
@@ -197,12 +183,12 @@ class StoredFp8Weight(Fp8Weight):
 
 
 @dataclass
-class Nf4Fp8Weight(Fp8Weight):
-    """A frozen weight W in NF4 (some rows may be 16-bit), unpacked straight to E4M3 codes.
+class Nf4CodedWeight(CodedWeight):
+    """A frozen weight W in NF4 (some rows may be 16-bit), unpacked straight to codes.
 
     Attributes:
         parts: rows of W from top to bottom, in NF4 or 16 bits.
-        scales: scale of each row in FP8, from `row_scales`.
+        scales: scales of its codes, from `CodeFormat.scales`.
     """
 
     parts: list[WeightPart]
@@ -210,58 +196,35 @@ class Nf4Fp8Weight(Fp8Weight):
 
     @property
     @override
-    def scale_N(self) -> torch.Tensor:
+    def scale(self) -> torch.Tensor:
         return self.scales
 
     @override
     def codes(self) -> torch.Tensor:
         codes_NK = self.scratch.codes[: self._count].view(self._shape)
         if self._is_needed("codes"):
-            self._write(codes_NK, transposed=False)
+            self.form.unpack(self.parts, self.scales, codes_NK, transposed=False)
         return codes_NK
 
     @override
     def turned(self) -> torch.Tensor:
         turned_KN = self.scratch.turned[: self._count].view(self._shape[::-1])
         if self._is_needed("turned"):
-            self._write(turned_KN, transposed=True)
+            self.form.unpack(self.parts, self.scales, turned_KN, transposed=True)
         return turned_KN
 
     @property
     def _shape(self) -> tuple[int, int]:
-        return len(self.scales), self.a_RK.shape[1]
+        return len(self.sb_NR), self.a_RK.shape[1]
 
     @property
     def _count(self) -> int:
         return self._shape[0] * self._shape[1]
 
-    def _write(self, out: torch.Tensor, *, transposed: bool) -> None:
-        first = 0
-        for part in self.parts:
-            own = slice(first, first + part_rows(part))
-            first = own.stop
-            place, scale = out[:, own] if transposed else out[own], self.scales[own]
-            if isinstance(part, nf4.Nf4):
-                nf4.fp8_codes(part, scale, place, transposed=transposed)
-                continue
-            assert isinstance(part, torch.Tensor)
-            codes_NK = quantized_operand(part).codes
-            if transposed:
-                fp8.transpose_codes(codes_NK, place)
-            else:
-                place.copy_(codes_NK)
-
     @override
     def bare(self, outputs: int, inputs: int) -> FrozenWeight:
-        return Nf4Fp8Weight(self.a_RK[:0], self.sb_NR[:, :0], self.scratch, self.parts, self.scales)
+        return Nf4CodedWeight(self.form, self.a_RK[:0], self.sb_NR[:, :0], self.scratch, self.parts, self.scales)
 
     @override
     def tensors(self, outputs: int, inputs: int) -> dict[str, torch.Tensor]:
         return parts_by_name(self.parts)
-
-
-def row_scales(part: WeightPart, device: torch.device) -> torch.Tensor:
-    """Return the scale that each row of a part in NF4 or 16 bits has in FP8, `[rows]` fp32 on the device."""
-    assert not isinstance(part, fp8.Fp8Rows)
-    there = part.to(device)
-    return nf4.fp8_row_scale(there) if isinstance(there, nf4.Nf4) else quantized_operand(there).scale

@@ -7,29 +7,48 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.fp8_use import Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.device.fp8_choice import capability_of, check_fp8, fp8_use, why_not_fp8
-from burnish_kernels.registry import FP8_CAPABILITIES
+from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use, why_not_eight
+from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 DENSE, MIXTURE = shape("qwen3-0.6b"), shape("olmoe-1b-7b")
 EIGHT = Recipe.model_validate({"train": {"products": "fp8"}})
+WHOLE = Recipe.model_validate({"train": {"products": "int8"}})
+BLOCKS = Recipe.model_validate({"train": {"products": "mxfp8"}})
 STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
 
 
 @pytest.mark.parametrize(
     ("quantize", "products", "nf4", "use"),
     [
-        ("none", "16", False, Fp8Use(False, False)),
-        ("none", "auto", False, Fp8Use(False, False)),
-        ("fp8", "16", False, Fp8Use(True, False)),
-        ("fp8", "auto", False, Fp8Use(True, False)),
-        ("fp8", "fp8", False, Fp8Use(True, True)),
-        ("none", "fp8", False, Fp8Use(True, True)),
-        ("nf4", "fp8", True, Fp8Use(False, True)),
-        ("none", "fp8", True, Fp8Use(False, True)),  # a checkpoint in NF4
+        ("none", "16", False, Fp8Use()),
+        ("none", "auto", False, Fp8Use()),
+        ("fp8", "16", False, Fp8Use("fp8", "")),
+        ("fp8", "auto", False, Fp8Use("fp8", "")),
+        ("fp8", "fp8", False, Fp8Use("fp8", "fp8")),
+        ("none", "fp8", False, Fp8Use("fp8", "fp8")),
+        ("nf4", "fp8", True, Fp8Use("", "fp8")),
+        ("none", "fp8", True, Fp8Use("", "fp8")),  # a checkpoint in NF4
+        ("none", "int8", False, Fp8Use("int8", "int8")),
+        ("nf4", "int8", True, Fp8Use("", "int8")),
+        ("none", "mxfp8", False, Fp8Use("mxfp8", "mxfp8")),
+        ("nf4", "mxfp8", True, Fp8Use("", "mxfp8")),
     ],
 )
 def test_storage_follows_from_both_settings(quantize, products, nf4, use):
     assert fp8_use(Recipe.model_validate({"model": {"quantize": quantize}}), products, nf4=nf4) == use
+
+
+@pytest.mark.parametrize("capability", [*CAPABILITIES, None])
+def test_int8_is_done_by_every_card_with_kernels(capability):
+    check_fp8(WHOLE, DENSE, "bf16", capability)
+    assert why_not_eight("int8", WHOLE, DENSE, "bf16", capability) == ""
+
+
+@pytest.mark.parametrize("capability", [*MXFP8_CAPABILITIES, None])
+def test_blocks_are_for_their_own_cards_and_processors(capability):
+    assert set(MXFP8_CAPABILITIES) < set(FP8_CAPABILITIES)
+    check_fp8(BLOCKS, DENSE, "bf16", capability)
+    check_fp8(BLOCKS, shape("llama-3.2-1b"), "fp16", capability)
 
 
 @pytest.mark.parametrize("capability", [*FP8_CAPABILITIES, None])
@@ -40,7 +59,7 @@ def test_cards_with_kernels_and_processors_do_it(capability):
         Recipe.model_validate({"train": {"products": "fp8"}, "adapter": {"method": "rslora"}}),
     ):
         check_fp8(recipe, DENSE, "bf16", capability)
-    assert why_not_fp8(EIGHT, DENSE, "bf16", capability) == ""
+    assert why_not_eight("fp8", EIGHT, DENSE, "bf16", capability) == ""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +70,14 @@ def test_cards_with_kernels_and_processors_do_it(capability):
         (EIGHT, DENSE, "fp32", 89, "fp32"),
         (EIGHT, MIXTURE, "bf16", 89, "64 experts"),
         (STORED, MIXTURE, "bf16", 89, "64 experts"),
-        (Recipe.model_validate({"train": {"products": "mxfp8"}}), DENSE, "bf16", 120, "RTX 50"),
+        (BLOCKS, DENSE, "bf16", 90, "RTX 50"),
+        (BLOCKS, DENSE, "bf16", 89, "8.9"),
+        (BLOCKS, DENSE, "fp32", 120, "fp32"),
+        (BLOCKS, MIXTURE, "bf16", 120, "64 experts"),
+        (BLOCKS, DENSE.model_copy(update={"hidden_size": 1000}), "bf16", None, "1,000"),
+        (WHOLE, DENSE, "bf16", 75, "7.5.*INT8"),
+        (WHOLE, DENSE, "fp32", 86, "fp32"),
+        (WHOLE, MIXTURE, "bf16", 86, "64 experts"),
     ],
 )
 def test_what_is_not_done_is_refused_in_words(recipe, spec, precision, capability, named):

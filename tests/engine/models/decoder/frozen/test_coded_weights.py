@@ -1,13 +1,14 @@
-"""One stack whose products are in FP8, by each storage, beside the same operands rounded in fp64."""
+"""One stack whose products are in 8 bits, by each format and storage, beside the same operands rounded in fp64."""
 
 import os
 
 import pytest
 import torch
 
-from burnish_engine.models.decoder.frozen.fp8_weights import Fp8Scratch, Nf4Fp8Weight, StoredFp8Weight, row_scales
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
-from burnish_engine.models.decoder.frozen.parts import empty_fp8, part_tensors, placed, unpack
+from burnish_engine.models.decoder.frozen.parts import part_tensors, placed, unpack
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_kernels.fp8_linear import op as fp8
 from burnish_kernels.lora_linear import op as lora_linear
@@ -16,7 +17,7 @@ from burnish_kernels.nf4 import op as nf4
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 T, K, N = 37, 64, 96
 ADAPTERS = (lora_linear.StackedAdapter(0, 16, 5, 2.0), lora_linear.StackedAdapter(24, 72, 16, 0.5))
-STORED = ("fp8", "nf4", "nf4 and 16 bits")
+STORED = [(name, stored) for name in CODE_FORMATS for stored in ("codes", "nf4", "nf4 and 16 bits")]
 DTYPES = [torch.float16, torch.bfloat16]
 
 
@@ -24,39 +25,62 @@ def draw(*shape, seed=0, dtype=torch.float32):
     return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) / 4).to(DEVICE, dtype)
 
 
-def made(stored, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
-    """A stack, and its weight as products read it, fp64."""
+def made(kind, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
+    """A stack, and its weight as products read it, fp64: codes, and the scale of each."""
+    name, stored = kind
+    form = CODE_FORMATS[name]
     stack = lora_linear.Stack(N, K, adapters)
     whole = torch.zeros(stack.buffer_shape, device=DEVICE)
-    weight = draw(N, K, seed=1, dtype=dtype)
+    weight = draw(N, K, seed=1) * torch.exp2(torch.arange(N, device=DEVICE) % 5 - 2.0)[:, None]
+    weight = weight.to(dtype)
     if adapters:
         a = [draw(one.rank, K, seed=2 + place) for place, one in enumerate(adapters)]
         stack.fill(whole, a, [draw(one.rows, one.rank, seed=5 + place) for place, one in enumerate(adapters)])
     whole = whole.to(dtype)
     a_RK, sb_NR = whole[N:, :K], whole[:N, K:]
-    scratch = scratch or Fp8Scratch(*(torch.empty(N * K, dtype=fp8.CODES, device=DEVICE) for _ in range(2)))
-    if stored == "fp8":
-        rows = fp8.quantize_rows(weight)
-        frozen, codes, scale = StoredFp8Weight(a_RK, sb_NR, scratch, rows), rows.codes, rows.scale
+    scratch = scratch or CodeScratch(*(torch.empty(N * K, dtype=form.dtype, device=DEVICE) for _ in range(2)))
+    if stored == "codes":
+        rows = form.quantize(weight)
+        values, frozen = weight.float(), StoredCodedWeight(form, a_RK, sb_NR, scratch, rows)
     else:
-        parts = [nf4.quantize(weight[:32].float()), nf4.quantize(weight[32:].float())]
+        parts = [nf4.quantize(weight[:40].float()), nf4.quantize(weight[40:].float())]
         if stored != "nf4":
-            parts[0] = weight[:32]
-        scale = torch.cat([row_scales(part, torch.device(DEVICE)) for part in parts])
-        frozen = Nf4Fp8Weight(a_RK, sb_NR, scratch, parts, scale)
+            parts[0] = weight[:40]
+        frozen = Nf4CodedWeight(form, a_RK, sb_NR, scratch, parts, form.scales(parts, torch.device(DEVICE)))
         values = torch.cat(
             [part.float() if isinstance(part, torch.Tensor) else nf4.dequantize(part, dtype=torch.float32)
              for part in parts]
         )  # fmt: skip
-        codes = (values / scale[:, None]).to(fp8.CODES)
+    codes, scale = rounded_weight(name, values)
     linear = StackedLinear(stack, frozen, draw(N, seed=9, dtype=dtype) if bias else None)
-    return linear, codes.double(), scale.double(), a_RK.double(), sb_NR.double()
+    return linear, codes, scale, a_RK.double(), sb_NR.double()
 
 
-def rounded(rows, factor=None):
+def rounded_weight(name, values):
+    """Codes of a weight, and the scale of each, fp64, written down again from the formats' definitions."""
+    if name != "mxfp8":
+        scale = (values.abs().amax(dim=1, keepdim=True) / (127 if name == "int8" else 448)).expand_as(values)
+    else:
+        scale = block_powers(values.unflatten(0, (-1, 32)).abs().amax(dim=1).unflatten(1, (-1, 32)).amax(dim=2))
+        scale = scale.repeat_interleave(32, dim=0).repeat_interleave(32, dim=1)
+    ratio = values / scale
+    return (ratio.round() if name == "int8" else ratio.to(torch.float8_e4m3fn)).double(), scale.double()
+
+
+def block_powers(largest):
+    """The smallest power of two by which the largest magnitude of a block becomes at most 448."""
+    return torch.exp2(torch.ceil(torch.log2(largest.double() / 448))).float()
+
+
+def rounded(name, rows, factor=None):
     """An operand as products read it, fp64."""
-    found = fp8.quantize_rows(rows, factor_K=factor)
-    return found.codes.double() * found.scale.double()[:, None]
+    wide = rows.float()
+    if name != "mxfp8":
+        found = fp8.quantize_rows(rows, factor_K=factor, codes=CODE_FORMATS[name].dtype)
+        return found.codes.double() * found.scale.double()[:, None]
+    assert factor is None
+    scale = block_powers(wide.unflatten(1, (-1, 32)).abs().amax(dim=2)).repeat_interleave(32, dim=1)
+    return (wide / scale).to(torch.float8_e4m3fn).double() * scale.double()
 
 
 def assert_near(found, wanted, dtype):
@@ -65,36 +89,39 @@ def assert_near(found, wanted, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("kind", STORED, ids=" ".join)
 @pytest.mark.parametrize("adapters", [ADAPTERS, ()])
-def test_products_are_those_of_the_rounded_operands(stored, dtype, adapters):
-    linear, codes, scale, a_RK, sb_NR = made(stored, dtype, adapters, bias=True)
+def test_products_are_those_of_the_rounded_operands(kind, dtype, adapters):
+    linear, codes, scale, a_RK, sb_NR = made(kind, dtype, adapters, bias=True)
     x = draw(T, K, seed=11, dtype=dtype)
     x_TE = linear.new_input(T, x).fill_(float("nan"))
     x_TE[:, :K] = x
-    wanted = rounded(x) @ (codes * scale[:, None]).t() + x.double() @ a_RK.t() @ sb_NR.t() + linear.bias_N.double()
+    wanted = rounded(kind[0], x) @ (codes * scale).t() + x.double() @ a_RK.t() @ sb_NR.t() + linear.bias_N.double()
     assert_near(linear.forward(x_TE), wanted, dtype)
     assert_near(linear.adapted_input(x_TE), x.double() @ a_RK.t(), dtype)
 
     dy = draw(T, N, seed=12, dtype=dtype)
     dy_TE = linear.new_gradient(T, dy).fill_(float("nan"))
     dy_TE[:, :N] = dy
-    wanted = rounded(dy, linear.frozen.scale_N) @ codes + dy.double() @ sb_NR @ a_RK
+    factor = linear.frozen.gradient_factor_N
+    read = codes if factor is not None else codes * scale
+    wanted = rounded(kind[0], dy, factor) @ read + dy.double() @ sb_NR @ a_RK
     assert_near(linear.input_gradient(dy_TE), wanted, dtype)
     assert_near(dy_TE[:, N:], dy.double() @ sb_NR, dtype)
 
 
-@pytest.mark.parametrize("stored", STORED)
-def test_the_gradient_that_is_not_wanted_still_reaches_the_adapters(stored):
-    linear, _, _, _, sb_NR = made(stored, torch.bfloat16)
+@pytest.mark.parametrize("kind", STORED, ids=" ".join)
+def test_the_gradient_that_is_not_wanted_still_reaches_the_adapters(kind):
+    linear, _, _, _, sb_NR = made(kind, torch.bfloat16)
     dy_TE = linear.new_gradient(T, draw(T, N, dtype=torch.bfloat16)).fill_(1.0)
     assert linear.input_gradient(dy_TE, wanted=False) is None
     assert_near(dy_TE[:, N:], torch.ones(T, N, device=DEVICE).double() @ sb_NR, torch.bfloat16)
 
 
-def test_dropout_reaches_the_adapters_alone():
+@pytest.mark.parametrize("name", CODE_FORMATS)
+def test_dropout_reaches_the_adapters_alone(name):
     """Of everything dropped, only the frozen product is left; the mask of the gradient is that of the input."""
-    linear, codes, _, a_RK, sb_NR = made("fp8", torch.float16)
+    linear, codes, scale, a_RK, sb_NR = made((name, "codes"), torch.float16)
     linear.drop = lora_linear.Dropout(0.5, torch.zeros(1, dtype=torch.int64, device=DEVICE), 0)
     x = draw(T, K, seed=11, dtype=torch.float16)
     x_TE = linear.new_input(T, x)
@@ -105,7 +132,8 @@ def test_dropout_reaches_the_adapters_alone():
     assert_near(linear.adapted_input(x_TE)[:, :16], dropped.double() @ a_RK[:16].t(), torch.float16)
     dy_TE = linear.new_gradient(T, x)
     dy_TE[:, :N] = draw(T, N, seed=12, dtype=torch.float16)
-    plain = rounded(dy_TE[:, :N], linear.frozen.scale_N) @ codes
+    factor = linear.frozen.gradient_factor_N
+    plain = rounded(name, dy_TE[:, :N], factor) @ (codes if factor is not None else codes * scale)
     own = (linear.input_gradient(dy_TE).double() - plain) / 2  # half of the inputs are kept, times 2
     of_first, of_second = dy_TE[:, N : N + 16].double() @ a_RK[:16], dy_TE[:, N + 16 :].double() @ a_RK[16:]
     kept = [torch.empty_like(x), torch.empty_like(x)]
@@ -115,10 +143,10 @@ def test_dropout_reaches_the_adapters_alone():
     assert sb_NR.abs().max() > 0
 
 
-@pytest.mark.parametrize("stored", STORED)
-def test_stacks_that_share_memory_unpack_again_and_a_prepared_one_once(stored, monkeypatch):
-    linear, *_ = made(stored, torch.bfloat16)
-    other, *_ = made(stored, torch.bfloat16, scratch=linear.frozen.scratch)
+@pytest.mark.parametrize("kind", STORED, ids=" ".join)
+def test_stacks_that_share_memory_unpack_again_and_a_prepared_one_once(kind):
+    linear, *_ = made(kind, torch.bfloat16)
+    other, *_ = made(kind, torch.bfloat16, scratch=linear.frozen.scratch)
     x, dy = draw(T, K, seed=3, dtype=torch.bfloat16), draw(T, N, seed=4, dtype=torch.bfloat16)
     x_TE, dy_TE = linear.new_input(T, x), linear.new_gradient(T, dy)
     x_TE[:, :K], dy_TE[:, :N] = x, dy
@@ -137,18 +165,18 @@ def test_stacks_that_share_memory_unpack_again_and_a_prepared_one_once(stored, m
     assert torch.equal(linear.input_gradient(dy_TE), wanted[1])
 
 
-@pytest.mark.parametrize("stored", STORED)
-def test_the_bare_weight_has_no_adapters(stored):
-    linear, codes, scale, *_ = made(stored, torch.bfloat16)
+@pytest.mark.parametrize("kind", STORED, ids=" ".join)
+def test_the_bare_weight_has_no_adapters(kind):
+    linear, codes, scale, *_ = made(kind, torch.bfloat16)
     bare = StackedLinear(lora_linear.Stack(N, K), linear.frozen.bare(N, K))
     x = draw(T, K, seed=3, dtype=torch.bfloat16)
-    assert_near(bare.forward(x), rounded(x) @ (codes * scale[:, None]).t(), torch.bfloat16)
+    assert_near(bare.forward(x), rounded(kind[0], x) @ (codes * scale).t(), torch.bfloat16)
 
 
-@pytest.mark.parametrize("stored", STORED)
-def test_an_input_that_its_maker_projects_gives_the_same_bits(stored):
+@pytest.mark.parametrize("kind", STORED, ids=" ".join)
+def test_an_input_that_its_maker_projects_gives_the_same_bits(kind):
     """As the fused activation does, which is given A."""
-    linear, *_ = made(stored, torch.bfloat16, bias=True)
+    linear, *_ = made(kind, torch.bfloat16, bias=True)
     x = draw(T, K, seed=3, dtype=torch.bfloat16)
     x_TE, other = linear.new_input(T, x), linear.new_input(T, x)
     x_TE[:, :K] = x
@@ -162,19 +190,21 @@ def test_an_input_that_its_maker_projects_gives_the_same_bits(stored):
     assert torch.equal(found, wanted)
 
 
-def test_a_row_that_is_not_finite_gives_a_product_that_is_not():
-    linear, *_ = made("fp8", torch.bfloat16)
+@pytest.mark.parametrize("name", CODE_FORMATS)
+def test_a_row_that_is_not_finite_gives_a_product_that_is_not(name):
+    linear, *_ = made((name, "codes"), torch.bfloat16)
     x_TE = linear.new_input(T, draw(T, K, dtype=torch.bfloat16)).fill_(1.0)
     x_TE[3, 5], x_TE[9, 0] = float("nan"), float("inf")
     found = linear.forward(x_TE).isfinite().all(dim=1)
     assert found.nonzero().flatten().tolist() == [row for row in range(T) if row not in (3, 9)]
 
 
+@pytest.mark.parametrize("codes", [fp8.CODES, fp8.INT8])
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
-def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
+def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype, codes):
     """Products in 16 bits read codes times scales, rounded once."""
     weight = draw(N, K, seed=1)
-    rows, stack = fp8.quantize_rows(weight), lora_linear.Stack(N, K, ADAPTERS)
+    rows, stack = fp8.quantize_rows(weight, codes=codes), lora_linear.Stack(N, K, ADAPTERS)
     whole = torch.zeros(stack.buffer_shape, device=DEVICE, dtype=dtype)
     frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.empty_like(whole))
     wanted = (rows.codes.double() * rows.scale.double()[:, None]).to(dtype)
@@ -185,8 +215,10 @@ def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype):
     assert torch.equal(mixed[N:], weight.to(dtype))
 
 
-def test_a_part_can_be_placed_in_other_memory():
-    rows = fp8.quantize_rows(draw(N, K))
+@pytest.mark.parametrize("name", CODE_FORMATS)
+def test_a_part_can_be_placed_in_other_memory(name):
+    rows = CODE_FORMATS[name].quantize(draw(N, K))
     tensors = list(part_tensors(rows).values())
-    there = placed(empty_fp8(N, K, "meta"), iter(tensors))
+    there = placed(CODE_FORMATS[name].empty(N, K, "meta"), iter(tensors))
+    assert type(there) is type(rows)
     assert [one.data_ptr() for one in part_tensors(there).values()] == [one.data_ptr() for one in tensors]

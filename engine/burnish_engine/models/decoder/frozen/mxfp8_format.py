@@ -1,0 +1,107 @@
+"""MXFP8: E4M3 codes with a power of two for each 32 x 32 of a weight, and for each 32 columns of an operand's token.
+
+    Y  = (p_x X8)(p_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = (p_d D8)(p_w W8) + (dY·sB) A
+
+The tiles of W are square, so that its powers of two serve both directions; dY is quantized along its own columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_rows
+from burnish_kernels.fp8_linear.op import CODES, transpose_codes
+from burnish_kernels.lora_linear.tiles import RankSegment
+from burnish_kernels.mxfp8_linear import op as mxfp8
+from burnish_kernels.nf4 import op as nf4
+
+
+class Mxfp8Format(CodeFormat):
+    """E4M3 with an exponent byte a tile; parts are `MxWeight`. A weight has a multiple of 32 rows and columns."""
+
+    dtype = CODES
+
+    @override
+    def empty(self, rows: int, columns: int, device: torch.device | str) -> CodedPart:
+        return mxfp8.new_weight(rows, columns, device)
+
+    @override
+    def quantize(self, weight_NK: torch.Tensor) -> CodedPart:
+        return mxfp8.quantize_weight(weight_NK)
+
+    @override
+    def scales(self, parts: Sequence[WeightPart], device: torch.device) -> torch.Tensor:
+        # Rows of several parts may share a tile, so the whole weight is there for a moment.
+        plain = [part.to(device) for part in parts if not isinstance(part, CODED)]
+        weight = torch.empty(sum(map(part_rows, plain)), plain[0].shape[1], device=device)
+        return mxfp8.weight_scale(nf4.dequantize_stack(plain, weight, weight.dtype))
+
+    @override
+    def unpack(self, parts: Sequence[WeightPart], scale: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> None:
+        first, powers = 0, mxfp8.powers(scale)
+        for part in parts:
+            own = slice(first, first + part_rows(part))
+            place = out[:, own] if transposed else out[own]
+            if isinstance(part, nf4.Nf4):
+                nf4.fp8_codes(part, powers, place, transposed=transposed, first_row=first)
+            else:
+                assert isinstance(part, torch.Tensor)
+                codes_NK = mxfp8.encode_rows(part, powers, first)
+                if transposed:
+                    transpose_codes(codes_NK, place)
+                else:
+                    place.copy_(codes_NK)
+            first = own.stop
+
+    @override
+    def gradient_factor(self, scale: torch.Tensor) -> torch.Tensor | None:
+        return None
+
+    @override
+    def output(
+        self,
+        x_TK: torch.Tensor,
+        codes_NK: torch.Tensor,
+        scale: torch.Tensor,
+        *,
+        narrow_TR: torch.Tensor | None,
+        adapter_NR: torch.Tensor | None,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor:
+        rows, weight = mxfp8.quantize_rows(x_TK), mxfp8.MxWeight(codes_NK, scale)
+        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        return mxfp8.mxfp8_linear(rows, weight, **adapter, dtype=x_TK.dtype, out=out)
+
+    @override
+    def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> mxfp8.MxRows:
+        return mxfp8.quantize_rows(dy_TN)
+
+    @override
+    def projected_gradient(
+        self,
+        dy_TN: torch.Tensor,
+        scale: torch.Tensor,
+        sb_RN: torch.Tensor,
+        dxa_TR: torch.Tensor,
+        segments: Sequence[RankSegment],
+        largest_T: torch.Tensor,
+    ) -> mxfp8.MxRows:
+        raise AssertionError("gradients are quantized by blocks, for which the largest of a row says nothing")
+
+    @override
+    def input_gradient(
+        self,
+        gradient: mxfp8.MxRows,
+        codes_KN: torch.Tensor,
+        scale: torch.Tensor,
+        *,
+        narrow_TR: torch.Tensor | None,
+        adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        weight = mxfp8.MxWeight(codes_KN, scale.t())
+        return mxfp8.mxfp8_linear(gradient, weight, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)

@@ -1,0 +1,119 @@
+"""FP8 and INT8: codes with one scale for each output row of a weight, and for each token of an operand.
+
+    Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
+
+where D8 is dY with the scales s_w multiplied in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, part_rows
+from burnish_kernels.fp8_linear import op as fp8
+from burnish_kernels.fp8_linear.projected.op import project_codes
+from burnish_kernels.lora_linear.tiles import RankSegment
+from burnish_kernels.nf4 import op as nf4
+
+
+class RowFormat(CodeFormat):
+    """Codes with a scale a row; parts are `Fp8Rows`.
+
+    Args:
+        dtype: type of the codes, `fp8_linear.op.CODES` or `INT8`.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    @override
+    def empty(self, rows: int, columns: int, device: torch.device | str) -> CodedPart:
+        return fp8.new_rows(rows, columns, device, self.dtype)
+
+    @override
+    def quantize(self, weight_NK: torch.Tensor) -> CodedPart:
+        return fp8.quantize_rows(weight_NK, codes=self.dtype)
+
+    @override
+    def scales(self, parts: Sequence[WeightPart], device: torch.device) -> torch.Tensor:
+        return torch.cat([self._row_scales(part, device) for part in parts])
+
+    @override
+    def unpack(self, parts: Sequence[WeightPart], scale: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> None:
+        first = 0
+        for part in parts:
+            own = slice(first, first + part_rows(part))
+            first = own.stop
+            place = out[:, own] if transposed else out[own]
+            if isinstance(part, nf4.Nf4):
+                nf4.fp8_codes(part, scale[own], place, transposed=transposed)
+                continue
+            assert isinstance(part, torch.Tensor)
+            codes_NK = fp8.quantize_rows(part, codes=self.dtype).codes
+            if transposed:
+                fp8.transpose_codes(codes_NK, place)
+            else:
+                place.copy_(codes_NK)
+
+    @override
+    def gradient_factor(self, scale: torch.Tensor) -> torch.Tensor | None:
+        return scale
+
+    @override
+    def output(
+        self,
+        x_TK: torch.Tensor,
+        codes_NK: torch.Tensor,
+        scale: torch.Tensor,
+        *,
+        narrow_TR: torch.Tensor | None,
+        adapter_NR: torch.Tensor | None,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor:
+        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        rows = fp8.quantize_rows(x_TK, codes=self.dtype)
+        return fp8.fp8_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
+
+    @override
+    def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> fp8.Fp8Rows:
+        return fp8.quantize_rows(dy_TN, factor_K=scale, codes=self.dtype)
+
+    @override
+    def projected_gradient(
+        self,
+        dy_TN: torch.Tensor,
+        scale: torch.Tensor,
+        sb_RN: torch.Tensor,
+        dxa_TR: torch.Tensor,
+        segments: Sequence[RankSegment],
+        largest_T: torch.Tensor,
+    ) -> fp8.Fp8Rows:
+        tokens, columns = dy_TN.shape
+        codes = fp8.new_rows(tokens, columns, dy_TN.device, self.dtype)
+        project_codes(dy_TN, sb_RN, dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=scale)
+        return codes
+
+    @override
+    def input_gradient(
+        self,
+        gradient: fp8.Fp8Rows,
+        codes_KN: torch.Tensor,
+        scale: torch.Tensor,
+        *,
+        narrow_TR: torch.Tensor | None,
+        adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        return fp8.fp8_linear(gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
+
+    def _row_scales(self, part: WeightPart, device: torch.device) -> torch.Tensor:
+        """Return the scale that each row of a part in NF4 or 16 bits has in codes, `[rows]` fp32 on the device."""
+        assert isinstance(part, (torch.Tensor, nf4.Nf4))
+        there = part.to(device)
+        if isinstance(there, nf4.Nf4):
+            return nf4.fp8_row_scale(there, self.dtype)
+        return fp8.quantize_rows(there, codes=self.dtype).scale

@@ -53,7 +53,7 @@ class ClientThere(EngineClient):
         return self._reason or Failure(
             id="",
             what=tr("The connection to {where} ended.").format(where=self.where),
-            remedy=tr("What was last said is in {log_file}.").format(log_file=self._log_file()),
+            remedy=tr("What was last said is in {log_file}.").format(log_file=self.log_file()),
             exit_code=ExitCode.ENVIRONMENT,
         )
 
@@ -137,6 +137,6 @@ class ClientThere(EngineClient):
 
     @staticmethod
     @override
-    def _log_file() -> Path:
+    def log_file() -> Path:
         make_private(studio_dir())
         return studio_dir() / "serve-there.log"

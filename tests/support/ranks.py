@@ -14,6 +14,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.exchange.windows import FileWindow
 from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.rank_server import RankServer
 from burnish_engine.train.parallel.ranks import Rank, Ranks
@@ -41,6 +42,9 @@ class ThreadCollectives:
 
     def all_gather(self, gathered, own):
         self.group._allgather_base(gathered, own).wait()
+
+    def window(self, count):
+        return FileWindow(count, self.group.size(), self)
 
     def close(self, *, abort=False):
         pass

@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.exchange.windows import RankWindows
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
@@ -47,8 +49,9 @@ class BenchReplica(Replica):
 
     @override
     def load(self, order: Message) -> Message:
-        exchange = self._server.exchange(exact=False)
-        self._benches.append(StepBench(_options(order["options"], self._device), order["ranks"], exchange))
+        exchange, memory = self._server.exchange(exact=False), RankWindows(*self._server.place, self._server.meet)
+        options = _options(order["options"], self._device)
+        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory))
         return {}
 
     @override
@@ -110,8 +113,10 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         if ranks is None:
             return StepBench(options).run() | {"gpus": 1}
         exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
-        bench = StepBench(options, count, exchange, ranks.begin_step)
-        ranks.call({"do": "load", "options": _plain(options), "ranks": count})
+        ranks.begin({"do": "load", "options": _plain(options), "ranks": count})  # all load at once
+        memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
+        bench = StepBench(options, count, exchange, ranks.begin_step, memory)
+        ranks.wait()
         order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
         answers = ranks.call(order, state_of(bench.model, None))
         ranks.require_equal(weights_checksum(bench.model), 0, answers)

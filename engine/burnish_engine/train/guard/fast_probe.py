@@ -98,8 +98,8 @@ class FastProbe(EngineProbe):
                 for role, experts in weights.experts.stacks.items():
                     tensors = weight_tensors(experts.weight)
                     found |= {f"layer {index} experts {role} {key}": tensor for key, tensor in tensors.items()}
-        for index, host in decoder.ring.layers.items():
-            found[f"layer {index} in host memory"] = host.view(torch.int64)  # fewer numbers than bytes
+        for index, held in decoder.ring.layers.items():
+            found[f"layer {index}, streamed"] = held.view(torch.int64)  # fewer numbers than bytes
         return found
 
     @override

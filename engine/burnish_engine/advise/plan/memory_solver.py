@@ -317,8 +317,10 @@ class _Solver:
 
     def _with_streamed(self, options: PlanOptions, count: int) -> PlanOptions:
         """The same options with another number of layers' weights where some are streamed from."""
-        place = "layers_on_ranks" if options.layers_on_ranks else "layers_on_host"
-        return options._replace(**{place: spread_layers(count, self._layers)})
+        layers = spread_layers(count, self._layers)
+        if options.layers_on_ranks:
+            return options._replace(layers_on_ranks=layers)
+        return options._replace(layers_on_host=layers)
 
     def _most_hosted(self, used: float) -> int:
         """The most layers whose weights find room in host memory beside what is used of it; 0 without a GPU."""

@@ -64,7 +64,7 @@ def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick:
         ranks=ranks,
         peer_gb_s=peer,
     )
-    host = host_budget(run.machine, run.device.gpu(run.machine))
+    host = host_budget(run.machine, run.device.gpu(run.machine)) // ranks  # each process locks its own
     budget, most = usable_bytes(free, cuda=cuda), free - MARGIN_BYTES[cuda]
     if run.recipe.memory.budget_gib:
         budget = min(int(run.recipe.memory.budget_gib * GIB), most)

@@ -18,7 +18,7 @@ from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, 
 from burnish_engine.advise.plan.memory_solver import peak_bytes
 from burnish_engine.advise.predict.fast_experts import expert_sizes, order_bytes, scratch_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes, kept_bytes, offloaded_bytes
-from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
+from burnish_engine.advise.predict.fast_memory import POOL_SHARE, host_bytes, memory_of
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_tokens, stacks
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
@@ -208,6 +208,38 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
         held -= (256 * 4 + 4) * len(loaded.plan.modules)
     real = outside(loaded) + loaded.compute_buffer.nbytes + held
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
+
+
+class OneOf:
+    """Memory of several ranks, all of it this rank's."""
+
+    def __init__(self, size):
+        self.rank, self.size = 0, size
+
+    def allocate(self, count):
+        return [torch.empty(count, dtype=torch.uint8)] * self.size
+
+    def wait_until_filled(self):
+        pass
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("nf4", [False, True])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
+    """A rank's part, and the slots; together the ranks hold what one would on the host, and some padding."""
+    spec, section, layers = spec_of(name), ADAPTERS["all"], frozenset({0, 1, 2})
+    options = {"dtype": torch.bfloat16, "quantize": nf4, "layers_on_ranks": layers, "memory": OneOf(ranks)}
+    ring = build(spec, section, **options).decoder.ring
+    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, ranks=ranks)
+    memory, places = memory_of(planned), PlanOptions(0, 256, layers_on_ranks=tuple(layers))
+    hosted = PlanOptions(0, 256, layers_on_host=tuple(layers))
+    assert memory.share_bytes(places) == ring.shares.bytes
+    assert memory.slot_bytes(places) == sum(slot.nbytes for slot in ring._slots) == memory.slot_bytes(hosted)
+    assert memory.weights_on_host(places) == ring.host_bytes == 0
+    level = np.zeros((1, spec.num_layers), np.int8)
+    more = memory.totals(level, places) - memory.totals(level, hosted)
+    assert more == pytest.approx(ring.shares.bytes * (1 + POOL_SHARE), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", DENSE)

@@ -275,6 +275,8 @@ class StepBench:
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "shared_gib": self.model.loaded.decoder.ring.shares.bytes / GIB,
+            "streamed_gib": self.model.loaded.decoder.ring.host_bytes / GIB,
             "host_gib": self.trainer.offloader.host_bytes / GIB if self.trainer.offloader else 0.0,
             "nvml_gib": held / GIB if held else None,
         }

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch.distributed import _symmetric_memory as symmetric_memory
 from typing_extensions import override
 
 from burnish_engine.contract.errors import SetupError
@@ -94,6 +93,9 @@ class GpuWindow:
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
         self._count, self._size = count, size
         self._mapping: object = None  # what other ranks' memory is mapped by
+        from torch.distributed import _symmetric_memory as symmetric_memory
+
+        self._library = symmetric_memory
         with _named_problem():
             self.own = symmetric_memory.empty(count, dtype=torch.uint8, device=device)
 
@@ -102,7 +104,7 @@ class GpuWindow:
         group = torch.distributed.group.WORLD
         assert group is not None
         with _named_problem():
-            mapping = symmetric_memory.rendezvous(self.own, group)
+            mapping = self._library.rendezvous(self.own, group)
             self._mapping = mapping
             return [mapping.get_buffer(rank, (self._count,), torch.uint8) for rank in range(self._size)]
 

@@ -99,8 +99,9 @@ class FastProbe(EngineProbe):
                     tensors = weight_tensors(experts.weight)
                     found |= {f"layer {index} experts {role} {key}": tensor for key, tensor in tensors.items()}
         for index, held in decoder.ring.layers.items():
-            name = f"own part of layer {index}" if index in decoder.ring.shares else f"layer {index} in host memory"
-            found[name] = held.view(torch.int64)  # fewer numbers than bytes
+            is_shared = index in decoder.ring.shares
+            place = f"own part of layer {index}" if is_shared else f"layer {index} in host memory"
+            found[place] = held.view(torch.int64)  # fewer numbers than bytes
         return found
 
     @override

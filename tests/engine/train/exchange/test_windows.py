@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import _symmetric_memory
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.train.exchange import windows
@@ -50,7 +51,7 @@ def test_gpus_that_cannot_read_each_other_are_named_and_lack_of_memory_is_not_mi
     def refuse(*_arguments, **_options):
         raise RuntimeError(words)
 
-    monkeypatch.setattr(windows.symmetric_memory, "empty", refuse)
+    monkeypatch.setattr(_symmetric_memory, "empty", refuse)
     with pytest.raises(error, match=words.split(": ")[1]) as raised:
         GpuWindow(100, 2, torch.device("cpu"))
     assert ("memory.weights" in str(raised.value)) == (error is SetupError)

@@ -55,7 +55,7 @@ class ThreadCollectives:
         self.group._allgather_base(gathered, own).wait()
 
     def window(self, count):
-        return FileWindow(count, self.group.size(), self)
+        return FileWindow(count, self.group.size(), self.all_gather)
 
     def close(self, *, abort=False):
         pass

@@ -21,7 +21,7 @@ from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
-from burnish_engine.train.exchange.windows import RankWindows
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message

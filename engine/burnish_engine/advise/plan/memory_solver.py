@@ -44,7 +44,7 @@ from burnish_engine.contract.recipe.memory_plan import (
 )
 
 _Away: TypeAlias = tuple[bool, bool, tuple[int, ...], tuple[int, ...]]
-"""What is not on the device: whether embeddings and head are, and the layers in host memory and of ranks."""
+"""Parts in other places: whether embeddings and head are on the host, layers on the host, and layers of ranks."""
 
 MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
 """Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.train.exchange.windows import FileWindow, GpuWindow, Window
+from burnish_engine.train.exchange.windows import FileWindow, GpuWindow, SharedWindow
 
 _TIMEOUT = timedelta(days=1)
 """Time after which torch gives an operation up, and with NCCL goes on without its result.
@@ -40,7 +40,7 @@ class Collectives(Protocol):
         """Gather every rank's tensor, of one size, one after another in the order of ranks."""
         ...
 
-    def window(self, count: int) -> Window:
+    def window(self, count: int) -> SharedWindow:
         """Allocate memory that all ranks will read, on this rank's device.
 
         Args:
@@ -116,11 +116,11 @@ class TorchCollectives:
         """Gather every rank's tensor."""
         torch.distributed.all_gather_into_tensor(gathered, own)
 
-    def window(self, count: int) -> Window:
+    def window(self, count: int) -> SharedWindow:
         """Allocate memory that all ranks will read."""
         if self._device.type == "cuda":
             return GpuWindow(count, self._size, self._device)
-        return FileWindow(count, self._size, self)
+        return FileWindow(count, self._size, self.all_gather)
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group."""

@@ -9,23 +9,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
-from typing_extensions import override
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.device.device import is_out_of_memory
-from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.train.recovery.recovery import short_message
-
-if TYPE_CHECKING:
-    from burnish_engine.train.exchange.collectives import Collectives
 
 _LONGEST_PATH = 1024  # bytes of a file's name that ranks tell each other
 
 
-class Window(Protocol):
+class SharedWindow(Protocol):
     """One rank's memory, until all have theirs.
 
     Attributes:
@@ -49,11 +44,11 @@ class FileWindow:
     Args:
         count: bytes of this rank.
         size: number of ranks.
-        collectives: operations over all ranks.
+        all_gather: function that gathers every rank's tensor; see `Collectives`.
     """
 
-    def __init__(self, count: int, size: int, collectives: Collectives) -> None:
-        self._count, self._size, self._collectives = count, size, collectives
+    def __init__(self, count: int, size: int, all_gather: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+        self._count, self._size, self._all_gather = count, size, all_gather
         self._folder = Path(tempfile.mkdtemp(prefix="burnish-"))
         self._file = self._folder / "weights"
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -65,10 +60,10 @@ class FileWindow:
         """Map the files of all ranks; where the system lets mapped files go, they have no names afterwards."""
         name = os.fsencode(self._file).ljust(_LONGEST_PATH, b"\0")
         names = torch.zeros(self._size * _LONGEST_PATH, dtype=torch.uint8)
-        self._collectives.all_gather(names, torch.frombuffer(bytearray(name), dtype=torch.uint8))
+        self._all_gather(names, torch.frombuffer(bytearray(name), dtype=torch.uint8))
         files = [os.fsdecode(bytes(one.tolist()).rstrip(b"\0")) for one in names.view(self._size, -1)]
         found = [_mapped(Path(file), self._count) for file in files]
-        self._collectives.all_reduce(torch.ones(1))  # all have mapped all
+        self._all_gather(torch.empty_like(names), names[:_LONGEST_PATH])  # all have mapped all
         shutil.rmtree(self._folder, ignore_errors=True)
         return found
 
@@ -121,33 +116,3 @@ def _named_problem() -> Iterator[None]:
             f"The GPUs cannot read each other's memory ({short_message(error)}), so they cannot share layers' weights.",
             'Set memory.weights = "host", or "card" where they fit; `burnish doctor` says how the GPUs are connected.',
         ) from error
-
-
-class RankWindows(RankMemory):
-    """Memory of all ranks of a run, made together while they load the model.
-
-    Args:
-        rank: number of this rank.
-        size: number of ranks.
-        collectives: operations over all ranks.
-        agree: function that waits until all ranks have come here, and raises where one ran out of memory.
-    """
-
-    def __init__(self, rank: int, size: int, collectives: Collectives, agree: Callable[[], None]) -> None:
-        self.rank, self.size = rank, size
-        self._collectives, self._agree = collectives, agree
-        self._window: Window | None = None
-
-    @override
-    def allocate(self, count: int) -> Sequence[torch.Tensor]:
-        self._agree()  # all have let go of what they had before
-        self._window = self._collectives.window(count)
-        self._agree()  # all have room
-        return self._window.open_all()
-
-    @override
-    def wait_until_filled(self) -> None:
-        assert self._window is not None
-        if self._window.own.is_cuda:
-            torch.cuda.synchronize(self._window.own.device)
-        self._agree()

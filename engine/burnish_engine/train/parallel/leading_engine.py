@@ -21,7 +21,7 @@ from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.exchange.deal import deal_by_cost
 from burnish_engine.train.exchange.rank_exchange import RankExchange
-from burnish_engine.train.exchange.windows import RankWindows
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_evaluate import EvaluationPasses, mean_loss
 from burnish_engine.train.parallel.evaluation_share import (

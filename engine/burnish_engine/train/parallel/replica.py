@@ -21,7 +21,7 @@ from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.exchange.rank_exchange import RankExchange
-from burnish_engine.train.exchange.windows import RankWindows
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.smaller_plan import read_memory_plan

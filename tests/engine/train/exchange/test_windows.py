@@ -9,7 +9,8 @@ from torch.distributed import _symmetric_memory
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.train.exchange import windows
-from burnish_engine.train.exchange.windows import GpuWindow, RankWindows
+from burnish_engine.train.exchange.rank_memory import RankWindows
+from burnish_engine.train.exchange.windows import GpuWindow
 
 from support.ranks import together
 

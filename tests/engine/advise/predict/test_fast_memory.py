@@ -45,6 +45,7 @@ from burnish_kernels.attention.op import tile_rows
 
 from support.allocator import Allocator
 from support.live_bytes import peak_of_a_pass, watched_pass
+from support.rank_memory import MemoryHere
 
 GIB = 2**30
 CPU = torch.device("cpu")
@@ -210,26 +211,13 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
 
 
-class OneOf:
-    """Memory of several ranks, all of it this rank's."""
-
-    def __init__(self, size):
-        self.rank, self.size = 0, size
-
-    def allocate(self, count):
-        return [torch.empty(count, dtype=torch.uint8)] * self.size
-
-    def wait_until_filled(self):
-        pass
-
-
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("nf4", [False, True])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
     """A rank's part, and the slots; together the ranks hold what one would on the host, and some padding."""
     spec, section, layers = spec_of(name), ADAPTERS["all"], frozenset({0, 1, 2})
-    options = {"dtype": torch.bfloat16, "quantize": nf4, "layers_on_ranks": layers, "memory": OneOf(ranks)}
+    options = {"dtype": torch.bfloat16, "quantize": nf4, "layers_on_ranks": layers, "memory": MemoryHere(0, [], ranks)}
     ring = build(spec, section, **options).decoder.ring
     planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, ranks=ranks)
     memory, places = memory_of(planned), PlanOptions(0, 256, layers_on_ranks=tuple(layers))

@@ -8,25 +8,10 @@ from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing
 
 from support.late_copies import LateCopies
+from support.rank_memory import MemoryHere
 
 CPU = torch.device("cpu")
 SIZES = {0: 256, 1: 5 * PART_ALIGNMENT, 3: 4 * PART_ALIGNMENT, 4: 3000, 6: 1 << 14}
-
-
-class Memory:
-    """Memory of all ranks in one process."""
-
-    def __init__(self, rank, all_ranks, size):
-        self.rank, self.size, self._all = rank, size, all_ranks
-
-    def allocate(self, count):
-        if not self._all:
-            self._all += [torch.full((count,), 0xEE, dtype=torch.uint8) for _ in range(self.size)]
-        assert {len(one) for one in self._all} == {count}, "every rank asks for as much"
-        return self._all
-
-    def wait_until_filled(self):
-        pass
 
 
 def rings(size, host=()):
@@ -38,7 +23,7 @@ def rings(size, host=()):
     shared = {layer: count for layer, count in SIZES.items() if layer not in host}
     hosted = {layer: SIZES[layer] for layer in host}
     for rank in range(size):
-        ring = WeightRing(CPU, hosted, PageLock(), shared, Memory(rank, memory, size))
+        ring = WeightRing(CPU, hosted, PageLock(), shared, MemoryHere(rank, memory, size))
         ring._copies = LateCopies(CPU)
         for layer, block in blocks.items():
             ring.storage(layer).copy_(block)

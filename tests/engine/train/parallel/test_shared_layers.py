@@ -14,6 +14,7 @@ from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.run.events import PhaseChanged, StepDone
 from burnish_engine.models.host_memory.layer_shares import part_bytes
 from burnish_engine.models.host_memory.weight_ring import SLOTS
+from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.exchange import windows
@@ -185,6 +186,7 @@ def test_killed_terminated_and_resumed_on_other_numbers_a_run_is_that_of_a_resid
     assert held.exit_code is ExitCode.STOPPED
     assert run_training(paths).exit_code is ExitCode.DONE
     assert len(forks) == 1 + 2 + 1
+    assert f"ranks:{LAYERS}" in read_card(paths).result.memory_plan
     assert losses(paths) == losses(alone)
     assert evaluations(paths) == evaluations(alone)
     assert trained(paths) == trained(alone)

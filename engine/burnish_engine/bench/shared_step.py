@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
@@ -51,7 +52,8 @@ class BenchReplica(Replica):
     def load(self, order: Message) -> Message:
         exchange, memory = self._server.exchange(exact=False), RankWindows(*self._server.place, self._server.meet)
         options = _options(order["options"], self._device)
-        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory))
+        plan = MemoryPlan.model_validate_json(order["plan"])
+        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory, plan=plan))
         return {}
 
     @override
@@ -113,9 +115,13 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         if ranks is None:
             return StepBench(options).run() | {"gpus": 1}
         exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
-        ranks.begin({"do": "load", "options": _plain(options), "ranks": count})  # all load at once
         memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
-        bench = StepBench(options, count, exchange, ranks.begin_step, memory)
+
+        def load(plan: MemoryPlan) -> None:  # all at once, with one plan
+            order = {"do": "load", "options": _plain(options), "ranks": count, "plan": plan.model_dump_json()}
+            ranks.begin(order)
+
+        bench = StepBench(options, count, exchange, ranks.begin_step, memory, planned=load)
         ranks.wait()
         order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
         answers = ranks.call(order, state_of(bench.model, None))

@@ -39,7 +39,7 @@ from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
-from burnish_engine.train.fast.memory_choice import plan_within
+from burnish_engine.train.fast.memory_choice import lockable_memory, plan_within
 from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
@@ -59,6 +59,8 @@ class StepBench:
         exchange: exchange with the others; None: there are none.
         begin: function called before each step.
         memory: memory of the ranks that share layers' weights.
+        plan: memory plan; None: as the options say.
+        planned: function that is told the plan before weights are made.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class StepBench:
         exchange: GradientExchange | None = None,
         begin: Callable[[], object] = lambda: None,
         memory: RankMemory | None = None,
+        plan: MemoryPlan | None = None,
+        planned: Callable[[MemoryPlan], object] = lambda _plan: None,
     ) -> None:
         self.options, self.spec = options, shape(options.shape, options.layers)
         self._ranks, self._begin = ranks, begin
@@ -88,9 +92,10 @@ class StepBench:
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
         self._sharing = memory.size if memory else 1
-        self.plan = self._plan(section)
+        self.plan = plan or self._plan(section)
         if memory is None:
             self.plan = self.plan.model_copy(update={"weights": places_alone(self.plan.weights)})
+        planned(self.plan)
         wanted = DecoderOptions(
             dtype=DTYPES[options.precision],
             device=self.device,
@@ -196,6 +201,7 @@ class StepBench:
             nf4=options.method == "qlora",
             fp8=options.fp8,
             ranks=self._sharing,
+            host_bytes=lockable_memory(self.device) // self._sharing,
         )
         self.predicted = {"gib": chosen.peak_bytes / GIB, "step_ms": 1000 * chosen.seconds}
         return chosen.plan

@@ -33,16 +33,30 @@ def test_every_rank_reads_what_the_others_wrote(tmp_path, monkeypatch):
     assert not list(Path(tmp_path).iterdir()), "nothing is left behind"
 
 
-def test_a_rank_without_room_is_known_before_anything_is_opened():
-    class Full:
-        def window(self, count):
-            raise MemoryError(count)
+@pytest.mark.parametrize("lacks", ["this rank", "another"])
+def test_where_a_rank_has_no_room_nothing_is_opened(lacks):
+    """Opening takes all ranks at once: one that went on alone would wait for ever."""
+    done = []
 
-    agreed = []
-    memory = RankWindows(0, 2, Full(), lambda: agreed.append(1))
+    class Told:
+        def window(self, count):
+            done.append("window")
+            if lacks == "this rank":
+                raise MemoryError(count)
+            return self
+
+        def open_all(self):
+            done.append("opened")
+
+    def agree():
+        done.append("agreed")
+        if lacks == "another" and done.count("agreed") == 2:
+            raise MemoryError("on rank 1")
+
     with pytest.raises(MemoryError):
-        memory.allocate(100)
-    assert len(agreed) == 1, "others had let go of theirs, and have not yet opened its"
+        RankWindows(0, 2, Told(), agree).allocate(100)
+    assert done[:2] == ["agreed", "window"], "others have let go of theirs first"
+    assert "opened" not in done
 
 
 @pytest.mark.parametrize(("words", "error"), [

@@ -93,10 +93,17 @@ def _streaming_offers(values: Values, plan: RunPlan | None) -> dict[str, str]:
     memory = plan.memory_plan if plan is not None else None
     if memory is None or plan is None:
         return {}
-    layers = len(memory.layers_on_host)
-    if layers:
-        reason = tr("The weights of {layers} do not stay on the GPU: they come from system memory in time.")
-        return {"memory.weights": reason.format(layers=plural(layers, "layer"))}
+    reasons = {
+        tr("The weights of {layers} do not stay on the GPU: they come from system memory in time."): (
+            memory.layers_on_host
+        ),
+        tr("The GPUs share the weights of {layers}: each holds a part and reads the others' in time."): (
+            memory.layers_on_ranks
+        ),
+    }
+    found = [text.format(layers=plural(len(layers), "layer")) for text, layers in reasons.items() if layers]
+    if found:
+        return {"memory.weights": " ".join(found)}
     if values["memory"]["weights"] != "auto":
         return {"memory.weights": tr("All layers stay on the GPU with these settings.")}
     return {}

@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from typing_extensions import override
 
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
@@ -47,8 +50,10 @@ class BenchReplica(Replica):
 
     @override
     def load(self, order: Message) -> Message:
-        exchange = self._server.exchange(exact=False)
-        self._benches.append(StepBench(_options(order["options"], self._device), order["ranks"], exchange))
+        exchange, memory = self._server.exchange(exact=False), RankWindows(*self._server.place, self._server.meet)
+        options = _options(order["options"], self._device)
+        plan = MemoryPlan.model_validate_json(order["plan"])
+        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory, plan=plan))
         return {}
 
     @override
@@ -110,8 +115,14 @@ def _measure(options: StepOptions, count: int) -> dict[str, Any]:
         if ranks is None:
             return StepBench(options).run() | {"gpus": 1}
         exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
-        bench = StepBench(options, count, exchange, ranks.begin_step)
-        ranks.call({"do": "load", "options": _plain(options), "ranks": count})
+        memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
+
+        def load(plan: MemoryPlan) -> None:  # all at once, with one plan
+            order = {"do": "load", "options": _plain(options), "ranks": count, "plan": plan.model_dump_json()}
+            ranks.begin(order)
+
+        bench = StepBench(options, count, exchange, ranks.begin_step, memory, planned=load)
+        ranks.wait()
         order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
         answers = ranks.call(order, state_of(bench.model, None))
         ranks.require_equal(weights_checksum(bench.model), 0, answers)

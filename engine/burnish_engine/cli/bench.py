@@ -117,7 +117,8 @@ def step(
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
     weights: Annotated[
-        str, typer.Option(help="Where layers keep frozen weights, from the first: card, host, such as card+host:36.")
+        str,
+        typer.Option(help="Where layers keep frozen weights, from the first: card, host, ranks, such as card+host:36."),
     ] = "card",
     one_document: Annotated[
         bool, typer.Option("--one-document", help="Each pass is one document as long as it.")

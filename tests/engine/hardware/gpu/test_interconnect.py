@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from burnish_engine.contract.facts.machine import HOST, GpuFacts, LinkFacts, LinkMeasurement, MachineFacts, PcieFacts
 from burnish_engine.hardware.gpu.interconnect import is_slow_exchange, parallel_settings
-from burnish_engine.hardware.gpu.topology import pcie_gb_s, topology
+from burnish_engine.hardware.gpu.topology import pcie_gb_s, peer_gb_s, topology
 
 GB = 10**9
 QWEN_4B_R16, LLAMA_8B_R16, LLAMA_8B_R64, QWEN_32B_R16 = 132_000_000, 168_000_000, 671_000_000, 537_000_000
@@ -195,6 +195,19 @@ def test_a_measured_all_reduce_counts_only_for_the_gpus_it_was_measured_with():
     assert parallel_settings(both).exchange_gb_s == 41.0
     three = machine(gpu(0), gpu(1), gpu(2, free=1), link=BRIDGE, all_reduce_gb_s=9.0)
     assert parallel_settings(three).exchange_gb_s == pytest.approx(45.0)
+
+
+def test_gpus_read_each_other_as_fast_as_the_slowest_two_or_not_at_all():
+    assert peer_gb_s(machine(gpu(0), gpu(1), link=BRIDGE), [0, 1]) == pytest.approx(45.0)
+    slow = LinkFacts(first=0, second=2, **P2P)
+    three = machine(gpu(0), gpu(1), gpu(2), link=BRIDGE)
+    mixed = three.model_copy(
+        update={"links": [link for link in three.links if link.second != 2 or link.first] + [slow]}
+    )
+    assert peer_gb_s(mixed, [0, 1, 2]) == topology(mixed).between(0, 2).gb_s < 45
+    assert peer_gb_s(mixed, [0, 1]) == pytest.approx(45.0)
+    assert not peer_gb_s(machine(gpu(0), gpu(1), link=NO_P2P), [0, 1])
+    assert not peer_gb_s(three, [0, 3]), "a GPU of another machine"
 
 
 def test_an_idle_link_is_not_taken_for_a_slow_one():

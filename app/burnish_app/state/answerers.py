@@ -26,6 +26,7 @@ class Answerer:
         target: target of a `ChatRequest`.
         variant: variant of a `ChatRequest`.
         able: whether it can answer now.
+        hint: what it is, in a sentence; may be empty.
     """
 
     key: str
@@ -33,6 +34,7 @@ class Answerer:
     target: str
     variant: Variant
     able: bool = True
+    hint: str = ""
 
 
 def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSummary]) -> list[Answerer]:
@@ -45,10 +47,11 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
         runs: all runs, newest first; those with a step may answer too.
     """
     target = run or model_path
-    found = [Answerer("base", tr("Base (before training)"), target, "base")]
+    found = [Answerer("base", tr("Base model"), target, "base", hint=tr("The model as it was before training."))]
     if folder.starts_from_adapter:
         found.append(Answerer("start", tr("Start (before this run)"), target, "start"))
-    found.append(Answerer("tuned", tr("Tuned (after training)"), target, "tuned", folder.trained))
+    hint = tr("The model as this run trained it.")
+    found.append(Answerer("tuned", tr("Tuned model"), target, "tuned", folder.trained, hint))
     if len(folder.exported) < 2:
         found.append(Answerer("exported", tr("Exported file"), target, "exported", bool(folder.exported)))
     for name in folder.exported if len(folder.exported) > 1 else ():

@@ -65,6 +65,9 @@ class ChatPane(Card):
         self.copy = quiet("", self._copy, "copy")
         self.copy.setAccessibleName(tr("{name}: copy the reply").format(name=name))
         self.copy.setToolTip(tr("Copy the reply"))
+        room = self.copy.sizePolicy()
+        room.setRetainSizeWhenHidden(True)  # the transcript keeps its height, and with it the end in view
+        self.copy.setSizePolicy(room)
         self.copy.hide()
         self.text = QTextEdit()
         self.text.setReadOnly(True)

@@ -153,6 +153,9 @@ class TryOutPage(Page):
         if self.isHidden():
             self._report()
         panes = self.grid.shown
+        got = self.answering.answered or any(pane.has_written for pane in panes)
+        if not (self.answering.open or got or self.prompt.toPlainText()):
+            self.prompt.setPlainText(self._asked)  # it can be asked again as it is
         if not self.answering.secret or self.answering.open:
             return
         if len(self.answering.answered) == len(panes):

@@ -179,7 +179,8 @@ def time_left(events: RunState, now: float) -> float | None:
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
     if run_status == "running":
-        return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
+        elsewhere = bool(summary.state.where) and not events.phase  # it has not begun there
+        return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running")) if not elsewhere else tr("Starting")
     if run_status == "queued":
         return (
             tr("Waiting for {name}").format(name=awaited_name(summary))

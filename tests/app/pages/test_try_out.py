@@ -448,3 +448,15 @@ def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run)
     page.prompt.setPlainText("And then?")
     assert page.primary.isEnabled()
     assert page.questions.save.isEnabled()
+
+
+def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
+    answers.failure("chat", "It needs 3.1 GiB, 0.8 GiB are free.", "Free memory.")
+    page = page_of(window)
+    ask(page, "Where is it?")
+    qtbot.waitUntil(lambda: "3.1 GiB" in page.right.state.text() and not page.answering.open)
+    assert page.prompt.toPlainText() == "Where is it?"
+    answers.set("chat", reply("There."))
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
+    assert page.prompt.toPlainText() == ""

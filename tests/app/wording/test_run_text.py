@@ -107,6 +107,7 @@ def test_scenes_cover_what_the_train_page_shows():
 def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on():
     waits = words("running", message="Waits in the cluster's queue (Priority).")
     assert waits.detail == "Waits in the cluster's queue (Priority)."
+    assert words("running", [], where="cluster").headline == "Starting", "it has not begun there"
     left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
     assert left.detail.startswith("Nobody follows the job; it may go on.")
     assert left.actions == ("resume",)

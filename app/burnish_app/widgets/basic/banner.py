@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -23,6 +24,11 @@ BannerAction = tuple[str, Slot]
 _WANDER_MS = 60
 _BAR_PX, _DASH_PX = 6, 12
 _WORDS_PX = 240  # at least, to have the actions beside them
+
+
+def _quoted(text: str) -> str:
+    """Put commands, which the engine marks as a terminal and Markdown do, into quotes."""
+    return re.sub(r"`([^`]+)`", "“\\1”", text)
 
 
 class Banner(QFrame):
@@ -65,9 +71,9 @@ class Banner(QFrame):
         column = QVBoxLayout(words)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
-        column.addWidget(heading(what))
+        column.addWidget(heading(_quoted(what)))
         if remedy:
-            column.addWidget(body(remedy))
+            column.addWidget(body(_quoted(remedy)))
         parts = FlowLayout(UNIT + 4, UNIT // 2)
         parts.addWidget(words)
         parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))

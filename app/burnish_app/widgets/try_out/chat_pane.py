@@ -100,6 +100,11 @@ class ChatPane(Card):
         """The conversation so far, without the reply that is being streamed."""
         return list(self._messages)
 
+    @property
+    def has_written(self) -> bool:
+        """Whether any of the newest reply has come."""
+        return bool(self._streamed)
+
     def choose(self, key: str) -> None:
         """Choose the model that answers, by its key; the first one where there is none of that key."""
         keys = [one.key for one in self._answerers]

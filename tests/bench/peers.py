@@ -1,8 +1,8 @@
 """Burnish beside its peers on one GPU, in one go: the same documents, tokens a step and adapter, a fresh process each.
 
     python tests/bench/peers.py --work /tmp/peers --tokenizer DIR --out rows.jsonl
-        [--engines burnish unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b] [--tokens 4096 16384]
-        [--checkpointing none offload] [--attention fa2 sdpa] [--repeat N] [--limit-s S]
+        [--engines burnish burnish-fp8 unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b]
+        [--tokens 4096 16384] [--checkpointing none offload] [--attention fa2 sdpa] [--repeat N] [--limit-s S]
 
 Every run adds one JSON row to the file; the table at the end holds all rows of the file, so a comparison may be made
 in several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run
@@ -36,7 +36,8 @@ ROOT = HERE.parents[1]
 KEEP = "rotated"  # ours where nothing is recomputed
 CONTEXT_GIB = 0.75  # of a process beside what its allocator holds
 HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
-ENGINES = ("burnish", "unsloth", "trl", "liger")
+OURS = ("burnish", "burnish-fp8")
+ENGINES = (*OURS, "unsloth", "trl", "liger")
 POLL_S = 0.05
 QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # fine-tuned over a quantized base, unless --method says otherwise
 MEDIANS = ("tok_s", "wall_tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "nvml_gib", "first_step_s")
@@ -60,7 +61,7 @@ def plan(options: argparse.Namespace) -> list[Run]:
     for model, tokens, checkpointing in itertools.product(options.models, options.tokens, options.checkpointing):
         method = options.method or ("qlora" if model in QLORA_FROM else "lora")
         for engine in options.engines:
-            kinds = ["own"] if engine == "burnish" else options.attention
+            kinds = ["own"] if engine in OURS else options.attention
             runs += [Run(engine, model, method, tokens, checkpointing, attention) for attention in kinds]
     return runs
 
@@ -70,10 +71,11 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     common = ["--method", run.method, "--tokens", str(run.tokens)]
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
     packs = options.work / "packs" / f"{run.tokens}-{options.steps}.npz"
-    if run.engine == "burnish":
+    if run.engine in OURS:
         shape, _, layers = run.model.partition(":")
         burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
         burnish += ["--layers", layers] if layers else []
+        burnish += ["--products", "fp8"] if run.engine == "burnish-fp8" else []
         keep = ["--keep", HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP)]
         if run.checkpointing == "offload":
             keep = ["--budget-gib", f"{least_of_peers(run, read_rows(options.out)) + CONTEXT_GIB:.3f}"]
@@ -94,7 +96,7 @@ def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
     found = [
         row["peak_allocated_gib"]
         for row in rows
-        if "error" not in row and row["engine"] != "burnish" and same.items() <= row.items()
+        if "error" not in row and row["engine"] not in OURS and same.items() <= row.items()
     ]
     if not found:
         raise SystemExit(f"No peer ran {same} yet: name one before burnish.")
@@ -104,7 +106,7 @@ def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
 def environment(run: Run, work: Path) -> dict[str, str]:
     """Offline, with compiled kernels kept per engine, and FlashAttention-2 only where it is asked for."""
     paths = [os.environ.get("PYTHONPATH", "")]
-    if run.engine == "burnish":
+    if run.engine in OURS:
         paths[:0] = [str(ROOT / "engine"), str(ROOT / "kernels")]
     if run.attention == "fa2":
         paths.append(os.environ["PEERS_FA2"])
@@ -145,7 +147,7 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
 
 def parse(engine: str, printed: str) -> dict[str, Any] | None:
     """The row that the run printed; None where it printed none."""
-    if engine != "burnish":
+    if engine not in OURS:
         printed = printed.rpartition("RESULT ")[2].partition("\n")[0]
     try:
         return json.loads(printed)
@@ -185,7 +187,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         key: {name: statistics.median(row[name] for row in own) for name in MEDIANS if all(name in row for row in own)}
         for key, own in groups.items()
     }
-    ours = {key[:4]: values["tok_s"] for key, values in medians.items() if key[4] == "burnish"}
+    ours = {key[:5]: values["tok_s"] for key, values in medians.items() if key[4] in OURS}
     lines = [
         "| model | method | tokens | checkpointing | engine | attention | runs | tok/s | step ms "
         "| GiB allocated | reserved | process | first step s | loss | Burnish is |",
@@ -197,7 +199,11 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {head} | failed: {failed[key]} |" + " |" * 8)
             continue
         values, losses = medians[key], groups[key][-1].get("loss") or [float("nan")]
-        ratio = f"{ours[key[:4]] / values['tok_s']:.2f}x" if key[:4] in ours and key[4] != "burnish" else ""
+        faster = [
+            f"{ours[(*key[:4], engine)] / values['tok_s']:.2f}x{engine.removeprefix('burnish').replace('-', ' in ')}"
+            for engine in OURS
+            if (*key[:4], engine) in ours and key[4] not in OURS
+        ]
         cells = [
             str(len(groups[key])),
             f"{values['tok_s']:,.0f}",
@@ -205,7 +211,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             *(f"{values.get(name, float('nan')):.2f}" for name in MEDIANS[3:6]),
             f"{values.get('first_step_s', float('nan')):.1f}",
             f"{losses[0]:.3f} to {losses[-1]:.3f}",
-            ratio,
+            ", ".join(faster),
         ]
         lines.append(f"| {head} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -264,7 +270,7 @@ def main() -> None:
     began = time.monotonic()
     if not options.table:
         missing = [name for name in options.models if not (options.work / "models" / name / "COMPLETE").is_file()]
-        if missing and set(options.engines) != {"burnish"}:
+        if missing and not set(options.engines) <= set(OURS):
             maker = [sys.executable, str(HERE / "random_models.py"), str(options.work / "models")]
             subprocess.run([*maker, str(options.tokenizer.resolve()), *missing], check=True)
         for run in plan(options) * options.repeat:

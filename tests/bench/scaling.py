@@ -4,7 +4,7 @@
 
 | job | what |
 |---|---|
-| steps | our step, a pass on each GPU |
+| steps | our step, a pass on each GPU; on one, all cards at once, each by itself |
 | forms | the same on the most GPUs, in each form of devices.exchange |
 | host | forms with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import torch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,9 +42,11 @@ FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
 JOBS = ("steps", "forms", "host", "peers", "whole", "faults")
 EXCHANGES = ("whole", "sliced", "bf16")
 KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
-WHOLE = "llama-3.2-1b"
+WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
 SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
+Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
+"""Columns of its rows, a command, and the environment of each process that runs it at the same time."""
 
 
 class Bench:
@@ -67,53 +70,63 @@ class Bench:
             self._measure(job, name, command, given, min(left, self._options.timeout_s))
 
     def _measure(
-        self, job: str, name: dict[str, Any], command: Sequence[str], given: dict[str, str], timeout_s: float
+        self, job: str, name: dict[str, Any], command: Sequence[str], given: Sequence[dict[str, str]], timeout_s: float
     ) -> None:
+        """Start a process for each environment, all at once, and write their rows."""
         log = self._options.out / f"{job}.log"
         paths = [str(ROOT / part) for part in ("app", "engine", "kernels")] + [os.environ.get("PYTHONPATH", "")]
         usual = {"NCCL_NVLS_ENABLE": "0", "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        environment = usual | os.environ | {"PYTHONPATH": usual["PYTHONPATH"]} | given
+        environment = usual | os.environ | {"PYTHONPATH": usual["PYTHONPATH"]}
         if job == "host":
             environment.pop("NCCL_SHM_DISABLE", None)
+        rows, until = [], time.monotonic() + timeout_s
         with log.open("a", encoding="utf-8") as complained:
             complained.write(f"$ {' '.join(command)}\n")
             complained.flush()
             streams = {"stdout": subprocess.PIPE, "stderr": complained, "text": True, "errors": "replace"}
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams)
-            try:
-                printed, _ = process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # its ranks too
-                printed, _ = process.communicate()
-            complained.write(printed)
-        rows = [name | row for row in _rows_of(printed)] or [name | {"error": f"exit {process.returncode}"}]
+            options = {"cwd": ROOT, "start_new_session": True, **streams}
+            for process in [subprocess.Popen(command, env=environment | each, **options) for each in given]:
+                try:
+                    printed, _ = process.communicate(timeout=until - time.monotonic())
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)  # its ranks too
+                    printed, _ = process.communicate()
+                complained.write(printed)
+                found = [name | row for row in _rows_of(printed)]
+                rows += found or [name | {"error": f"exit {process.returncode}"}]
         with self._rows.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"job": job} | row) + "\n" for row in rows)
         for row in rows:
             print(job, name, {cell: row[cell] for cell in SHOWN if cell in row}, flush=True)
 
-    def _steps(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _steps(self, turn: int) -> Iterator[Job]:
         options = self._options
         counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
         for shape, tokens in itertools.product(options.models, options.tokens):
             command = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
             command += ["--tokens", str(tokens), "--method", SHAPES[shape], "--keep", peers.KEEP]
-            command += ["--steps", str(options.steps), *(word for count in counts for word in ("--gpus", str(count)))]
-            yield {"engine": "burnish", "model": shape, "tokens": tokens}, command, {}
+            command += ["--steps", str(options.steps)]
+            ours = {"engine": "burnish", "model": shape, "tokens": tokens}
+            several = [word for count in counts if count > 1 for word in ("--gpus", str(count))]
+            parts = [(ours, [*command, *several], [{}])] if several else []
+            if 1 in counts:
+                parts.insert(0, (ours, [*command, "--gpus", "1"], [{VISIBLE: card} for card in _cards()]))
+            yield from parts if turn % 2 == 0 else reversed(parts)
 
-    def _forms(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _forms(self, turn: int) -> Iterator[Job]:
         forms = EXCHANGES if turn % 2 == 0 else EXCHANGES[::-1]
-        for (name, command, _), exchange in itertools.product(self._steps(turn), forms):
+        several = [part for part in self._steps(turn) if len(part[2]) == 1]
+        for (name, command, _), exchange in itertools.product(several, forms):
             counts = [1, max(self._options.gpus)] if exchange == "whole" else [max(self._options.gpus)]
             start = command[: command.index("--gpus")]
             gpus = [word for count in counts for word in ("--gpus", str(count))]
-            yield name | {"exchange": exchange}, [*start, *gpus, "--exchange", exchange], {}
+            yield name | {"exchange": exchange}, [*start, *gpus, "--exchange", exchange], [{}]
 
-    def _host(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _host(self, turn: int) -> Iterator[Job]:
         for name, command, _ in self._forms(turn):
-            yield name, command, {"NCCL_P2P_DISABLE": "1"}
+            yield name, command, [{"NCCL_P2P_DISABLE": "1"}]
 
-    def _peers(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _peers(self, turn: int) -> Iterator[Job]:
         options = self._options
         self._make_models(options.models)
         counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
@@ -127,15 +140,15 @@ class Bench:
             settings += ["--tokens", str(tokens), "--attention", attention, "--steps", "18", "--warm-up", "6"]
             name = {"engine": engine, "model": model, "tokens": tokens, "gpus": count, "attention": attention}
             command = [sys.executable, *starter, str(HERE / "peer_step.py"), *settings]
-            yield name, command, peers.environment(run, options.work)
+            yield name, command, [peers.environment(run, options.work)]
 
-    def _whole(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _whole(self, turn: int) -> Iterator[Job]:
         self._make_models([WHOLE])
         for count in self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]:
             folder, tokens = self._options.work / "models" / WHOLE, min(self._options.tokens)
             settings = ["--model", str(folder), "--gpus", str(count), "--tokens", str(tokens)]
             name = {"engine": "burnish", "model": f"{WHOLE} whole", "tokens": tokens, "gpus": count}
-            yield name, [sys.executable, str(HERE / "whole_step.py"), *settings], {}
+            yield name, [sys.executable, str(HERE / "whole_step.py"), *settings], [{}]
 
     def _make_models(self, names: Sequence[str]) -> None:
         """Write the models that are not there yet."""
@@ -145,13 +158,19 @@ class Bench:
             maker = [sys.executable, str(HERE / "random_models.py"), str(folder)]
             subprocess.run([*maker, str(self._options.tokenizer.resolve()), *missing], check=True)
 
-    def _faults(self, turn: int) -> Iterator[tuple[dict[str, Any], list[str], dict[str, str]]]:
+    def _faults(self, turn: int) -> Iterator[Job]:
         if turn == 0:
             yield (
                 {"test": FAULTS},
                 [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", FAULTS],
-                {},
+                [{}],
             )
+
+
+def _cards() -> list[str]:
+    """Return the names of all GPUs that this process may use, as its environment names them."""
+    named = os.environ.get(VISIBLE, "").split(",")
+    return named if named != [""] else [str(card) for card in range(torch.cuda.device_count())]
 
 
 def _rows_of(printed: str) -> list[dict[str, Any]]:
@@ -201,7 +220,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def parse_options() -> argparse.Namespace:
     """Parse the command line and make the folder of the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=JOBS, metavar="JOB", help=", ".join(JOBS))
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=", ".join(JOBS))
     parser.add_argument("--out", type=Path, required=True, help="folder of rows and logs")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the table")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
@@ -216,6 +235,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="of all")
     parser.add_argument("--least-s", type=float, default=40, help="start nothing with less time than this left")
     options = parser.parse_args()
+    if unknown := sorted(set(options.jobs) - set(JOBS)):
+        parser.error(f"{unknown[0]} is none of {', '.join(JOBS)}")
     options.out, options.work = options.out.resolve(), options.work.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     return options

@@ -102,7 +102,11 @@ def step(
     floor: Annotated[bool, typer.Option("--floor", help="Time what no engine can avoid as well.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time goes.")] = False,
     ablate: Annotated[
-        bool, typer.Option("--ablate", help="Only time passes whose metadata is rebuilt for every layer (CUDA).")
+        bool,
+        typer.Option(
+            "--ablate",
+            help="Only time eager steps without cached metadata, copies ahead and one-sort routing; with each.",
+        ),
     ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
     packs: Annotated[Path | None, typer.Option(help="Passes recorded by tests/bench/peer_step.py.")] = None,
@@ -212,10 +216,14 @@ def step(
     )
     if gpus:
         return _time_shared(options, gpus, floor=floor, profile=profile, ablate=ablate)
-    if ablate and device == "cuda":
-        from burnish_engine.bench.ablation import metadata_ablation
+    if ablate:
+        from burnish_engine.bench.ablation import ablation, ablation_table
 
-        _print_report(metadata_ablation(options), json=json)
+        found = ablation(options)
+        if json:
+            _print_report(found, json=True)
+        else:
+            out.print(ablation_table([found]), markup=False, soft_wrap=True)
         return ExitCode.DONE
     bench = StepBench(options)
     report = bench.run()

@@ -41,8 +41,13 @@ def expert_bytes(run: PlannedRun, rank: int) -> int:
         run: the run.
         rank: rank of each expert's adapter.
     """
-    copies = BYTES_OF[run.device.precision] if run.engine.fast else 0
-    return _state_bytes(run, rank) + _of_experts(run, rank) * (8 + copies)
+    return _state_bytes(run, rank) + _of_experts(run, rank) * (8 + _copy_width(run))
+
+
+def adapter_copy_bytes(run: PlannedRun) -> int:
+    """Count the fast engine's copies of all adapters in the compute dtype, which lie among the base weights."""
+    adapter = run.recipe.adapter
+    return 0 if adapter.method == "full" else adapter_parameters(run.spec, adapter) * _copy_width(run)
 
 
 def fitting_rank(run: PlannedRun, lacking: int) -> int:
@@ -57,6 +62,11 @@ def fitting_rank(run: PlannedRun, lacking: int) -> int:
     now = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
     room = expert_bytes(run, now) - lacking
     return next((rank for rank in range(now - 1, 0, -1) if expert_bytes(run, rank) <= room), 0)
+
+
+def _copy_width(run: PlannedRun) -> int:
+    """The bytes of a number in the fast engine's copies of adapters; 0 on the plain engine, which has none."""
+    return BYTES_OF[run.device.precision] if run.engine.fast else 0
 
 
 def _of_experts(run: PlannedRun, rank: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from burnish_engine.advise.facts.engine_choice import unused_pins_note
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import GIB
-from burnish_engine.advise.plan.expert_text import expert_notes, fitting_rank
+from burnish_engine.advise.plan.expert_text import adapter_copy_bytes, expert_notes, fitting_rank
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
@@ -42,9 +42,10 @@ def problems_of(
         return []
     where = f"of {name}'s memory" if run.device.cuda else "of system memory"
     need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
-    weights = sum(part.bytes for part in memory if part.name in _WEIGHTS)
+    stored = sum(part.bytes for part in memory if part.name in _WEIGHTS)
+    weights = stored - adapter_copy_bytes(run)
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
-    in_4_bits = _hint_4_bits(run, fixed - weights, free - margin)
+    in_4_bits = _hint_4_bits(run, fixed - stored, free - margin)
     more = _hint_system_memory(run, plan, total + margin - free)
     if weights + margin > free:
         pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
@@ -60,7 +61,8 @@ def problems_of(
                 f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
         rank = fitting_rank(run, total + margin - free)
-        lower = f"adapter.expert_rank: {rank} fits" if rank else "adapter.rank"
+        setting = "adapter.expert_rank" if rank or run.recipe.adapter.expert_rank else "adapter.rank"
+        lower = f"{setting}: {rank} fits" if rank else setting
         return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} {lower}."]
     largest = max(memory, key=lambda part: part.bytes)
     text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."

@@ -16,8 +16,13 @@ from burnish_engine.advise.predict.fast_layer import LayerShape
 _HOPPER = (9, 0)
 _GROUPED_SHARE = {True: 0.60, False: 0.45}
 """Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
-_DECODING_SHARE = {"nf4": (0.235, 0.175), "mxfp4": (0.355, 0.265)}
-"""The same of products that decode four bits on the way, on a Hopper and on other cards."""
+_DECODING_SHARE = {"nf4": (0.27, 0.20), "mxfp4": (0.385, 0.285)}
+"""The same of products that decode four bits on the way, beside `_FIRST_READ_SHARE`, on a Hopper and on other cards."""
+_FIRST_READ_SHARE = {"nf4": 0.73, "mxfp4": 1.09}
+"""Share of the rate of unpacking a whole matrix at which such products read weights for the first time; for further
+tiles of an expert they are in the cache. An even router's products took 0.83, 1.20 and 3.54 ms at 128, 256 and 1,024
+rows an expert (Qwen3-30B-A3B), and 0.75, 1.82 and 6.16 ms at 128, 512 and 2,048 (gpt-oss-20b): a time for the weights,
+and one for each tile."""
 _UNPACKING_SHARE = 0.62
 """Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
 518 beside 626 (gpt-oss-20b)."""
@@ -32,12 +37,14 @@ class ExpertRates:
     Attributes:
         products: rate of products with unpacked weights, operations/s.
         decoding: rate of products that decode packed weights on the way, operations/s; 0: they never do.
+        first_read: rate at which these read weights for the first time, weights/s.
         unpacking: rate of unpacking groups of experts, weights/s; 0: they are not packed.
         unpack_rows: rows of an expert from which that is faster.
     """
 
     products: float
     decoding: float = 0.0
+    first_read: float = 0.0
     unpacking: float = 0.0
     unpack_rows: int = 0
 
@@ -56,7 +63,13 @@ class ExpertRates:
             return ExpertRates(products)
         storage = "mxfp4" if run.spec.has_mxfp4_experts else "nf4"
         decoding = peak * _DECODING_SHARE[storage][not hopper]
-        return ExpertRates(products, decoding, unpacking * _UNPACKING_SHARE, UNPACK_ROWS[storage])
+        return ExpertRates(
+            products,
+            decoding,
+            first_read=unpacking * _FIRST_READ_SHARE[storage],
+            unpacking=unpacking * _UNPACKING_SHARE,
+            unpack_rows=UNPACK_ROWS[storage],
+        )
 
     @staticmethod
     def of_cpu(run: FastRun, operations: float, unpacking: float) -> ExpertRates:
@@ -118,10 +131,15 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
 
 
 def _product_s(stack: ExpertStackShape, rows: int, at: ExpertRates) -> float:
-    """The time of one map's product with so many sorted rows, seconds: the last tile of each expert is half full."""
+    """The time of one map's product with so many sorted rows, seconds.
+
+    The last tile of each expert is half full. Where an expert has so few rows that its weights are decoded, a router
+    that is not even makes more tiles but leaves experts out, whose weights are not read: there it counts as even.
+    """
     columns = stack.inputs + (max(stack.rank, _LEAST_RANK_COLUMNS) if stack.rank else 0)
-    padded = rows + min(stack.experts, rows) * TILE_ROWS // 2
-    operations = 2.0 * padded * stack.outputs * columns
+    operations, reached = 2.0 * stack.outputs * columns, min(stack.experts, rows)
     if at.decoding and rows / stack.experts < at.unpack_rows:
-        return operations / at.decoding
-    return operations / at.products + (stack.weights / at.unpacking if at.unpacking else 0.0)
+        first_read = stack.weights * reached / stack.experts / at.first_read
+        return max(rows, reached * TILE_ROWS) * operations / at.decoding + first_read
+    unpacking = stack.weights / at.unpacking if at.unpacking else 0.0
+    return (rows + reached * TILE_ROWS // 2) * operations / at.products + unpacking

@@ -79,3 +79,12 @@ def test_a_plan_that_is_too_large_by_its_experts_adapters_names_a_rank_that_fits
     (rank,) = (int(word) for word in refused.problems[0].replace(":", " ").split() if word.isdigit())
     assert "adapter.expert_rank" in refused.problems[0]
     assert plan(expert_rank=rank).fits
+
+
+def test_what_is_trained_is_not_told_as_base_weights():
+    """Copies of rank 256 on all experts are 19 GiB, and the frozen weights would find room in system memory."""
+    here = machine(("NVIDIA GeForce RTX 4090", 8, (8, 9)), ram_gib=64)
+    recipe = {"model": {"quantize": "nf4"}, "adapter": {"rank": 256, "expert_rank": 256}}
+    problem = plan_run(Recipe.model_validate(recipe), QWEN, here).problems[0]
+    assert "adapter.expert_rank" in problem
+    assert "smaller model" not in problem

@@ -4,6 +4,7 @@ import pytest
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.predict import expert_speed
 from burnish_engine.advise.predict.expert_speed import expert_work
 from burnish_engine.advise.predict.fast_layer import layer_shapes
 from burnish_engine.advise.predict.fast_speed import rates
@@ -41,11 +42,30 @@ def test_measured_products_are_predicted(name, nf4, tflops, least):
     assert least < operations / work_of(name, 16384, nf4=nf4).gate_up_s / 1e12 / tflops < 1.05
 
 
-def test_few_rows_an_expert_are_decoded_in_the_product():
-    """At 128 rows 0.83 ms were measured for Qwen3-30B-A3B decoded, and 1.05 unpacked."""
-    assert work_of("qwen3-30b-a3b", 2048, nf4=True).gate_up_s == pytest.approx(0.83e-3, rel=0.25)
+# Milliseconds of products of gate and up that decode their weights, at so many rows an expert of an even router.
+@pytest.mark.parametrize(
+    ("name", "rows", "measured"),
+    [
+        ("qwen3-30b-a3b", 128, 0.83), ("qwen3-30b-a3b", 256, 1.20), ("qwen3-30b-a3b", 1024, 3.54),
+        ("gpt-oss-20b", 128, 0.75), ("gpt-oss-20b", 512, 1.82), ("gpt-oss-20b", 2048, 6.16),
+    ],
+)  # fmt: skip
+def test_measured_products_that_decode_are_predicted(monkeypatch, name, rows, measured):
+    monkeypatch.setattr(expert_speed, "UNPACK_ROWS", {"nf4": 4096, "mxfp4": 4096})  # that they never unpack before
+    spec = shape(name)
+    tokens = rows * spec.num_experts // spec.experts_per_token
+    assert 1000 * work_of(name, tokens, nf4=True).gate_up_s == pytest.approx(measured, rel=0.03)
+
+
+def test_many_rows_an_expert_are_multiplied_with_unpacked_weights():
     before, after = (work_of("qwen3-30b-a3b", tokens, nf4=True) for tokens in (3056, 3088))
     assert after.gate_up_s < before.gate_up_s  # 191 rows, and 193
+
+
+def test_a_tile_takes_its_time_however_few_rows_it_has():
+    few, more = (work_of("qwen3-30b-a3b", tokens, nf4=True).gate_up_s for tokens in (256, 2048))
+    assert few == more  # 16 and 128 rows of each expert
+    assert work_of("qwen3-30b-a3b", 4, nf4=True).gate_up_s == pytest.approx(few / 4)  # 32 rows reach 32 experts of 128
 
 
 def test_other_cards_have_smaller_tiles():

@@ -163,7 +163,7 @@ class RunsPage(Page):
             tr("Runs"),
             _WIDTHS_PX,
             first_min_px=_WIDTHS_PX[0],
-            grow=(_RUN, _TAGS),
+            grow=(_RUN,),
             drop_columns=_DROP_COLUMNS,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)

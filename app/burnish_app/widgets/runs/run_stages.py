@@ -12,7 +12,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.stage_line import show_stage
+from burnish_app.widgets.basic.status_dot import show_stage
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.wording.run_stages import RunStage
 

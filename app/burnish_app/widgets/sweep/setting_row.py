@@ -9,8 +9,7 @@ from burnish_app.comparison.swept import draft_value, offered_settings, usual_va
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.shortening_box import ShorteningBox
-from burnish_app.widgets.basic.text import caption, set_tone
+from burnish_app.widgets.basic.text import ShorteningBox, caption, set_tone
 from burnish_app.wording.recipe_text import setting_name, setting_term, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe

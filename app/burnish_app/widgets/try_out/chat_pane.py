@@ -24,8 +24,7 @@ from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.shortening_box import ShorteningBox
-from burnish_app.widgets.basic.text import Look, caption, heading, set_tone
+from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
 from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply

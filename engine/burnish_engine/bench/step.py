@@ -140,7 +140,7 @@ class StepBench:
         if options.packs is not None:
             return recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
         if options.one_document:
-            return packs(options.tokens, count, whole=True)
+            return packs(options.tokens, count, length=options.tokens)
         return packs(options.tokens, step=self._ranks)
 
     def _preferences(self, section: PreferenceSection) -> BatchStream:
@@ -210,6 +210,14 @@ class StepBench:
         self._begin()
         return self.trainer.step(prefetcher).tokens
 
+    def time_steps(self, prefetcher: Prefetcher, count: int) -> tuple[list[int], list[float]]:
+        """Run steps back to back; return the tokens and the milliseconds of each."""
+        marks, tokens = [self._mark()], []
+        for _ in range(count):
+            tokens.append(self.step(prefetcher))
+            marks.append(self._mark())
+        return tokens, _between(marks)
+
     def run(self) -> dict[str, Any]:
         """Warm up, measure, and report."""
         collect_as_usual()
@@ -222,12 +230,8 @@ class StepBench:
             for _ in range(options.warmup - 1):
                 self.step(prefetcher)
             results += self.trainer.results(wait=True)
-            marks, tokens = [self._mark()], []
-            for _ in range(options.steps):
-                tokens.append(self.step(prefetcher))
-                marks.append(self._mark())
+            tokens, times = self.time_steps(prefetcher, options.steps)
             results += self.trainer.results(wait=True)
-        times = _between(marks)
         report = {
             "engine": "burnish",
             "shape": options.shape,

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.look.theme import UNIT
 from burnish_app.state.answerers import Answerer, answerers
 from burnish_app.state.questions import Question, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
@@ -18,7 +17,6 @@ from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import body
-from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.try_out.answering import Answering
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
 from burnish_app.widgets.try_out.pane_grid import PaneGrid
@@ -63,20 +61,22 @@ class TryOutPage(Page):
         self.blind.setToolTip(tr("Hides and shuffles who answers until you have voted for the best reply."))
         self.blind.toggled.connect(self._begin_anew)
         self._sampling_button = quiet("", self._toggle_sampling)
-        tools = FlowLayout(2 * UNIT)
+        self._sampling_button.setToolTip(tr("How they answer: system prompt, temperature, seed and longest reply."))
+        self.prompt.textChanged.connect(self._offer)
         number = body(tr("Models"), "muted")
         number.setWordWrap(False)
         for widget in (row(number, self.count), self.blind, self._sampling_button):
-            tools.addWidget(widget)
-        tools.addWidget(quiet(tr("New conversation"), self._begin_anew, "add"))
+            self.questions.add_tool(widget)
         self.column.addWidget(self.questions)
+        self.column.addWidget(self.sampling)
         self.column.addWidget(self.grid, 1)
         self.column.addWidget(self.vote)
-        self.column.addWidget(self.prompt)
-        self.column.addLayout(tools)
-        self.column.addWidget(self.sampling)
+        self.dock(self.prompt)
         self._name_sampling()
-        self.add_secondary(tr("Unload the models"), self._free, "unload")
+        self.add_secondary(tr("New conversation"), self._begin_anew, "add")
+        self.unload = self.add_secondary(tr("Unload models"), self._free, "unload")
+        self.unload.setToolTip(tr("Frees the memory that the models take. They are loaded again when you ask."))
+        self.unload.setEnabled(False)
         self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
@@ -135,6 +135,7 @@ class TryOutPage(Page):
             for pane, letter in zip(panes, "ABC", strict=False):
                 pane.hide_who(letter)
         self._shuffled = order
+        self.unload.setEnabled(True)
         self.answering.answered.clear()
         for lane, (pane, answerer) in enumerate(zip(panes, order, strict=True)):
             self.answering.ask(
@@ -152,6 +153,9 @@ class TryOutPage(Page):
         if self.isHidden():
             self._report()
         panes = self.grid.shown
+        got = self.answering.answered or any(pane.has_written for pane in panes)
+        if not (self.answering.open or got or self.prompt.toPlainText()):
+            self.prompt.setPlainText(self._asked)  # it can be asked again as it is
         if not self.answering.secret or self.answering.open:
             return
         if len(self.answering.answered) == len(panes):
@@ -234,7 +238,7 @@ class TryOutPage(Page):
 
     def _name_sampling(self) -> None:
         folded = self.sampling.isHidden()
-        text = tr("Sampling (how they answer)")
+        text = tr("Sampling")
         self._sampling_button.setText(f"{'▸' if folded else '▾'}  {text}")
         self._sampling_button.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
 
@@ -254,9 +258,13 @@ class TryOutPage(Page):
     def _free(self) -> None:
         self.answering.free(
             owner=self,
-            on_result=lambda _result: self.set_foot_note(tr("The models' memory is free.")),
+            on_result=lambda _result: self._freed(),
             on_failure=self.failed,
         )
+
+    def _freed(self) -> None:
+        self.unload.setEnabled(bool(self.answering.open))
+        self.set_foot_note(tr("The models' memory is free."))
 
     def _bench_changed(self, name: str) -> None:
         if name in ("run", "model_path"):
@@ -306,11 +314,19 @@ class TryOutPage(Page):
         self._show_blind()
         self._show_state()
 
+    def _offer(self) -> None:
+        """Offer to send and to save what stands in the message box, where something does."""
+        written = bool(self.prompt.toPlainText().strip())
+        self.questions.save.setEnabled(written)
+        if self.primary is not None:
+            self.primary.setEnabled(written or bool(self.answering.open))
+
     def _show_state(self) -> None:
         busy = bool(self.answering.open)
         if self.primary is not None:
             self.primary.setText(tr("Stop") if busy else tr("Send"))
             self.primary.set_icon("stop" if busy else "send")
+        self._offer()
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")

@@ -61,7 +61,7 @@ def read_run_folder(folder: str) -> RunFolder:
     where, there = _held_elsewhere(paths)
     return RunFolder(
         name=paths.root.name,
-        title=str(_recipe(folder).get("name") or paths.root.name),
+        title=run_name(folder),
         trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
@@ -94,6 +94,15 @@ def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
         return tuple(RunCard.model_validate_json(paths.card.read_bytes()).exports)
     except (OSError, ValueError):  # none yet, damaged, or of another version
         return ()
+
+
+def run_name(folder: str) -> str:
+    """Return the name that the person gave a run, or that of its folder.
+
+    Args:
+        folder: path of the run.
+    """
+    return str(_recipe(folder).get("name") or Path(folder).name)
 
 
 def frozen_section(folder: str, name: str) -> dict[str, Any]:

@@ -117,10 +117,17 @@ def activity_text(one: Activity, *, named: bool = True) -> str:
 
 def _steps_text(run: RunSummary) -> str:
     if run.waits_for:
-        return tr("after {run}").format(run=run.waits_for)
+        return tr("after {run}").format(run=awaited_name(run))
     if not run.state.total_steps:
         return ""
     return tr("step {step} of {total}").format(step=f"{run.state.step:,}", total=f"{run.state.total_steps:,}")
+
+
+def awaited_name(run: RunSummary) -> str:
+    """Return the name of the run that a queued one waits for."""
+    from burnish_app.state.run_folder import run_name
+
+    return run_name(run.waits_for)
 
 
 def run_title(run: RunSummary) -> str:

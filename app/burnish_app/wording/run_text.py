@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
@@ -84,6 +84,8 @@ RUN_ACTION_BUTTONS: dict[RunAction, tuple[str, str, str]] = {
     "stop_now": (tr("End the process"), "close", tr("End without saving. What was saved before stays.")),
 }
 """Text, icon and hint of each action's button."""
+LEAVE_QUEUE = tr("Leave the queue")
+"""Text of the button that stops a run which waits for its turn: it has nothing to save."""
 RUN_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
     "queued": ("stop",),
     "running": ("pause", "checkpoint", "suspend", "stop"),
@@ -182,7 +184,7 @@ def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState)
         return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
     if run_status == "queued":
         return (
-            tr("Waiting for {name}").format(name=Path(summary.waits_for).name)
+            tr("Waiting for {name}").format(name=awaited_name(summary))
             if summary.waits_for
             else tr("Waiting for its turn")
         )
@@ -200,12 +202,13 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "running":
             text = summary.state.message or events.phase_detail or _progress_text(events)
         case "paused":
-            text = tr("It holds its memory and goes on where it is.")
+            text = tr("It keeps its memory, so that Resume goes on at once.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
         case "stopped" | "suspended":
-            before = f"{summary.state.message} " if _waits_there(summary, events) and summary.state.message else ""
-            text = f"{before}{_saved_step_text(events)}"
+            before = summary.state.message if _waits_there(summary, events) else ""
+            free = tr("Its memory is free.") if run_status == "suspended" and not before else ""
+            text = " ".join(part for part in (before, free, _saved_step_text(events)) if part)
         case "failed":
             text = f"{_advice(summary, events)} {_saved_step_text(events)}".strip()
         case "interrupted":

@@ -13,6 +13,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_app.wording.causes import CURES
+from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
@@ -343,3 +344,17 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
         window.close()
 
     assert_within_budget(qapp, attach)
+
+
+def test_a_paused_run_is_resumed_by_the_primary_action(qtbot, page, follow, answers):
+    follow(*TRAIN_SCENES["paused"])
+    assert (page.primary.text(), "resume" in buttons(page)) == ("Resume", False)
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
+
+
+def test_a_queued_run_leaves_the_queue_and_has_nothing_to_save(page, follow):
+    follow(*TRAIN_SCENES["queued"])
+    assert page._buttons["stop"].text() == LEAVE_QUEUE
+    follow(*TRAIN_SCENES["training"])
+    assert "save" in page._buttons["stop"].text()

@@ -36,6 +36,11 @@ def reply(text):
     return {"type": "result", "reply": {"text": text, "stopped": True, "tokens": 8, "seconds": 2.0, "name": "SmolLM2"}}
 
 
+def facts(pane):
+    """Return what stands below a reply, with usual spaces."""
+    return pane.state.text().replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_both_answer_the_same_question(qtbot, answers, window, run):
     answers.set("chat", {"type": "piece", "text": "Hel"}, {"type": "piece", "text": "lo"}, reply("Hello"))
     page = page_of(window)
@@ -45,7 +50,8 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert [request["variant"] for request in asked] == ["base", "tuned"]
     assert {request["target"] for request in asked} == {str(run)}
     assert page.right.text.toPlainText().endswith("Hello")
-    assert page.right.state.text() == "SmolLM2  ·  4.0 tokens/s"
+    assert facts(page.right) == "4.0 tokens/s"
+    assert page.right.state.toolTip() == "SmolLM2"
     ask(page, "And then?")
     qtbot.waitUntil(lambda: len(page.right.messages) == 4)
     contents = [message["content"] for message in answers.asked("chat")[-1]["messages"]]
@@ -187,7 +193,9 @@ def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench)
     ask(page)
     assert "can answer" in page.shown_banner.what
     assert page.prompt.toPlainText() == "Hi"
-    assert page.left.text.placeholderText() == "It cannot answer yet."
+    assert "once a run" in page.left.text.placeholderText()
+    page.left.choose("exported")
+    assert "exported" in page.left.text.placeholderText()
     page.left.choose("base")
     assert page.left.text.placeholderText() == "Answers appear here."
 
@@ -265,7 +273,7 @@ def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window,
     page = page_of(window)
     ask(page)
     qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
-    assert all(part in page.right.state.text() for part in ("0.25 s", "a run is training"))
+    assert all(part in facts(page.right) for part in ("0.25 s", "a run is training"))
 
 
 def test_held_out_rows_are_asked_with_the_wanted_reply_beside(qtbot, answers, window, run):
@@ -323,7 +331,7 @@ def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):
     asked = [request["variant"] for request in answers.asked("chat")]
     voting.vote.buttons[1].click()
     assert [pane.answerer.variant for pane in voting.grid.shown] == asked, "each pane shows who wrote its reply"
-    assert "SmolLM2" in voting.left.state.text()
+    assert voting.left.state.toolTip() == "SmolLM2"
     qtbot.waitUntil(lambda: "tuned 2" in voting.vote.text)
     (vote,) = answers.asked("vote")
     assert (vote["run"], vote["prompt"], vote["best"]) == (str(run), "Hi", asked[1])
@@ -479,3 +487,41 @@ def test_a_run_that_finished_left_nothing_there(window, stopped_there):
     page = page_of(window)
     page.right.choose("tuned-there")
     assert page.right.answerer.where == ""
+
+
+def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):
+    window.resize(1000, 700)
+    answers.set("chat", reply("Hello, this is a reply. " * 20))
+    page = page_of(window)
+    page.count.button("3").click()
+    page.grid.show_wanted("The wanted reply.")
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.prompt.visibleRegion().boundingRect() == page.prompt.rect()
+
+
+def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert not (page.primary.isEnabled() or page.questions.save.isEnabled() or page.unload.isEnabled())
+    assert not page.left.copy.isVisible()
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.left.copy.isVisible()
+    page.unload.click()
+    qtbot.waitUntil(lambda: not page.unload.isEnabled())
+    page.prompt.setPlainText("And then?")
+    assert page.primary.isEnabled()
+    assert page.questions.save.isEnabled()
+
+
+def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
+    answers.failure("chat", "It needs 3.1 GiB, 0.8 GiB are free.", "Free memory.")
+    page = page_of(window)
+    ask(page, "Where is it?")
+    qtbot.waitUntil(lambda: "3.1 GiB" in page.right.state.text() and not page.answering.open)
+    assert page.prompt.toPlainText() == "Where is it?"
+    answers.set("chat", reply("There."))
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
+    assert page.prompt.toPlainText() == ""

@@ -95,6 +95,11 @@ def test_a_queued_run_says_for_whom_it_waits():
     assert words("queued", waits_for="/a/b/other-run").headline == "Waiting for other-run"
 
 
+def test_pause_and_suspend_say_what_they_do_with_the_memory():
+    assert "keeps its memory" in words("paused").detail
+    assert "memory is free" in words("suspended").detail
+
+
 def test_scenes_cover_what_the_train_page_shows():
     assert {run.standing for run, _ in TRAIN_SCENES.values()} >= set(get_args(ObservedStatus)) - {"created", "stopped"}
 
@@ -102,6 +107,7 @@ def test_scenes_cover_what_the_train_page_shows():
 def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on():
     waits = words("running", message="Waits in the cluster's queue (Priority).")
     assert waits.detail == "Waits in the cluster's queue (Priority)."
+    assert words("running", [], where="cluster").headline == "Not begun yet"
     left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
     assert left.detail.startswith("Nobody follows the job; it may go on.")
     assert left.actions == ("resume",)

@@ -8,19 +8,14 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QGuiApplication,
-    QPaintEvent,
     QStandardItemModel,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
 )
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QPlainTextEdit,
-    QStyle,
-    QStyleOptionComboBox,
-    QStylePainter,
     QTextEdit,
 )
 
@@ -29,34 +24,14 @@ from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, caption, heading, set_tone
+from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
+from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
-_MIN_HEIGHT_PX = 160  # least height of the transcript
+_MIN_HEIGHT_PX = 96  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
-
-
-class WhoBox(QComboBox):
-    """A box of models that shortens a long name to its width, whatever that is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(4)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw the box with as much of the name as fits."""
-        painter, option = QStylePainter(self), QStyleOptionComboBox()
-        self.initStyleOption(option)
-        style = self.style()
-        room = style.subControlRect(
-            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
-        ).width()
-        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room - UNIT)
-        painter.drawComplexControl(QStyle.ComplexControl.CC_ComboBox, option)
-        painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
 
 class ChatPane(Card):
@@ -78,17 +53,21 @@ class ChatPane(Card):
         self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
         self._streamed: list[str] = []
-        self._facts = ""
+        self._facts = self._answered_by = ""
         self._waiting: list[str] = []
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
         self._timer.timeout.connect(self._flush)
-        self.who = WhoBox()
+        self.who = ShorteningBox()
         self.who.setAccessibleName(tr("{name}: who answers").format(name=name))
         self._letter = heading("")
         self._letter.hide()
         self.copy = quiet("", self._copy, "copy")
         self.copy.setAccessibleName(tr("{name}: copy the reply").format(name=name))
         self.copy.setToolTip(tr("Copy the reply"))
+        room = self.copy.sizePolicy()
+        room.setRetainSizeWhenHidden(True)  # the transcript keeps its height, and with it the end in view
+        self.copy.setSizePolicy(room)
+        self.copy.hide()
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
@@ -120,6 +99,11 @@ class ChatPane(Card):
         """The conversation so far, without the reply that is being streamed."""
         return list(self._messages)
 
+    @property
+    def has_written(self) -> bool:
+        """Whether any of the newest reply has come."""
+        return bool(self._streamed)
+
     def choose(self, key: str) -> None:
         """Choose the model that answers, by its key; the first one where there is none of that key."""
         keys = [one.key for one in self._answerers]
@@ -146,6 +130,7 @@ class ChatPane(Card):
         self.who.clear()
         for one in answerers:
             self.who.addItem(one.label, one)
+            self.who.setItemData(self.who.count() - 1, one.hint, Qt.ItemDataRole.ToolTipRole)
         items = self.who.model()
         assert isinstance(items, QStandardItemModel)  # a combo box makes this model for itself
         for number, one in enumerate(answerers):
@@ -181,11 +166,14 @@ class ChatPane(Card):
         bar = self.text.verticalScrollBar()
         bar.setValue(bar.maximum())
         self.state.setText(tr("Loading the model ..."))
+        self.state.setToolTip("")
         set_tone(self.state, "muted")
+        self._show_copy()
 
     def stream(self, piece: str) -> None:
         """Add a piece of the streamed reply."""
         self._streamed.append(piece)
+        self.copy.show()
         self._waiting.append(piece)
         if not self._timer.isActive():
             self._timer.start()
@@ -195,7 +183,7 @@ class ChatPane(Card):
 
         Args:
             reply: finished reply.
-            secret: whether name and speed, which could tell who wrote it, are left out for now.
+            secret: whether name and speed, which could tell who wrote it, are left out until `reveal`.
         """
         self._flush()
         written = "".join(self._streamed)
@@ -207,12 +195,16 @@ class ChatPane(Card):
         began = "" if first is None else tr("first token {seconds} s").format(seconds=f"{first:.2g}")
         end = "" if reply.stopped else tr("cut at the longest reply")
         waited = tr("after the others: {why}").format(why=tr(reply.waited)) if reply.waited else ""
-        self._facts = "  ·  ".join(part for part in (reply.name, speed, began, end, waited) if part)
-        self.state.setText("" if secret else self._facts)
+        self._answered_by = reply.name
+        self._facts = facts_text(speed, began, end, waited)
+        self._show_copy()
+        if not secret:
+            self.reveal()
 
     def reveal(self) -> None:
-        """Show name and speed of the reply that was finished in secret."""
+        """Show the speed of the finished reply, with the whole name of its model as the tooltip."""
         self.state.setText(self._facts)
+        self.state.setToolTip(self._answered_by)
 
     def stop(self, text: str, tone: Look = "muted") -> None:
         """End the reply early; the streamed part stays.
@@ -230,6 +222,7 @@ class ChatPane(Card):
                 self._messages.pop()
         self.state.setText(text)
         set_tone(self.state, tone)
+        self._show_copy()
 
     def clear(self) -> None:
         """Start a new conversation."""
@@ -239,17 +232,31 @@ class ChatPane(Card):
         self._waiting.clear()
         self.text.clear()
         self.state.setText("")
-        self._facts = ""
+        self.state.setToolTip("")
+        self._facts = self._answered_by = ""
+        self._show_copy()
+
+    def _newest_reply(self) -> str:
+        replies = [message.content for message in self._messages if message.role == "assistant"]
+        return replies[-1] if replies else "".join(self._streamed)
+
+    def _show_copy(self) -> None:
+        self.copy.setVisible(bool(self._newest_reply()))
 
     def _copy(self) -> None:
-        replies = [message.content for message in self._messages if message.role == "assistant"]
-        text = replies[-1] if replies else "".join(self._streamed)
+        text = self._newest_reply()
         if text:  # what the clipboard holds is not lost for nothing
             QGuiApplication.clipboard().setText(text)
 
     def _choice_changed(self) -> None:
         able = self.answerer.able
-        self.text.setPlaceholderText(tr("Answers appear here.") if able else tr("It cannot answer yet."))
+        self.who.setToolTip(self.answerer.hint)
+        missing = (
+            tr("It answers once a file is exported.")
+            if self.answerer.variant == "exported"
+            else tr("It answers once a run has saved what it trained.")
+        )
+        self.text.setPlaceholderText(tr("Answers appear here.") if able else missing)
         self.choice_changed.emit()
 
     def _add_speaker(self, who: str) -> None:
@@ -298,5 +305,5 @@ class PromptBox(QPlainTextEdit):
         super().__init__()
         self.setFixedHeight(9 * UNIT)
         self.setTabChangesFocus(True)
-        self.setPlaceholderText(tr("Ask all the same. Ctrl+Return sends."))
+        self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
         self.setAccessibleName(tr("Your message"))

@@ -210,20 +210,27 @@ class StepBench:
         self._begin()
         return self.trainer.step(prefetcher).tokens
 
-    def run(self) -> dict[str, Any]:
-        """Warm up, measure, and report."""
+    def run(self, progress: Callable[[float], object] = lambda _share: None) -> dict[str, Any]:
+        """Warm up, measure, and report.
+
+        Args:
+            progress: function that receives the share of the steps that were queued.
+        """
         collect_as_usual()
         options, cuda = self.options, self.device.type == "cuda"
+        count = options.warmup + options.steps
         results: list[StepResult] = []
-        with self.prefetcher(0, options.warmup + options.steps) as prefetcher:
+        with self.prefetcher(0, count) as prefetcher:
             self.step(prefetcher)
             results += self.trainer.results(wait=True)
             first_step_s = time.time() - psutil.Process().create_time()
-            for _ in range(options.warmup - 1):
+            for number in range(1, options.warmup):
+                progress(number / count)
                 self.step(prefetcher)
             results += self.trainer.results(wait=True)
             marks, tokens = [self._mark()], []
-            for _ in range(options.steps):
+            for number in range(options.warmup, count):
+                progress(number / count)
                 tokens.append(self.step(prefetcher))
                 marks.append(self._mark())
             results += self.trainer.results(wait=True)

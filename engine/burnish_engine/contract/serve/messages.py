@@ -16,6 +16,7 @@ from burnish_engine.contract.facts.advice import (
     RunPlan,
     Suggestion,
 )
+from burnish_engine.contract.facts.benches import Bench
 from burnish_engine.contract.facts.capacity import DeviceCapacity
 from burnish_engine.contract.facts.data_report import FileColumns, RowPage
 from burnish_engine.contract.facts.downloads import Download
@@ -93,6 +94,7 @@ class Result(ProtocolLine):
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None
+    benches: list[Bench] | None = None
     conversations: list[list[ChatMessage]] | None = None
     votes: VoteCount | None = None
     comparison: RunsComparison | None = None

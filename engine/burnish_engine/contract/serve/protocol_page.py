@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS
+from burnish_engine.contract.facts.benches import Bench
 from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
@@ -33,6 +34,7 @@ _PARTS: tuple[type[BaseModel], ...] = (
     ChatOptions,
     TargetSection,
     RunSummary,
+    Bench,
     ExportJob,
     FileColumns,
     Preview,

@@ -123,6 +123,7 @@ class ActivityRow(QWidget):
         self.text.setText(tr("Stopping ...") if stopping else activity_text(activity, named=False))
         for button, verb in ((self.open_button, tr("Open")), (self.stop_button, tr("Stop"))):
             button.setAccessibleName(f"{verb}: {activity.name}")
+        self.open_button.setVisible(bool(activity.page))
         self.stop_button.setEnabled(not stopping)
         self.bar.setAccessibleName(activity_text(activity))
         self.bar.set_share(activity.share)

@@ -14,6 +14,7 @@ from burnish_engine.contract.run.events import (
     EvaluationDone,
     GeneralTextDone,
     GuardReported,
+    LayersPlaced,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -231,6 +232,7 @@ def scored(lines):
     return numbered(made)
 
 
+PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -244,6 +246,7 @@ TRAIN_SCENES = {
     "killed": (died(exit_status=-9), events(240)),
     "no_system_memory": (died(exit_status=-9, memory_kills=1), events(240)),
     "training": (summary("running"), events(240)),
+    "placed": (summary("running"), numbered([*events(240), PLACED])),
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), events(240)),
     "stopped": (summary("stopped"), events(240)),

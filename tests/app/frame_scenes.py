@@ -11,10 +11,9 @@ from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
 from burnish_app.wording.activity import Activity, activities_of, bench_activity
-from burnish_engine.contract.facts.benches import Bench
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 
 def _train(window, name):

@@ -6,8 +6,7 @@ from PySide6.QtCore import Qt
 
 from burnish_app.activity_board import ActivityBoard
 from burnish_app.wording.activity import Activity, activity_text
-from burnish_engine.contract.facts.benches import Bench
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 
 def going(name="a", share=0.5, **fields):

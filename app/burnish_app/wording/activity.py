@@ -11,11 +11,10 @@ from burnish_app.wording.numbers import duration_text, percent
 from burnish_engine.contract.units import file_size
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
-    from burnish_engine.contract.facts.benches import Bench
     from burnish_engine.contract.facts.downloads import Download
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.run.state import ObservedStatus
-    from burnish_engine.contract.serve.replies import RunSummary
+    from burnish_engine.contract.serve.replies import Bench, RunSummary
 
 _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 

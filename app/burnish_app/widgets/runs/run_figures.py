@@ -17,9 +17,8 @@ from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
-from burnish_app.wording.layers_text import layers_text
 from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_app.wording.run_text import RunDescription, Tone, plan_text, time_left
+from burnish_app.wording.run_text import RunDescription, Tone, layers_text, plan_text, time_left
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size

@@ -43,7 +43,7 @@ class Answering(QObject):
         self,
         pane: ChatPane,
         answerer: Answerer,
-        messages: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage] | None,
         *,
         system: str,
         options: ChatOptions,
@@ -54,12 +54,15 @@ class Answering(QObject):
         Args:
             pane: pane that gets the reply.
             answerer: model that answers.
-            messages: new messages.
+            messages: new messages; None: the last question is asked again.
             system: system prompt; empty: none.
             options: how tokens are chosen.
             lane: lane of the request; those of different lanes are answered at once where memory allows.
         """
-        pane.say(messages)
+        if messages is None:
+            pane.say_again()
+        else:
+            pane.say(messages)
         before = [ChatMessage(role="system", content=system)] if system else []
         name = self._client.send(
             ChatRequest,

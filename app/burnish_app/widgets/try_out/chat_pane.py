@@ -68,15 +68,22 @@ class ChatPane(Card):
 
     Attributes:
         choice_changed: signal without arguments, emitted when another model is chosen.
+        again_wanted: signal without arguments, emitted when the last question is to be answered once more.
         who: choice of the model that answers.
+        question: conversation up to the last question; empty before the first.
+        repeats: how often that was asked again.
     """
 
     choice_changed = Signal()
+    again_wanted = Signal()
 
     def __init__(self, name: str, usual: str) -> None:
         super().__init__()
         self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
+        self._without_reply: list[ChatMessage] = []  # where the conversation goes on if no reply comes
+        self.question: list[ChatMessage] = []
+        self.repeats = 0
         self._streamed: list[str] = []
         self._facts = ""
         self._waiting: list[str] = []
@@ -89,6 +96,12 @@ class ChatPane(Card):
         self.copy = quiet("", self._copy, "copy")
         self.copy.setAccessibleName(tr("{name}: copy the reply").format(name=name))
         self.copy.setToolTip(tr("Copy the reply"))
+        self.again = quiet("", self.again_wanted.emit, "refresh")
+        self.again.setAccessibleName(tr("{name}: ask again").format(name=name))
+        self.again.setToolTip(
+            tr("Ask this model alone again, with the next seed. At temperature 0 the seed changes nothing.")
+        )
+        self.again.setEnabled(False)
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
@@ -104,7 +117,8 @@ class ChatPane(Card):
         foot = QHBoxLayout()
         foot.setSpacing(0)
         foot.addWidget(self.state, 1)
-        foot.addWidget(self.copy, alignment=Qt.AlignmentFlag.AlignBottom)
+        for button in (self.again, self.copy):
+            foot.addWidget(button, alignment=Qt.AlignmentFlag.AlignBottom)
         self.body.addLayout(head)
         self.body.addWidget(self.text, 1)
         self.body.addLayout(foot)
@@ -172,12 +186,24 @@ class ChatPane(Card):
         Args:
             messages: messages of the person, or a row's turns up to the one that is answered.
         """
+        self._without_reply = list(self._messages)
         self._messages += messages
-        self._streamed.clear()
+        self.question, self.repeats = list(self._messages), 0
         for message in messages:
             self._add_speaker({"user": tr("You"), "system": tr("System")}.get(message.role, tr("Reply in the data")))
             self._insert(message.content, self._format("muted"))
-        self._add_speaker(self._letter.text() if self.who.isHidden() else self.who.currentText())
+        self._begin_reply(self._letter.text() if self.who.isHidden() else self.who.currentText())
+
+    def say_again(self) -> None:
+        """Start another reply to the last question below what is there; the conversation goes on from it."""
+        self._without_reply = list(self._messages)
+        self._messages = list(self.question)
+        self.repeats += 1
+        self._begin_reply(tr("{name}, again").format(name=self.who.currentText()))
+
+    def _begin_reply(self, who: str) -> None:
+        self._streamed.clear()
+        self._add_speaker(who)
         bar = self.text.verticalScrollBar()
         bar.setValue(bar.maximum())
         self.state.setText(tr("Loading the model ..."))
@@ -226,8 +252,7 @@ class ChatPane(Card):
         if written:
             self._messages.append(ChatMessage(role="assistant", content=written))
         else:
-            while self._messages and self._messages[-1].role != "assistant":
-                self._messages.pop()
+            self._messages = list(self._without_reply)
         self.state.setText(text)
         set_tone(self.state, tone)
 
@@ -235,6 +260,7 @@ class ChatPane(Card):
         """Start a new conversation."""
         self._timer.stop()
         self._messages.clear()
+        self.question.clear()
         self._streamed.clear()
         self._waiting.clear()
         self.text.clear()

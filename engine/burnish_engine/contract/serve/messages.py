@@ -16,7 +16,6 @@ from burnish_engine.contract.facts.advice import (
     RunPlan,
     Suggestion,
 )
-from burnish_engine.contract.facts.benches import Bench
 from burnish_engine.contract.facts.capacity import DeviceCapacity
 from burnish_engine.contract.facts.data_report import FileColumns, RowPage
 from burnish_engine.contract.facts.downloads import Download
@@ -31,7 +30,7 @@ from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION, ProtocolLine
-from burnish_engine.contract.serve.replies import Preview, Reply, RunSummary
+from burnish_engine.contract.serve.replies import Bench, Preview, Reply, RunSummary
 
 
 class Hello(ProtocolLine):

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS
-from burnish_engine.contract.facts.benches import Bench
 from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.facts.data_report import FileColumns
 from burnish_engine.contract.facts.export_forecast import ExportForecast, ExportStage
@@ -27,7 +26,7 @@ from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions
 from burnish_engine.contract.serve.protocol import message_classes, request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
-from burnish_engine.contract.serve.replies import ExportJob, Preview, Reply, RunSummary
+from burnish_engine.contract.serve.replies import Bench, ExportJob, Preview, Reply, RunSummary
 
 _PARTS: tuple[type[BaseModel], ...] = (
     ChatMessage,

@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import BurnishError, UsageError
-from burnish_engine.contract.facts.benches import Bench, BenchKind
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import benches_dir
+from burnish_engine.contract.serve.replies import Bench, BenchKind
 from burnish_engine.runs.process import end_tree, is_alive, own_identity
 
 _WRITE_S = 0.5

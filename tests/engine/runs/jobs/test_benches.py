@@ -21,7 +21,7 @@ PATIENCE_S = 120
 
 @pytest.fixture
 def running():
-    """Starts `burnish bench step` in a process of its own, as a terminal does, with more steps than anyone waits for."""
+    """Start `burnish bench step` in a process of its own, as a terminal does, with more steps than a test waits for."""
     started = []
 
     def start(*more):

@@ -101,6 +101,22 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
         bar.setValue(0)  # the person reads the beginning again
 
 
+def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    ask(page)
+    bar = page.left.text.verticalScrollBar()
+    qtbot.waitUntil(lambda: not page.answering.open and bar.maximum() > 0)
+    before = bar.maximum()
+    page.left.state.setText("a line below the reply that wraps " * 9)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert bar.value() == bar.maximum()
+    bar.setValue(7)
+    page.left.stream("More. " * 90)
+    qtbot.waitUntil(lambda: "More." in page.left.text.toPlainText())
+    assert bar.value() == 7
+
+
 def test_the_keyboard_sends(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)

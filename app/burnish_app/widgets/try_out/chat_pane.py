@@ -108,6 +108,10 @@ class ChatPane(Card):
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)
         set_tone(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
+        self._at_end = True
+        bar = self.text.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._keep_end_in_view)
         self.who.currentIndexChanged.connect(self._choice_changed)
         self.state = caption("")
         head = QHBoxLayout()
@@ -204,8 +208,8 @@ class ChatPane(Card):
     def _begin_reply(self, who: str) -> None:
         self._streamed.clear()
         self._add_speaker(who)
-        bar = self.text.verticalScrollBar()
-        bar.setValue(bar.maximum())
+        self._at_end = True
+        self._keep_end_in_view()
         self.state.setText(tr("Loading the model ..."))
         set_tone(self.state, "muted")
 
@@ -300,10 +304,15 @@ class ChatPane(Card):
             self._insert(text, self._format("text"))
 
     def _insert(self, text: str, how: QTextCharFormat) -> None:
-        bar = self.text.verticalScrollBar()
-        at_end = bar.value() >= bar.maximum() - UNIT
         self._end().insertText(text, how)
-        if at_end:
+
+    def _scrolled(self, value_px: int) -> None:
+        self._at_end = value_px >= self.text.verticalScrollBar().maximum() - UNIT
+
+    def _keep_end_in_view(self) -> None:
+        """Show the end of the transcript where it was shown before the text grew, or the room for it shrank."""
+        if self._at_end:
+            bar = self.text.verticalScrollBar()
             bar.setValue(bar.maximum())
 
     def _end(self) -> QTextCursor:

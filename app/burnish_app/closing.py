@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QCheckBox, QMessageBox, QPushButton, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QLabel, QMessageBox, QPushButton, QWidget
 
 from burnish_app.activity_watch import stop_activity
 from burnish_app.look.language import tr
@@ -49,6 +50,8 @@ class ClosingQuestion(QMessageBox):
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
         lines += ["", tr("A stopped run, duel or download can go on later; a stopped export has to start again.")]
         self.setInformativeText("\n".join(lines))
+        for label in self.findChildren(QLabel):
+            label.setTextFormat(Qt.TextFormat.PlainText)  # a run's name is no markup
         self.leaving = self._button(
             tr("Leave it running"),
             QMessageBox.ButtonRole.AcceptRole,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, QUrl, Signal
+from PySide6.QtGui import QColor, QDesktopServices, QFocusEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
@@ -151,6 +151,8 @@ class Sidebar(QWidget):
         self._group = QButtonGroup(self)
         self._buttons: dict[str, StepButton] = {}
         self._run_note, self._engine_note = caption(""), caption("", "warning")
+        self._log_file = ""
+        self.log_button = quiet(tr("Open its log"), self._open_log)
         column = QVBoxLayout(self)
         column.setContentsMargins(UNIT, 2 * UNIT, UNIT, UNIT)
         column.setSpacing(2)
@@ -168,6 +170,8 @@ class Sidebar(QWidget):
             note.setContentsMargins(UNIT + 4, 0, UNIT, UNIT)  # below the names of what goes on
             note.hide()
             column.addWidget(note)
+        self.log_button.hide()
+        column.addWidget(self.log_button, alignment=_LEFT)
         self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)
         for widget in (self._alarm, self._remedy):
             widget.hide()
@@ -216,10 +220,20 @@ class Sidebar(QWidget):
         """The button that remedies the alarm."""
         return self._remedy
 
-    def set_engine_note(self, text: str) -> None:
-        """Set the note about the engine; empty: all is well."""
+    def set_engine_note(self, text: str, log_file: str = "") -> None:
+        """Set the note about the engine.
+
+        Args:
+            text: sentence; empty: all is well.
+            log_file: path of the log that a button opens; empty: no button.
+        """
         self._engine_note.setText(text)
         self._engine_note.setVisible(bool(text))
+        self._log_file = log_file
+        self.log_button.setVisible(bool(log_file))
+
+    def _open_log(self) -> None:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(self._log_file))
 
     @staticmethod
     def _mark() -> QWidget:

@@ -59,10 +59,7 @@ _FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manage
 _TITLE = "Burnish"
 _ENGINE_NOTES = {
     "restarting": tr("The engine stopped and is being started again."),
-    "down": tr(
-        "The engine does not start. It is tried again every few seconds; what it said is in the data folder, "
-        "studio/serve.log."
-    ),
+    "down": tr("The engine does not start. It is tried again every few seconds."),
 }
 
 
@@ -425,7 +422,8 @@ class Window(QMainWindow):
         self.visit(page)
 
     def _engine_state(self, state: str) -> None:
-        self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""))
+        log_file = str(self.client.log_file()) if state == "down" else ""
+        self.sidebar.set_engine_note(_ENGINE_NOTES.get(state, ""), log_file)
 
     def _runs_updated(self, runs: list[RunSummary]) -> None:
         self._runs = runs

@@ -143,6 +143,13 @@ def engine_down(window):
     window._engine_state("down")
 
 
+@scene("start-example")
+def start_failed(window):
+    """The banner where a folder is no run's."""
+    window.page("start").runs_changed(RUNS)
+    window.page("start").open_folder(str(Path.home()))
+
+
 @scene("runs-drop")
 def drop(window):
     window.page("runs").runs_changed(RUNS)

@@ -1,6 +1,6 @@
 """Draws every page in every state, light and dark, in four window sizes, into a folder.
 
-    python tests/app/screenshots.py OUT [--only train] [--width 744] [--scale 2]
+    python tests/app/screenshots.py OUT [--only train] [--width 744] [--scale 2] [--text 150]
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
 What they show is made up; tour.py takes pictures of a real run.
@@ -23,7 +23,7 @@ from PySide6.QtWidgets import QApplication, QScrollArea
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
-_OF_PAGES = ("hardware", "model", "data", "recipe", "try_out", "export")
+_OF_PAGES = ("hardware", "model", "data", "recipe", "try_out", "export", "names")
 SCENE_MODULES = ("app.frame_scenes", *(f"app.page_scenes.{page}" for page in _OF_PAGES), "app.several_scenes")
 """Modules that add to SCENES; one that is not there yet is left out."""
 
@@ -107,13 +107,14 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--width", type=int, choices=[width for width, _ in SIZES], help="of all windows")
     parser.add_argument("--scale", default="1", help="pixels to a point, as on a fine screen")
+    parser.add_argument("--text", type=int, default=100, help="text size, percent")
     options = parser.parse_args()
     os.environ["QT_SCALE_FACTOR"] = options.scale
     folder = options.out
     folder.mkdir(parents=True, exist_ok=True)
     app = QApplication([])
     GarbageCollector(app).start()
-    theme = Theme(app)
+    theme = Theme(app, text_percent=options.text)
     set_motion("reduced")
     load_scenes()
     for mode in ("light", "dark"):

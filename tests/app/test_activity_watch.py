@@ -104,6 +104,15 @@ def test_a_page_reports_its_own_and_stops_it_itself(qtbot, window):
     assert not window.activity.panel.isVisible()
 
 
+@pytest.mark.parametrize(("page", "verb"), [("model", "Pause"), ("export", "Stop")])
+def test_a_download_is_paused_and_other_work_is_stopped(qtbot, window, page, verb):
+    window.activity.board.put("test", [Activity(page, "/runs/a", "Qwen3", "Working", 0.5)])
+    window.sidebar.activity.click()
+    row = next(iter(window.activity.panel.rows.values()))
+    assert row.stop_button.text() == verb
+    assert row.stop_button.accessibleName().startswith(verb)
+
+
 def test_a_stop_that_is_refused_is_said(qtbot, watched, answers):
     answers.failure("command", "No process would take it.")
     watched.sidebar.activity.click()

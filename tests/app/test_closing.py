@@ -2,6 +2,8 @@
 
 import pytest
 from app.scenes import summary
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 
 from burnish_app.closing import ClosingQuestion, stop_all
 from burnish_app.state.preferences import Preferences
@@ -107,3 +109,12 @@ def test_the_question_can_be_switched_off(qtbot, busy):
     closed_with(qtbot, busy, choose)
     qtbot.waitUntil(lambda: not busy.isVisible())
     assert not Preferences().asks_on_close
+
+
+def test_a_name_is_shown_as_it_is_and_never_read_as_markup(qtbot, window):
+    name = "<h1>much</h1> larger"
+    question = ClosingQuestion(window, [Activity("train", "/r", name, "Training", 0.5)], leave=print, stop=print)
+    qtbot.addWidget(question)
+    labels = [label for label in question.findChildren(QLabel) if label.text()]
+    assert any(name in label.text() for label in labels)
+    assert {label.textFormat() for label in labels} == {Qt.TextFormat.PlainText}

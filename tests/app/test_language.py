@@ -14,7 +14,7 @@ FILES = [path for path in sorted(APP.rglob("*.py")) if path.name not in NO_WORDS
 NOT_SHOWN = {
     "compile", "debug", "warning", "exception", "getattr", "setProperty", "setObjectName", "strftime", "startswith",
     "endswith", "removeprefix", "removesuffix", "QSettings", "value", "setValue", "addApplicationFont", "find",
-    "insert", "write",
+    "insert", "write", "setStyleSheet",
 }  # fmt: skip
 """Functions whose arguments nobody reads in the window: logs, names of properties, keys of caches and settings."""
 NAMES = {"Burnish.Studio", "DejaVu Sans Mono", "Cascadia Mono", "JetBrains Mono", "Segoe UI", "Noto Sans", "LM Studio"}

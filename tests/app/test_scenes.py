@@ -55,3 +55,17 @@ def test_a_scene_is_drawn_and_is_not_blank(name, qtbot, theme, tmp_path, monkeyp
     image = QImage(str(file))
     page = image.copy(image.width() // 2, 0, image.width() // 2, image.height())  # the sidebar is never blank
     assert len({page.pixel(x, y) for x in range(0, page.width(), 7) for y in range(0, page.height(), 7)}) > 2
+
+
+LARGE = ("start-names", "hardware-fits", "model-adapter", "data-names", "recipe-done", "settings-done")
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_largest_text_fits_into_the_narrowest_window(name, qtbot, theme, tmp_path, monkeypatch):
+    monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
+    before = theme.text_percent
+    theme.set_text_percent(150)
+    try:
+        assert screenshots.draw(name, screenshots.SIZES[0], theme, tmp_path / "scene.png") == 0
+    finally:
+        theme.set_text_percent(before)

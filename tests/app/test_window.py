@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
@@ -282,6 +283,20 @@ def test_a_run_outside_the_usual_folder_is_asked_for_too(qtbot, window, answers,
     window.bench.set_run(str(tmp_path))
     window.go_to("runs")
     qtbot.waitUntil(lambda: any(asked["folders"] == [str(tmp_path)] for asked in answers.asked("runs")))
+
+
+def test_an_engine_that_does_not_start_offers_its_log(window, monkeypatch):
+    opened = []
+    monkeypatch.setattr("burnish_app.sidebar.QDesktopServices.openUrl", lambda url: opened.append(url.toLocalFile()))
+    button = window.sidebar.log_button
+    window._engine_state("restarting")
+    assert button.isHidden()
+    window._engine_state("down")
+    assert not button.isHidden()
+    button.click()
+    assert [Path(path) for path in opened] == [window.client.log_file()]
+    window._engine_state("ready")
+    assert button.isHidden()
 
 
 def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):

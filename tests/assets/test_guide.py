@@ -33,7 +33,6 @@ MOST_README_LINES = 180
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_EMPHASIS = re.compile(r"(?<!\*)\*([^*\n]+)\*(?!\*)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", flags=re.MULTILINE)
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -234,13 +233,6 @@ def test_recipes_and_their_keys_are_right(page):
                 TypeAdapter(field.annotation).validate_python(tomllib.loads(f"value = {value}")["value"])
         if re.fullmatch(r"\[[a-z_]+\]", span):
             assert span.strip("[]") in known, f"{page.name}: {span}"
-
-
-def test_buttons_and_headings_that_the_window_s_page_names_are_in_the_window():
-    window = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGES[0].rglob("*.py"))
-    named = _EMPHASIS.findall(prose(GUIDE / "window.md"))
-    assert [phrase for phrase in named if phrase not in window] == []
-    assert named
 
 
 def test_exit_codes_are_those_of_the_code():

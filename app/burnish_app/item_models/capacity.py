@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import plural
+from burnish_app.wording.numbers import plural, speed_figure
 from burnish_engine.contract.facts.capacity import LIMIT_TEXT, METHOD_TEXT, LargestPass, ModelCapacity
 from burnish_engine.contract.units import memory_size
 
@@ -16,7 +16,7 @@ Index = QModelIndex | QPersistentModelIndex
 _SHORT_LIMITS = {"context": "context", "system memory": "RAM", "search": tr("no limit")}
 _HEADINGS = (
     tr("Model"),
-    tr("Trained as"),
+    tr("Method"),
     tr("Longest row\ntokens"),
     "\ntokens/s",
     tr("\npeak and limit"),
@@ -124,10 +124,8 @@ def _cells(largest_pass: LargestPass | None) -> tuple[str, str, str]:
 
 
 def speed_number(largest_pass: LargestPass) -> str:
-    """Format tokens per second, with one decimal below 10."""
-    return (
-        f"{largest_pass.tokens_per_s:,.0f}" if largest_pass.tokens_per_s >= 10 else f"{largest_pass.tokens_per_s:.1f}"
-    )
+    """Format the speed of a pass, tokens per second."""
+    return speed_figure(largest_pass.tokens_per_s)
 
 
 def _sentences(one: ModelCapacity, largest_pass: LargestPass) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import count_text
+from burnish_app.wording.numbers import count_text, speed_figure
 from burnish_engine.contract.facts.advice import CatalogModel, FoundOnHub, LocalModel, RankedModel
 from burnish_engine.contract.units import file_size
 
@@ -22,7 +22,7 @@ _VERDICTS: dict[Verdict, tuple[str, str]] = {
     "tight": (tr("Tight"), "warning"),
     "small": (tr("Small"), "muted"),
     "unknown": (tr("Not judged"), "muted"),
-    "too_big_for_target": (tr("Too big for it"), "muted"),
+    "too_big_for_target": (tr("Too big to run"), "muted"),
     "too_big_to_train": (tr("Too big to train"), "muted"),
     "too_big": (tr("Too big to train"), "muted"),
     "unusable": (tr("Not trainable"), "error"),
@@ -39,11 +39,11 @@ _PLACES = {
     "catalog": tr("To fetch"),
     "hub": tr("To fetch"),
 }
-_HEADINGS = (tr("Model"), tr("Size"), tr("Verdict"), tr("Speed"), tr("Where"))
+_HEADINGS = (tr("Model"), tr("Weights"), tr("Verdict"), tr("Tokens/s"), tr("Where"))
 _HINTS = (
     "",
-    tr("Weights: B is a billion, M a million"),
-    tr("For training here with your rows, and running on the target"),
+    tr("Numbers it is made of: B is a billion, M a million. In GB where only its size on disk is known"),
+    tr("For training here with your rows, and running on the target. Too big to run: on the target"),
     tr("Predicted tokens of training a second"),
     tr("Whose folder on this machine it is in. Sign-in: its page asks to accept terms before the download"),
 )
@@ -297,5 +297,5 @@ class ListedModelsTableModel(QAbstractTableModel):
 
 
 def _texts(model: ListedModel) -> tuple[str, ...]:
-    speed = f"{count_text(model.tokens_per_s)}/s" if model.tokens_per_s else ""
+    speed = speed_figure(model.tokens_per_s) if model.tokens_per_s else ""
     return model.title, model.size_text, model.verdict_text, speed, model.where

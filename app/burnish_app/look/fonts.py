@@ -29,6 +29,10 @@ _USUAL_DPI = 96.0
 _MOST_SYSTEM_SHARE = 2.0
 
 
+_NARROWEST_PX = 456
+"""Width of the content of a page in the narrowest window."""
+
+
 class _Scale:
     """The share that all type sizes are multiplied by; one for the application."""
 
@@ -74,6 +78,15 @@ def set_text_share(share: float) -> None:
             size_px = min(_SIZES, key=lambda size: abs(size * before - had.pixelSize()))
             had.setPixelSize(scaled(size_px))
             widget.setFont(had)
+
+
+def scaled_width(size_px: float) -> int:
+    """Return a least width at the present text size for what has to hold text, within the narrowest page.
+
+    Args:
+        size_px: width at 100 %, device-independent pixels.
+    """
+    return max(round(size_px), min(scaled(size_px), _NARROWEST_PX))
 
 
 def scaled(size_px: float) -> int:

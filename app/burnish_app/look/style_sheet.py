@@ -106,6 +106,8 @@ QPushButton[look="chip-off"] {{ background: {c.raised}; color: {c.muted}; }}
 QPushButton[look="chip-open"] {{ background: {c.warning_soft}; color: {c.warning}; }}
 QPushButton[look^="chip"]:hover {{ border-color: {c.edge}; }}
 QPushButton[look^="chip"]:focus {{ border-color: {c.focus}; }}
+QMessageBox QLabel#qt_msgbox_label, QMessageBox QPushButton[look="primary"] {{ font-weight: 600; }}
+QMessageBox QPushButton {{ font-weight: 500; }}
 QFrame[look="choice"], QFrame[look="choice-on"] {{ background: {c.surface}; border-radius: {CONTROL_RADIUS_PX}px; }}
 QFrame[look="choice"] {{ border: {RING_PX}px solid {c.line}; }}
 QFrame[look="choice"]:hover {{ background: {c.raised}; }}

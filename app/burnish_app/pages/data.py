@@ -240,6 +240,7 @@ class DataPage(Page):
                 tr("It is not clear what the columns of {name} mean.").format(name=Path(self.rows.pages.file).name),
                 tr("Please say it below."),
             )
+            self._show_status()
             self._see(self.rows)
 
     def _open_file(self, file: str) -> None:
@@ -358,8 +359,17 @@ class DataPage(Page):
         dataset, has_files, bad = self.bench.dataset, bool(self.bench.data_files), len(self._bad_files())
         if self.primary is not None:
             self.primary.setEnabled(has_files and not self._failed)
-            leave = tr("Leave out {files} and go on").format(files=plural(bad, "file"))
-            self.primary.setText(leave if bad else tr("Next: the recipe") if has_files else tr("Add data first"))
+            self.primary.setText(
+                tr("Leave out {files} and go on").format(files=plural(bad, "file"))
+                if bad
+                else tr("Add data first")
+                if not has_files
+                else tr("Next: the recipe")
+                if not self._failed
+                else tr("Say what the columns mean")
+                if self.rows.is_open
+                else tr("Mend the data first")
+            )
         if self._inspection.busy:
             self.set_status("busy")
         elif self._failed:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.preferences import studio_dir
@@ -73,9 +74,11 @@ class HardwarePage(Page):
         self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
-        self.add_secondary(tr("Refresh"), self._inspect_machine, "refresh")
+        again = self.add_secondary(tr("Refresh"), self._inspect_machine, "refresh")
+        again.setToolTip(tr("Reads free memory, temperatures and what fits anew."))
         self._check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
-        self.set_primary(tr("Next: choose a model"), lambda: self.go_to.emit("model"), "next")
+        self._check_button.setToolTip(tr("Runs the check-up anew: real kernels, on this machine."))
+        self.set_primary(tr("Next: the model"), lambda: self.go_to.emit("model"), "next")
         self._restore()
 
     @property
@@ -216,14 +219,15 @@ class HardwarePage(Page):
             first.append(_verdict_card(self._checkup, self._checked_at))
             self.set_state(*((tr("Ready"), "success") if self._checkup.ready else (tr("Not ready"), "error")))
         first += [_problem_card(machine.gpu_problem)] if machine.gpu_problem else []
-        first += [GpuCard(gpu, machine) for gpu in machine.gpus]
+        gpus: list[QWidget] = [GpuCard(gpu, machine) for gpu in machine.gpus]
         if not machine.gpus and not machine.gpu_problem:
             first.append(_no_gpu_card())
-        for card in first:
-            card.setMinimumWidth(_GPU_CARD_PX)
-        for start in range(0, len(first), 2):
-            pair = first[start : start + 2]
-            self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
+        for cards in (first, gpus) if len(gpus) > 1 else (first + gpus,):  # several GPUs stand beside each other
+            for start in range(0, len(cards), 2):
+                pair = cards[start : start + 2]
+                for card in pair:
+                    card.setMinimumWidth(scaled_width(_GPU_CARD_PX))
+                self._content.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, line_px=GAP_PX))
         self._rest.addWidget(_host_card(machine))
         settings = self._checkup.settings if self._checkup else None
         measured = self._checkup.machine if self._checkup and self._checkup.machine.edges else machine

@@ -20,7 +20,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Pill
-from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
+from burnish_app.widgets.basic.text import PathLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.model.downloads_card import DownloadsCard
 from burnish_app.widgets.model.model_list import ModelList
@@ -289,14 +289,14 @@ class ModelPage(Page):
         if facts is None:
             self._chosen.set_heading(tr("Chosen model"))
             path = self.bench.model_path
-            self._facts.addWidget(ElidedLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
+            self._facts.addWidget(PathLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
             self.set_status("empty")
             return
         self.set_status("busy" if self.status == "busy" and self._intact != self.bench.model_path else "done")
         self._chosen.set_heading(facts.name)
         self._facts.addLayout(_figures(facts))
         if facts.folder:
-            self._facts.addWidget(ElidedLabel(facts.folder, tone="muted"))
+            self._facts.addWidget(PathLabel(facts.folder, tone="muted"))
         if facts.note:
             self._facts.addWidget(caption(facts.note))
         for warning in facts.warnings:

@@ -166,15 +166,15 @@ class RunsPage(Page):
             first_min_px=_WIDTHS_PX[0],
             grow=(_RUN, _TAGS),
             drop_columns=_DROP_COLUMNS,
+            row_px=_ROW_PX,
+            head_px=_ROW_PX,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        table.horizontalHeader().setFixedHeight(_ROW_PX)
         table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
         table.setSortingEnabled(True)
         table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow
-        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1))
+        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1) + 2 * table.frameWidth())
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
         table.selectionModel().selectionChanged.connect(self._offer)

@@ -19,7 +19,7 @@ from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption, mono, pad_spin
+from burnish_app.widgets.basic.text import PathLabel, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
@@ -34,8 +34,10 @@ _KEYS = (
     ("Ctrl+,", tr("Go to these settings")),
     ("Ctrl+Return", tr("Press the main button of the page")),
     ("Ctrl+O", tr("Add data files")),
-    (tr("Ctrl+F, Delete"), tr("On Runs: filter the runs; delete the selected ones")),
-    (tr("Tab, Shift+Tab"), tr("Go through what can be pressed, as it is seen")),
+    ("Ctrl+F", tr("On Runs and Recipe: filter, search")),
+    (tr("Delete"), tr("On Runs: delete the selected runs")),
+    (tr("Ctrl+Z, Ctrl+Y"), tr("On Recipe: undo and redo changes")),
+    (tr("Tab, Shift+Tab"), tr("Go to the next or previous control")),
     (tr("Arrow keys"), tr("Move among steps, rows and choices")),
     ("F1, ?", tr("Open the guide at this page")),
     (tr("Page Up, Page Down"), tr("Scroll the page")),
@@ -60,14 +62,15 @@ class SettingsPage(Page):
         appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
         for name, hint, control in (
             (tr("Light or dark"), "", self.mode),
-            (tr("Text size"), tr("Beside the size that the system asks for."), self.text),
-            (tr("Motion"), tr("Bars that wander, parts that unfold."), self.motion),
+            (tr("Text size"), tr("Of the size that the system asks for."), self.text),
+            (tr("Motion"), tr("Moving bars, parts that unfold."), self.motion),
             (tr("Ask before closing"), tr("While a run, an export or a duel goes on."), self.asking),
             (tr("Notifications"), tr("When one ends or needs you while you look elsewhere."), self.notifying),
         ):
             appearance.body.addLayout(_line(name, hint, control))
+        appearance.body.addStretch(1)
         folder = Card(tr("Data folder"), tr("Runs, fetched models and the studio's own files."), icon_name="folder")
-        folder.body.addWidget(row(ElidedLabel(str(user_data_dir())), secondary(tr("Open"), self._open_folder, "open")))
+        folder.body.addWidget(row(PathLabel(str(user_data_dir())), secondary(tr("Open"), self._open_folder, "open")))
         folder.body.addWidget(
             caption(
                 tr("The environment variable {home_variable} moves it, for all of Burnish.").format(
@@ -98,7 +101,7 @@ class SettingsPage(Page):
             tr("Runs on a GPU then also say what they cost, in the same currency."),
             icon_name="energy",
         )
-        energy.body.addWidget(row(body(tr("Price of a kilowatt hour")), None, self.price))
+        energy.body.addLayout(_line(tr("Price of a kilowatt hour"), "", self.price))
         energy.body.addStretch(1)
         for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QGridLayout
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.example_run import open_example
@@ -23,7 +24,7 @@ from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
-_CARD_PX = 260
+_CARD_PX = 220
 _RECENT = 5
 
 
@@ -135,7 +136,7 @@ class StartPage(Page):
 
 def _card(icon_name: str, name: str, text: str, button: ActionButton) -> Card:
     card = Card(name, icon_name=icon_name)
-    card.setMinimumWidth(_CARD_PX)
+    card.setMinimumWidth(scaled_width(_CARD_PX))
     card.body.addWidget(body(text, "muted"))
     card.body.addStretch(1)
     card.body.addWidget(button, alignment=Qt.AlignmentFlag.AlignLeft)

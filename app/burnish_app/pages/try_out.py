@@ -27,7 +27,7 @@ from burnish_app.widgets.try_out.sampling_card import SamplingCard
 from burnish_app.widgets.try_out.vote_bar import VoteBar
 from burnish_app.wording.activity import Activity
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.model_requests import ChatMessage, FreeRequest
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
 
@@ -275,8 +275,7 @@ class TryOutPage(Page):
         self._show_blind()
 
     def _free(self) -> None:
-        self.client.send(
-            FreeRequest,
+        self.answering.free(
             owner=self,
             on_result=lambda _result: self.set_foot_note(tr("The models' memory is free.")),
             on_failure=self.failed,

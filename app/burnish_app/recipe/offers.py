@@ -69,7 +69,7 @@ def _gpu_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
     shares = values["devices"]["strategy"] != "single"
     if values["devices"]["kind"] == "cpu" or (count < 2 and not shares):
         return {}
-    reason = tr("This machine has {gpus}; together they take the passes of a step at once.")
+    reason = tr("There are {gpus}; together they take the passes of a step at once.")
     found = {"devices.strategy": reason.format(gpus=plural(count, "GPU"))}
     if shares:
         reason = tr("They share the passes of a step (now {passes}); a multiple of their number divides evenly.")

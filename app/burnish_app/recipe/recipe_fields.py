@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from burnish_app.look.language import tr
+from burnish_app.wording.numbers import as_sentence
 from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES, ZERO_WORDS
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
@@ -179,6 +180,18 @@ def problems_by_field(problems: Mapping[str, str]) -> dict[str, str]:
         is_field = section in sections() and name in sections()[section].model_fields
         found[f"{section}.{name}" if is_field else key] = text
     return found
+
+
+def problem_of_row(key: str, text: str) -> str:
+    """Return what is wrong with a field for its own row, where its name and value are seen already.
+
+    Args:
+        key: dotted key of the field.
+        text: problem that may begin with the key and the value.
+    """
+    if text.startswith(f"{key} = "):
+        text = text.partition(": ")[2] or text
+    return as_sentence(text.removeprefix(f"{key} "))
 
 
 def _field(key: str, info: FieldInfo) -> RecipeField:

@@ -26,6 +26,7 @@ class Answerer:
         target: target of a `ChatRequest`.
         variant: variant of a `ChatRequest`.
         able: whether it can answer now.
+        where: other machine whose engine answers, as the recipe names it; empty: this one.
     """
 
     key: str
@@ -33,6 +34,7 @@ class Answerer:
     target: str
     variant: Variant
     able: bool = True
+    where: str = ""
 
 
 def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSummary]) -> list[Answerer]:
@@ -49,6 +51,10 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
     if folder.starts_from_adapter:
         found.append(Answerer("start", tr("Start (before this run)"), target, "start"))
     found.append(Answerer("tuned", tr("Tuned (after training)"), target, "tuned", folder.trained))
+    if folder.where:  # where its base model lies, which may be too large for this machine
+        base, tuned = (text.format(where=folder.where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
+        found.append(Answerer("base-there", base, folder.there, "base", where=folder.where))
+        found.append(Answerer("tuned-there", tuned, folder.there, "tuned", where=folder.where))
     if len(folder.exported) < 2:
         found.append(Answerer("exported", tr("Exported file"), target, "exported", bool(folder.exported)))
     for name in folder.exported if len(folder.exported) > 1 else ():

@@ -29,10 +29,10 @@ PLACES = {
     "try_out": "window.md#try-it-is-it-good",
     "export": "export-and-proof.md",
     "runs": "window.md#runs-what-has-been-trained-here",
-    "compare": "window.md",
-    "sweep": "window.md",
+    "compare": "window.md#compare-which-run-is-better-and-why",
+    "sweep": "window.md#sweep-which-settings-are-best",
     "duel": "duels.md",
-    "settings": "window.md",
+    "settings": "window.md#settings",
 }
 """Place of the guide for each page of the window."""
 

@@ -55,6 +55,11 @@ class Activity:
         return self.page, self.folder, f"{self.what} {self.name}"
 
     @property
+    def can_pause(self) -> bool:
+        """Whether stopping it only pauses it: what was fetched of a download stays."""
+        return self.page == "model"
+
+    @property
     def progress(self) -> str:
         """Share as text; empty where it cannot be told, or the activity has not begun and waits."""
         return "" if self.share is None or not (self.moves or self.share) else percent(self.share)

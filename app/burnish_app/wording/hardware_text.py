@@ -74,7 +74,7 @@ def clocks_text(gpu: GpuHistory) -> str:
     reasons = [reason_text(reason) for reason, share in last.throttle.items() if share > 0]
     if reasons:
         return tr("Clocks are below their best because {reasons}.").format(reasons=tr(", and because ").join(reasons))
-    return tr("Nothing holds the clocks down.")
+    return tr("Nothing holds the clocks down now.")
 
 
 def throttled_text(seconds: Mapping[ThrottleReason, float], total_s: float) -> str:

@@ -13,6 +13,7 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.contract.recipe.place import parse_place
 from burnish_engine.contract.units import memory_size
 
 _ANCESTORS = {
@@ -23,6 +24,19 @@ _ANCESTORS = {
     "node": tr("within one processor"),
     "system": tr("across processors"),
 }
+
+_SERVICES = {"slurm": tr("SLURM"), "sky": tr("SkyPilot"), "hf": tr("Hugging Face")}
+
+
+def place_text(where: str) -> str:
+    """Return what to call the machine that a recipe trains on, such as "office" for "ssh:office".
+
+    Args:
+        where: valid place of a recipe; not this machine.
+    """
+    place = parse_place(where)
+    service = _SERVICES.get(place.kind, "")
+    return f"{service} ({place.name})" if service and place.name else service or place.name
 
 
 def gpu_memory_text(gpu: GpuFacts) -> str:
@@ -139,8 +153,6 @@ def settings_figures(settings: ParallelSettings) -> list[tuple[str, str, str]]:
     found = [(tr("A run would use"), strategy, tr("GPU {gpus}").format(gpus=gpus) if gpus else "")]
     if settings.strategy == "single":
         return found
-    if settings.bucket_mib:
-        found.append((tr("Gradient bucket"), str(settings.bucket_mib), "MiB"))
     found.append((tr("Passes a step"), tr("{count} or more").format(count=settings.accumulation), ""))
     if settings.exchange_ms is not None:
         found.append((tr("Exchange"), f"{settings.exchange_ms:.0f}", "ms"))

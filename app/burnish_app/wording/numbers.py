@@ -65,6 +65,15 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{scaled:.{digits}f} %"
 
 
+def speed_figure(tokens_per_s: float) -> str:
+    """Format tokens per second for a column of them, with one decimal below 10.
+
+    Args:
+        tokens_per_s: speed, tokens per second.
+    """
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
+
+
 def speed_text(tokens_per_s: float) -> str:
     """Format a speed such as "71.4 k tokens/s"; "unknown" if it is not finite or not positive.
 

@@ -243,6 +243,8 @@ def time_left(events: RunState, now: float) -> float | None:
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
+    if run_status == "running" and _waits_there(summary, events):
+        return tr("Not begun yet")
     if run_status == "running":
         return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
     if run_status == "queued":
@@ -269,7 +271,8 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
         case "stopped" | "suspended":
-            text = _saved_step_text(events)
+            before = f"{summary.state.message} " if _waits_there(summary, events) and summary.state.message else ""
+            text = f"{before}{_saved_step_text(events)}"
         case "failed":
             text = f"{_advice(summary, events)} {_saved_step_text(events)}".strip()
         case "interrupted":
@@ -284,6 +287,11 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
                 "Its process is there but gave no sign of life for half a minute. It may come back by itself. {events}"
             ).format(events=_saved_step_text(events))
     return text
+
+
+def _waits_there(summary: RunSummary, events: RunState) -> bool:
+    """Whether a run on another machine has not begun there: it is being sent or prepared, or waits in a queue."""
+    return bool(summary.state.where) and not (events.phase or summary.state.phase or events.step)
 
 
 def _advice(summary: RunSummary, events: RunState) -> str:

@@ -19,20 +19,20 @@ FIRST_ID, LAST_ID = 10, 40_000
 """Range of token ids: past the special tokens, within every vocabulary."""
 
 
-def packs(tokens: int, count: int = 20_000, *, whole: bool = False, step: int = 1) -> EpochPlan:
+def packs(tokens: int, count: int = 20_000, *, length: int = 0, step: int = 1) -> EpochPlan:
     """Pack random documents, always the same ones, into micro-batches of at most `tokens` tokens.
 
     Args:
         tokens: budget of a micro-batch in tokens.
         count: number of documents in all.
-        whole: whether each micro-batch is one document of `tokens` tokens.
+        length: length of every document in tokens; 0: lengths are drawn.
         step: micro-batches of a step; those of like cost come into the same one.
     """
     random = np.random.default_rng(0)
     longest = min(LONGEST, tokens)
     lengths = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=count).astype(int).clip(min(SHORTEST, longest), longest)
-    if whole:
-        lengths[:] = tokens
+    if length:
+        lengths[:] = length
     ids = [random.integers(FIRST_ID, LAST_ID, size=int(length)).astype(np.int32) for length in lengths]
     documents = [Document(row, np.ones(len(row), dtype=bool), index, "made up") for index, row in enumerate(ids)]
     return epoch_batches(documents, tokens, pack=True, seed=0, epoch=0, step=step)

@@ -140,7 +140,7 @@ class StepBench:
         if options.packs is not None:
             return recorded_packs(options.packs, options.tokens, count, vocabulary=self.spec.vocab_size)
         if options.one_document:
-            return packs(options.tokens, count, whole=True)
+            return packs(options.tokens, count, length=options.tokens)
         return packs(options.tokens, step=self._ranks)
 
     def _preferences(self, section: PreferenceSection) -> BatchStream:
@@ -210,6 +210,23 @@ class StepBench:
         self._begin()
         return self.trainer.step(prefetcher).tokens
 
+    def time_steps(
+        self, prefetcher: Prefetcher, count: int, queued: Callable[[int], object] = lambda _number: None
+    ) -> tuple[list[int], list[float]]:
+        """Run steps back to back; return the tokens and the milliseconds of each.
+
+        Args:
+            prefetcher: source of the micro-batches.
+            count: number of steps.
+            queued: function that receives how many were queued, before each.
+        """
+        marks, tokens = [self._mark()], []
+        for number in range(count):
+            queued(number)
+            tokens.append(self.step(prefetcher))
+            marks.append(self._mark())
+        return tokens, _between(marks)
+
     def run(self, progress: Callable[[float], object] = lambda _share: None) -> dict[str, Any]:
         """Warm up, measure, and report.
 
@@ -228,13 +245,10 @@ class StepBench:
                 progress(number / count)
                 self.step(prefetcher)
             results += self.trainer.results(wait=True)
-            marks, tokens = [self._mark()], []
-            for number in range(options.warmup, count):
-                progress(number / count)
-                tokens.append(self.step(prefetcher))
-                marks.append(self._mark())
+            tokens, times = self.time_steps(
+                prefetcher, options.steps, lambda number: progress((options.warmup + number) / count)
+            )
             results += self.trainer.results(wait=True)
-        times = _between(marks)
         report = {
             "engine": "burnish",
             "shape": options.shape,

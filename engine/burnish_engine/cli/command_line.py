@@ -8,7 +8,9 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -17,27 +19,6 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from burnish_engine.cli import (
-    bench,
-    chat,
-    demo,
-    doctor,
-    duel,
-    evaluate,
-    export,
-    inspect,
-    models,
-    plan,
-    recipe,
-    runs,
-    serve,
-    studio,
-    submit,
-    suggest,
-    sweep,
-    train,
-    verify,
-)
 from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
@@ -60,30 +41,50 @@ _EXIT_CODES = (
     "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
 )
 
-_ORDER = (
+COMMANDS = (
     "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "submit", "runs", "sweep",
     "duel", "chat", "evaluate", "export", "verify", "bench", "serve",
 )  # fmt: skip
+"""Names of the commands and of their modules, in the order in which a person needs them."""
 
 
-class _LazyCommands(TyperGroup):
-    """List the commands in the order in which a person needs them."""
+_STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        known = super().list_commands(ctx)
-        return sorted(known, key=_ORDER.index)
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; each is imported when it is asked for, since a process needs only one."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+
+class _LazyGroup(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": None})
+        self.commands = _Commands()  # type: ignore[assignment]  # it is never added to
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
 
 
 app = typer.Typer(
-    cls=_LazyCommands,
+    cls=_LazyGroup,
     epilog=_EXIT_CODES,
     name="burnish",
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    **_STYLE,
 )
 
 
@@ -100,25 +101,29 @@ def options(
         raise typer.Exit
 
 
-app.command("studio")(studio.studio)
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
-app.add_typer(models.app, name="models")
-app.command("inspect")(inspect.inspect)
-app.command("suggest")(suggest.suggest)
-app.command("plan")(plan.plan)
-app.command("train")(train.train)
-app.command("submit")(submit.submit)
-app.add_typer(runs.app, name="runs")
-app.command("sweep")(sweep.sweep)
-app.command("duel")(duel.duel)
-app.command("chat")(chat.chat)
-app.command("evaluate")(evaluate.evaluate)
-app.command("export")(export.export)
-app.command("verify")(verify.verify)
-app.add_typer(bench.app, name="bench")
-app.add_typer(recipe.app, name="recipe")
-app.command("serve")(serve.serve)
+@cache
+def _command(name: str) -> Any:
+    """Import a command; its values are checked before it runs."""
+    module = import_module(f"burnish_engine.cli.{name}")
+    alone = typer.Typer(**_STYLE)
+    if hasattr(module, "app"):
+        alone.add_typer(module.app, name=name)
+    else:
+        alone.command(name)(getattr(module, name))
+    command = typer.main.get_group(alone).commands[name]
+    _refuse_odd_values(command)
+    return command
+
+
+def import_command(arguments: Sequence[str] | None) -> None:
+    """Import the command that the arguments name, if they name one.
+
+    Args:
+        arguments: same as in `run_command`.
+    """
+    named = next((one for one in arguments or sys.argv[1:] if not one.startswith("-")), "")
+    if named in COMMANDS:
+        _command(named)
 
 
 def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
@@ -155,17 +160,22 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
 @cache
 def _commands() -> Any:
     commands = typer.main.get_command(app)
-    _refuse_odd_values(commands)
+    _refuse_own_odd_values(commands)
     return commands
 
 
 def _refuse_odd_values(command: Any) -> None:
-    """Refuse odd values in every option of a command and of its subcommands.
+    """Refuse odd values in every option of a command and of its subcommands."""
+    for below in getattr(command, "commands", {}).values():
+        _refuse_odd_values(below)
+    _refuse_own_odd_values(command)
+
+
+def _refuse_own_odd_values(command: Any) -> None:
+    """Refuse odd values in every option of a command.
 
     Odd are NaN, infinity, uselessly large numbers, and names that are no Unicode, which no file of ours could hold.
     """
-    for below in getattr(command, "commands", {}).values():
-        _refuse_odd_values(below)
     carried_out = command.callback
 
     def checked(*arguments: Any, **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """Entry point of `burnish`: Ctrl-C and a closed terminal end it with a message from its first moment on.
 
-It imports nothing heavy: the commands, with all they need, are imported after the signal handlers are installed.
+It imports nothing heavy: the command, with all it needs, is imported after the signal handlers are installed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     with stop_signals() as stop:
         try:
             stop.importing = True
-            from burnish_engine.cli.command_line import run_command
+            from burnish_engine.cli.command_line import import_command, run_command
 
+            import_command(arguments)
             stop.importing = False
             return run_command(arguments, stop)
         except KeyboardInterrupt:

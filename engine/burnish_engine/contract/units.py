@@ -41,11 +41,13 @@ def memory_of(used: float, total: float) -> str:
 
 
 def file_size(count: float) -> str:
-    """Format the size of a file, a download or disk space, such as "0.092 GB", "0.40 GB" or "12.50 GB".
+    """Format the size of a file, a download or disk space, such as "0.092 GB", "0.40 GB", "12.50 GB" or "442 GB".
 
     Args:
         count: bytes on a disk.
     """
+    if count >= 99.95e9:
+        return f"{count / 1e9:,.0f} GB"
     if count >= 9.95e6:
         return f"{_number(count / 1e9, 2)} GB"
     if count >= 999_950:

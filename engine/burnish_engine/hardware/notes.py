@@ -106,18 +106,13 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
 
 
 def _shared_run(settings: ParallelSettings) -> str:
-    """Say how these GPUs share a run, with the same in plain torchrun's words."""
+    """Say how these GPUs share a run."""
     count = len(settings.gpus)
-    variables = "".join(f"{name}={value} " for name, value in settings.environment.items())
     if settings.gpus == list(range(count)):
         how = f"`burnish train RECIPE --gpus {count}`"
     else:
         how = f'A recipe with devices.strategy = "data_parallel" and devices.gpus = {settings.gpus}'
-        variables = f"CUDA_VISIBLE_DEVICES={','.join(map(str, settings.gpus))} {variables}"
-    return (
-        f"{how} shares a run's steps among {count} GPUs. torchrun does the same: {variables}torchrun --standalone "
-        f"--nproc-per-node {count} --no-python burnish train RECIPE."
-    )
+    return f"{how} shares a run's steps among {count} GPUs."
 
 
 def _surroundings(machine: MachineFacts) -> Iterator[str]:

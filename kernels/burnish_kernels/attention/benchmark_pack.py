@@ -17,6 +17,8 @@ BENCHMARKED = {  # query heads, key heads, head size
     "qwen3-0.6b": (16, 8, 128),
     "llama-1b": (32, 8, 64),
     "qwen3-4b": (32, 8, 128),
+    "qwen2.5-0.5b": (14, 2, 64),
+    "gemma-3-4b": (8, 4, 256),
 }
 BENCHMARKED_ROWS = 16384
 
@@ -30,11 +32,31 @@ def lognormal_lengths(rows: int, seed: int) -> list[int]:
 
 
 class BenchmarkPack:
-    """The tensors of one benchmark: a pack of documents and one attention layer's inputs and gradients."""
+    """The tensors of one benchmark: a pack of documents and one attention layer's inputs and gradients.
 
-    def __init__(self, heads: int, kv_heads: int, width: int, device: str, *, seed: int, dtype: torch.dtype) -> None:
+    Args:
+        heads: number of query heads.
+        kv_heads: number of key heads.
+        width: size of a head.
+        device: device of the tensors.
+        seed: seed of the numbers, and of the lengths where none are given.
+        dtype: dtype of the tensors.
+        lengths: lengths of the documents, `BENCHMARKED_ROWS` rows in all; None: those of typical documents.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        width: int,
+        device: str,
+        *,
+        seed: int,
+        dtype: torch.dtype,
+        lengths: list[int] | None = None,
+    ) -> None:
         self.scale = width**-0.5
-        self.lengths = lognormal_lengths(BENCHMARKED_ROWS, seed)
+        self.lengths = lengths or lognormal_lengths(BENCHMARKED_ROWS, seed)
         self.boundaries = np.cumsum([0, *self.lengths])
         self.documents_of: dict[int, Any] = {}
         self.device, self.heads, self.width = device, heads, width

@@ -151,5 +151,5 @@ def data_drop(window):
 def data_failed(window):
     window.bench.set_data_files(["/home/ada/data/notes.csv"])
     page = window.page("data")
-    what = "notes.csv has the columns id, date and body; none of the known shapes fits them."
-    page._inspection._failed(page._inspection._request, failure(what, "Name the text column `text`."))
+    what = "The data file notes.csv is empty (0 bytes)."
+    page._inspection._failed(page._inspection._request, failure(what, "Check that it was saved or copied completely."))

@@ -1,7 +1,7 @@
 """Scenes of Hardware."""
 
 from app import machine_facts as machines
-from app.page_scenes.answers import result
+from app.page_scenes.answers import failure, result
 from app.scenes import summary
 from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
@@ -61,6 +61,19 @@ def hardware_alarm(window):
 def _live(window, lines):
     for line in lines:
         window.hardware.monitor._received(line)
+
+
+@scene("hardware-problem")
+def hardware_problem(window):
+    """There is a GPU, and its driver does not answer."""
+    problem = "nvidia-smi answers: couldn't communicate with the NVIDIA driver. Install it again, then restart."
+    _hardware(window, machines.checkup(machines.machine(gpu_problem=problem), ready=False, problems=[problem]))
+
+
+@scene("hardware-error")
+def hardware_error(window):
+    page = window.page("hardware")
+    page._machine_failed(failure("This machine could not be read: /proc/meminfo is not there.", "Start it as usual."))
 
 
 @scene("hardware-cpu")

@@ -59,6 +59,7 @@ def model_adapter(window):
 @scene("model-failed")
 def model_failed(window):
     page = window.page("model")
+    window.bench.set_model_path("D:\\models\\mine")
     _models(page)
     page._inspect_failed(
         page._request, failure("There is no config.json in D:\\models\\mine.", "Choose the folder that holds it.")

@@ -5,6 +5,7 @@ import json
 import pytest
 from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
 
+from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
 from burnish_engine.contract.run.events import parse_event
 
@@ -75,6 +76,19 @@ def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
     qtbot.waitUntil(lambda: window.shown_key == "train")
     assert clicks == 4
     assert answers.asked("start")
+
+
+def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
+    name = "invoice-fields-from-scanned-letters-" * 4
+    window.resize(800, 900)
+    page.runs_changed([summary("finished", 600, name=name, model=f"/models/{name}")])
+    line = page.recent.findChild(RecentRun)
+    qtbot.waitUntil(lambda: line.name.text() != name and "…" in line.name.text())
+    assert line.name.toolTip() == line.name.accessibleName() == name
+    assert line.width() <= page.recent.width()
+    window.resize(2600, 900)
+    qtbot.waitUntil(lambda: line.name.text() == name)
+    assert not line.name.toolTip()
 
 
 def test_a_recent_run_is_opened_by_a_press(qtbot, window, page):

@@ -9,6 +9,7 @@ from burnish_app.recipe.recipe_fields import (
     MAIN,
     folded_sections,
     main_fields,
+    problem_of_row,
     problems_by_field,
     recipe_fields,
 )
@@ -116,3 +117,21 @@ def test_a_suggestion_never_changes_what_is_held_out_by_itself():
 )
 def test_a_problem_stands_at_the_field_that_it_begins_with(values, field):
     assert list(problems_by_field(recipe_problems(values))) == [field]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "told"),
+    [
+        ("train", "warmup_share", 2.0, "at most 0.9"),
+        ("adapter", "rank", 0, "at least 1"),
+        ("adapter", "rank", 1.5, "whole number"),
+        ("train", "learning_rate", "fast", "a number"),
+        ("devices", "where", "mars", "ssh:HOST"),
+    ],
+)
+def test_a_row_says_in_plain_words_what_its_value_has_to_be(section, name, value, told):
+    key = f"{section}.{name}"
+    text = problem_of_row(key, recipe_problems({section: {name: value}})[key])
+    assert told in text
+    assert key not in text
+    assert "input should" not in text.casefold()

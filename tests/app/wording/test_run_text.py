@@ -151,3 +151,14 @@ def test_without_a_plan_and_on_the_cpu_nothing_is_said():
     here = RunStarted(run="a", pid=1, process_created=1, device="CPU", precision="fp32", engine="fast", total_steps=9)
     placed = LayersPlaced(activations="narrow:3", weights="card")
     assert layers_text(RunState(layers=placed, starts=(here,))) == ("", "")
+
+
+def test_a_job_that_waits_in_a_queue_can_be_stopped_and_says_that_it_left_it():
+    """Elsewhere a run has no step and no phase until it begins there; one that began tells what is saved alone."""
+    waiting = words("running", where="slurm", message="Waits in the cluster's queue (Resources).", step=0, phase="")
+    assert "queue" in waiting.detail
+    assert "stop" in waiting.actions
+    assert waiting.headline != words("running", where="", step=0, phase="").headline
+    message = "It was taken out of the cluster's queue before it began."
+    assert message in words("stopped", where="slurm", message=message, step=0, phase="").detail
+    assert message not in words("stopped", events(5), where="slurm", message=message).detail

@@ -237,7 +237,7 @@ def test_files_that_hold_no_passes_are_refused(tmp_path):
 
 
 def test_passes_may_be_single_documents():
-    plan = packs(512, count=5, whole=True)
+    plan = packs(512, count=5, length=512)
     assert [batch.boundaries.tolist() for batch in plan] == [[0, 512]] * 5
     assert StepBench(options(one_document=True)).run()["fill"] == 1.0
 

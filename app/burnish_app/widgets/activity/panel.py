@@ -121,7 +121,10 @@ class ActivityRow(QWidget):
         self.activity = activity
         self.name.setText(activity.name)
         self.text.setText(tr("Stopping ...") if stopping else activity_text(activity, named=False))
-        for button, verb in ((self.open_button, tr("Open")), (self.stop_button, tr("Stop"))):
+        stop = tr("Pause") if activity.can_pause else tr("Stop")
+        self.stop_button.setText(stop)
+        self.stop_button.set_icon("pause" if activity.can_pause else "stop")
+        for button, verb in ((self.open_button, tr("Open")), (self.stop_button, stop)):
             button.setAccessibleName(f"{verb}: {activity.name}")
         self.open_button.setVisible(bool(activity.page))
         self.stop_button.setEnabled(not stopping)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPixmap, QPixmapCache
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
 from burnish_app.look.theme import colors_of
@@ -21,7 +21,7 @@ from burnish_app.look.tokens import (
 )
 from burnish_app.widgets.basic.buttons import Slot, secondary
 from burnish_app.widgets.basic.text import body, caption, heading
-from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.basic.wrapping import FlowLayout, HeadLayout
 
 
 class Card(QFrame):
@@ -55,15 +55,11 @@ class Card(QFrame):
         outer.addLayout(self.body)
 
     def _make_head(self, hint: str, icon_name: str) -> QHBoxLayout:
-        words = QVBoxLayout()
-        words.setSpacing(2)
-        top = FlowLayout()
-        self._heading_label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        top.addWidget(self._heading_label)
-        top.add_layout(self.corner)
-        words.addLayout(top)
+        words = HeadLayout()
+        words.addWidget(self._heading_label)
         if hint:
             words.addWidget(caption(hint))
+        words.add_layout(self.corner)
         head = QHBoxLayout()
         head.setSpacing(UNIT + 4)
         if icon_name:

@@ -175,7 +175,7 @@ class DropOverlay(QWidget):
         first, second = QRectF(whole), QRectF(whole)
         first.setRight(whole.center().x() - UNIT)
         second.setLeft(whole.center().x() + UNIT)
-        both, kept = tr("The model learns from both."), tr("The other files stay where they are.")
+        both, kept = tr("The model learns from both."), tr("It learns from these alone; no file is deleted.")
         self._paint_zone(painter, first, tr("Add to the data"), both, marked=not self._over_second)
         self._paint_zone(painter, second, tr("Replace the data"), kept, marked=self._over_second)
 

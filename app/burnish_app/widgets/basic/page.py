@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
@@ -174,7 +175,9 @@ class Page(QWidget):
         """Set the line behind the question; empty: none."""
         self._subtitle.setText(text)
         width = self._subtitle.fontMetrics().horizontalAdvance(text)
-        self._subtitle.setMinimumWidth(min(width, _SUBTITLE_PX))  # with less room it goes below the question
+        self._subtitle.setMinimumWidth(
+            min(width, scaled_width(_SUBTITLE_PX))
+        )  # with less room it goes below the question
         self._subtitle.setVisible(bool(text))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -278,7 +281,7 @@ class Page(QWidget):
         """Set the sentence at the left of the foot; empty: none."""
         self._foot_note.setText(text)
         width = self._foot_note.fontMetrics().horizontalAdvance(text)
-        self._foot_note.setMinimumWidth(min(width, _NOTE_PX))  # with less room it goes above the buttons
+        self._foot_note.setMinimumWidth(min(width, scaled_width(_NOTE_PX)))  # with less room it goes above the buttons
         self._foot_note.setVisible(bool(text))
         self._foot.show()
 

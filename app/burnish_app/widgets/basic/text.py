@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from PySide6.QtCore import QSize, Qt
@@ -104,6 +105,10 @@ class ElidedLabel(QLabel):
         super().setText(text)
         self.setToolTip(text)
 
+    def shown_text(self, width_px: int) -> str:
+        """Return as much of the text as fits into a width, pixels."""
+        return QFontMetrics(self.font()).elidedText(self.text(), self._mode, width_px)
+
     def minimumSizeHint(self) -> QSize:
         """Return a minimum size with room for a few letters."""
         return QSize(24, super().minimumSizeHint().height())
@@ -111,9 +116,25 @@ class ElidedLabel(QLabel):
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw as much of the text as fits."""
         painter = QPainter(self)
-        shown = QFontMetrics(self.font()).elidedText(self.text(), self._mode, self.width())
+        room = self.contentsRect()
+        shown = self.shown_text(room.width())
         painter.setPen(self.palette().color(self.foregroundRole()))
-        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
+
+
+class PathLabel(ElidedLabel):
+    """A label of a path that leaves out leading folders where it has no room, and shows all of it on hover."""
+
+    def shown_text(self, width_px: int) -> str:
+        """Return the path, or as many of its last parts as fit."""
+        metrics = QFontMetrics(self.font())
+        parts = re.split(r"(?<=[/\\])", self.text())  # each with the separator behind it
+        for start in range(len(parts)):
+            text = "".join(parts[start:])
+            text = f"…{parts[start - 1][-1]}{text}" if start else text
+            if metrics.horizontalAdvance(text) <= width_px:
+                return text
+        return metrics.elidedText(parts[-1] or self.text(), Qt.TextElideMode.ElideMiddle, width_px)
 
 
 class Value(QWidget):

@@ -214,6 +214,29 @@ class FlowLayout(_WrappingLayout):
         return list(zip(row, lefts, widths, strict=True))
 
 
+class HeadLayout(_WrappingLayout):
+    """A layout of a heading with actions beside it and a hint below both; without room the actions go below the hint.
+
+    Its first item is the heading; of the others a layout holds the actions, and a widget is the hint.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(UNIT, 4)
+
+    def _lines(self, boxes: Sequence[_Box], width: int) -> list[_Line]:
+        if not boxes:
+            return []
+        heading, *others = boxes
+        actions = [box for box in others if isinstance(box.item, QLayout)]
+        whole: list[_Line] = [[(box, 0, width)] for box in others if box not in actions]
+        beside = sum(min(box.wanted_px, width) + self.spacing() for box in actions)
+        if heading.wanted_px + beside > width:
+            return [[(heading, 0, width)], *whole, *([(box, 0, width)] for box in actions)]
+        first: _Line = [(heading, 0, width - beside)]
+        first += [(box, width - beside + self.spacing(), box.wanted_px) for box in actions]
+        return [first, *whole]
+
+
 class ColumnsLayout(_WrappingLayout):
     """A layout with all items in one line while there is room, else in as many columns as fit, in even lines.
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 
+from burnish_app.look.fonts import scaled, scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -16,7 +17,7 @@ from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.status_dot import StatusDot
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
+from burnish_app.widgets.basic.text import PathLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.data_text import action_text, file_text, named_settings
 from burnish_engine.contract.facts.data_report import FileStatus
@@ -48,7 +49,7 @@ class FilesCard(Card):
 
     def __init__(self) -> None:
         super().__init__(tr("Files"), tr("What the model learns from."), icon_name="file")
-        self.setMinimumWidth(_FILES_PX)
+        self.setMinimumWidth(scaled_width(_FILES_PX))
         self._shown: tuple[list[str], list[float]] | None = None
         self._status: dict[int, list[FileStatus]] = {}
         self.weights: list[QDoubleSpinBox] = []
@@ -58,7 +59,7 @@ class FilesCard(Card):
             tr("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
         )
         self.path = QLineEdit()
-        self.path.setPlaceholderText(tr("Paste the path of a file or folder"))
+        self.path.setPlaceholderText(tr("Path of a file or folder"))
         self.path.setAccessibleName(tr("Path of a data file"))
         self.path.returnPressed.connect(self.entered)
         self.busy = BusyLine(tr("Reading ..."), can_cancel=True)
@@ -85,15 +86,16 @@ class FilesCard(Card):
             return  # a weight that is being typed stays as it is
         self._shown, self._status = now, by_entry
         several = len(files) > 1
-        self.setMinimumWidth(_MIXED_PX if several else _FILES_PX)
+        self.setMinimumWidth(scaled_width(_MIXED_PX if several else _FILES_PX))
         self._mixing.setVisible(several)
         clear(self._lines)
         self.weights = []
         for entry, (path, weight) in enumerate(zip(*now, strict=True)):
             found = by_entry.get(entry, [])
-            remove = quiet(tr("Remove"), partial(self.removed.emit, path), "close")
+            remove = quiet("" if several else tr("Remove"), partial(self.removed.emit, path), "close")
             remove.setAccessibleName(tr("Remove {name}").format(name=Path(path).name))
-            parts: list[QWidget] = [ElidedLabel(path, Qt.TextElideMode.ElideLeft)]
+            remove.setToolTip(remove.accessibleName())
+            parts: list[QWidget] = [PathLabel(path)]
             if found:
                 parts.insert(0, StatusDot("attention" if any(one.problem for one in found) else "done"))
             if any(not one.problem for one in found):
@@ -133,7 +135,7 @@ class FilesCard(Card):
         box.setRange(0.01, 100.0)
         box.setDecimals(2)
         box.setPrefix("× ")
-        box.setFixedWidth(_WEIGHT_PX)
+        box.setFixedWidth(scaled(_WEIGHT_PX))
         pad_spin(box)
         box.setKeyboardTracking(False)  # what is being typed is not inspected digit by digit
         box.setValue(weight)

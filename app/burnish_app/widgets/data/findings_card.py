@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import cleaning_fields
-from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption
@@ -132,8 +132,10 @@ class FindingsCard(Card):
             column.addWidget(caption(where))
         line = FlowLayout(UNIT, 2)
         line.addWidget(texts)
-        if buttons:
-            line.addWidget(row(*buttons, spacing_px=0))
+        actions = FlowLayout(0, 0)
+        for button in buttons:
+            actions.addWidget(button)
+        line.add_layout(actions)
         holder.setLayout(line)
         return holder
 

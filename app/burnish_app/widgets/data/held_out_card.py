@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.look.language import tr
@@ -12,7 +12,7 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import ElidedLabel, body
+from burnish_app.widgets.basic.text import PathLabel, body
 from burnish_app.wording.numbers import percent
 
 
@@ -56,4 +56,4 @@ class HeldOutCard(Card):
         self._text.setVisible(not files)
         clear(self.files)
         for path in files:
-            self.files.addWidget(ElidedLabel(path, Qt.TextElideMode.ElideLeft))
+            self.files.addWidget(PathLabel(path))

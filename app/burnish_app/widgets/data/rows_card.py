@@ -35,6 +35,7 @@ _ROW_PX = 52  # two lines
 _TABLE_PX, _PREVIEW_PX = 416, 340  # at least, to stand side by side
 _HEIGHT_PX, _LOW_PX = 440, 300  # the latter of the preview below the table
 _COLUMN_PX, _IGNORED_PX = 128, 96
+_FILE_PX = 280  # greatest width of the choice of a file
 _MOST_READINGS = 5
 
 
@@ -67,6 +68,7 @@ class RowsCard(Card):
         self.files = QComboBox()
         self.files.setAccessibleName(tr("File whose rows are shown"))
         self.files.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.files.setMaximumWidth(_FILE_PX)  # a long name is in its tooltip
         self.files.activated.connect(lambda at: self.open_file(self.files.itemData(at)))
         self.again = quiet(tr("Recognize it again"), lambda: self.columns_chosen.emit([]))
         self.corner.addWidget(self.again)
@@ -107,6 +109,7 @@ class RowsCard(Card):
     def open_file(self, file: str) -> None:
         """Show a file's rows from the first one."""
         self.files.setCurrentIndex(max(self.files.findData(file), 0))
+        self.files.setToolTip(self.files.currentText())
         self._empty()
         self.pages.open(file)
 

@@ -183,7 +183,7 @@ class GuideWindow(QWidget):
             item.setData(_PLACE, place)
             self.places.addItem(item)
         self.places.blockSignals(False)
-        self._found.setText(tr("Nothing holds all these words.") if words and not hits else "")
+        self._found.setText(tr("No section has all these words. Try fewer.") if words and not hits else "")
         self._found.setVisible(bool(self._found.text()))
         if not words:
             self._mark(self._file)

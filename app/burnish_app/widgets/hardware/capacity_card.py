@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 
 from burnish_app.item_models.capacity import CapacityTableModel, speed_number
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -23,6 +24,7 @@ _HEADER_PX = 52
 _WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
 _MIN_NAME_PX = 96
 _DROP_COLUMNS = ((4, 7), (3, 6))  # columns that a narrow window does without, first these
+_NARROW = (1, 2, 3, 5, 6)
 _GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
 
 
@@ -57,12 +59,13 @@ class CapacityCard(Card):
             first_min_px=_MIN_NAME_PX,
             grow=_GROUP_ENDS,
             drop_columns=_DROP_COLUMNS,
+            narrow=_NARROW,
+            row_px=_ROW_PX,
+            head_px=_HEADER_PX,
         )
         table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         table.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        table.horizontalHeader().setFixedHeight(_HEADER_PX)
         return table
 
     def show_busy(self) -> None:
@@ -102,7 +105,7 @@ class CapacityCard(Card):
         for value in _figures(fitting, answer):
             self._values.addWidget(value)
         self.models.show(fitting, answer.row_tokens)
-        self.table.setFixedHeight(_HEADER_PX + len(fitting) * _ROW_PX + 2)
+        self.table.setFixedHeight(scaled(_HEADER_PX) + len(fitting) * scaled(_ROW_PX) + 2)
         self._rest.setText(_rest(answer))
         for widget in (self._where, self._rest):
             widget.show()
@@ -117,7 +120,8 @@ def _where(answer: DeviceCapacity) -> str:
         host = memory_size(answer.host_free_bytes)
         where = tr("free now on the {device} and {host} of free system memory").format(device=answer.device, host=host)
     if not any(one.longest for one in answer.models):
-        return tr("None of the usual models trains with the {free} {where}.").format(free=free, where=where)
+        none = tr("None of the usual models trains with the {free} {where}.").format(free=free, where=where)
+        return f"{none} {tr('Close other programs, or see which smaller models fit on the page Model.')}"
     return tr("With the {free} {where}.").format(free=free, where=where)
 
 

@@ -127,7 +127,10 @@ class HardwarePanel(FloatingPanel):
         column.setSpacing(UNIT + 4)
         close = quiet(tr("Close"), self.closed.emit)
         head = QHBoxLayout()
-        head.addWidget(self._title, 1)
+        head.addWidget(self._title)
+        when = caption(tr("the last 10 minutes"))
+        when.setWordWrap(False)
+        head.addWidget(when, 1)
         head.addWidget(close)
         column.addLayout(head)
         column.addLayout(self._choices)
@@ -196,7 +199,7 @@ class HardwarePanel(FloatingPanel):
         button.setCheckable(True)
         button.setChecked(index == self._gpu)
         button.setFixedWidth(32)
-        button.setStyleSheet(tr("padding: 3px 0;"))
+        button.setStyleSheet("padding: 3px 0;")
         return button
 
     def _show_alarms(self, alarms: list[Alarm]) -> bool:
@@ -255,7 +258,7 @@ class HardwarePanel(FloatingPanel):
         held = float((seconds * share).sum() / max(seconds.sum(), 1e-9))
         if held < _NOTABLE:
             return ""
-        return tr("In the time shown, something held them down {share} of the time.").format(share=percent(held))
+        return tr("Something held them down for {share} of the last 10 minutes (shaded).").format(share=percent(held))
 
     def _draw_gpu(self, gpu: GpuHistory) -> None:
         t = np.asarray(gpu.t.values())

@@ -12,7 +12,7 @@ from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.layouts import clear, fact_line
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.wording.activity import download_progress
-from burnish_app.wording.numbers import count_text, speed_text
+from burnish_app.wording.numbers import count_text, speed_figure
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.units import file_size, memory_size
@@ -140,7 +140,8 @@ def _training(model: ListedModel) -> str:
     memory = f"{memory_size(model.train_bytes)}{method}"
     if not model.tokens_per_s:
         return memory
-    return tr("{memory}, about {speed}").format(memory=memory, speed=speed_text(model.tokens_per_s))
+    speed = speed_figure(model.tokens_per_s)
+    return tr("{memory}, about {speed} tokens/s").format(memory=memory, speed=speed)
 
 
 def _running(ranked: RankedModel) -> str:

@@ -18,11 +18,12 @@ from burnish_app.item_models.listed_models import (
     chosen,
     merge,
 )
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import BusyLine
-from burnish_app.widgets.basic.buttons import row, secondary
+from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.tables import FittingTable
@@ -40,6 +41,9 @@ _SEARCH_PX = 240
 _WIDTHS_PX = (168, 72, 124, 76, 112)
 _FIRST_PX = 152
 _DROP_COLUMNS = ((1,), (3,))  # the details say the same
+_NARROW = (1, 2, 3, 4)
+_ROW_PX = 4 * UNIT
+_LEAST_ROWS, _MOST_ROWS = 5, 12  # rows shown where the details are below the table
 _SCOPES = (("all", tr("All")), ("here", tr("On this machine")), ("catalog", tr("Catalog")), ("hub", tr("Hub")))
 
 
@@ -94,9 +98,10 @@ class ModelList(QWidget):
             _WIDTHS_PX,
             first_min_px=_FIRST_PX,
             drop_columns=_DROP_COLUMNS,
+            narrow=_NARROW,
+            row_px=_ROW_PX,
+            head_px=_ROW_PX,
         )
-        self.table.setMinimumHeight(26 * UNIT)
-        self.table.verticalHeader().setDefaultSectionSize(4 * UNIT)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._show_details())
         self.details = ModelDetails()
         self.table.doubleClicked.connect(lambda *_: self.details.act())
@@ -112,7 +117,13 @@ class ModelList(QWidget):
         self._busy.hide()
         self._empty = body("", "muted")
         self._ask_hub = secondary(tr("Search the hub"), self.search_hub)
-        self._nothing = row(self._empty, self._ask_hub, None)
+        self._nothing = QWidget()
+        lines = QVBoxLayout(self._nothing)
+        lines.setContentsMargins(0, 0, 0, 0)
+        lines.setSpacing(UNIT)
+        lines.addWidget(self._empty)
+        lines.addWidget(self._ask_hub, alignment=Qt.AlignmentFlag.AlignLeft)
+        lines.addStretch(1)
         self._nothing.hide()
         self._lay_out()
 
@@ -141,9 +152,16 @@ class ModelList(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Put the details beside the list, or below it if the view is narrow."""
         super().resizeEvent(event)
-        has_room = self.width() >= _LIST_PX + self._line.spacing() + _DETAILS_PX
+        has_room = self.width() >= scaled(_LIST_PX) + self._line.spacing() + _DETAILS_PX
         self._line.setDirection(QBoxLayout.Direction.LeftToRight if has_room else QBoxLayout.Direction.TopToBottom)
         self.details.setFixedWidth(_DETAILS_PX if has_room else self.width())
+        self._fit_table()
+
+    def _fit_table(self) -> None:
+        """Show as many rows as there are, within bounds: a table that scrolls within a page that scrolls is a trap."""
+        beside = self._line.direction() == QBoxLayout.Direction.LeftToRight
+        rows = _LEAST_ROWS if beside else min(max(self.models.rowCount(), _LEAST_ROWS), _MOST_ROWS)
+        self.table.setMinimumHeight((rows + 1) * scaled(_ROW_PX) + 4)
 
     def refresh(self, *, anew: bool = False) -> None:
         """List the models for the target and the rows, unless nothing changed since.
@@ -240,6 +258,7 @@ class ModelList(QWidget):
         words = "" if typed_folder(self.search.text()) else self.search.text()
         shown = chosen(self._rows, scope, words, only_fitting=self.fitting.isChecked())
         self.models.show(shown)
+        self._fit_table()
         self.select(current.path or current.name if current else self._selected)
         if self.selected() is None and shown:
             self.table.selectRow(0)
@@ -258,6 +277,8 @@ class ModelList(QWidget):
             text = tr("Type a name and press Enter: the hub is searched only when asked.")
         else:
             text = "" if offers else tr("The hub has nothing under these words.")
+        for widget in (self.table, self.details):
+            widget.setVisible(any_shown or searching)
         self._empty.setText(text)
         self._empty.setVisible(bool(text))
         self._ask_hub.setVisible(offers)

@@ -14,7 +14,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import quiet, row, secondary
+from burnish_app.widgets.basic.buttons import quiet, secondary
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.facts.advice import AdapterFacts
@@ -68,7 +68,10 @@ class StartLine(QWidget):
         column.addWidget(self._detail)
         line = FlowLayout(2 * UNIT, UNIT)
         line.addWidget(words)
-        line.addWidget(row(self.reset, self.choose_button))
+        actions = FlowLayout()
+        for button in (self.reset, self.choose_button):
+            actions.addWidget(button)
+        line.add_layout(actions)
         self.setLayout(line)
         bench.changed.connect(lambda name: self.show_start() if name == "recipe" else None)
         self.show_start()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import get_args
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
 from burnish_app.look.language import tr
-from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 
 _KINDS = ("phone", "laptop", "desktop", "server")
@@ -35,9 +35,8 @@ class TargetSelector(QWidget):
         self.kind.setAccessibleName(tr("Kind of device the result will run on"))
         self.memory = QComboBox()
         self.memory.setAccessibleName(tr("Memory of that device"))
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(UNIT)
+        line = FlowLayout()
+        self.setLayout(line)
         for widget in (_word(tr("to run on a")), self.kind, _word("with"), self.memory):
             line.addWidget(widget)
         self.show_target(self._target)

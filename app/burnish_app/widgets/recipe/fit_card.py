@@ -13,6 +13,7 @@ from burnish_app.widgets.basic.text import Value, body, caption, headline, set_t
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
+from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import count_text, duration_text
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
@@ -57,6 +58,7 @@ class FitCard(Card):
 
     def show_invalid(self) -> None:
         """Take back verdict and figures, because a value of the recipe is invalid and nothing can be predicted."""
+        self._show_figures(shown=True)
         self._state.setText("")
         self.verdict.setText(tr("Not known yet."))
         set_tone(self.verdict, "muted")
@@ -68,11 +70,19 @@ class FitCard(Card):
         clear(self._messages)
 
     def show_elsewhere(self, where: str) -> None:
-        """Take back verdict and figures, because another machine trains, which is asked when the run is handed over."""
+        """Take back verdict and figures, because another machine trains, which was not asked yet."""
         self.show_invalid()
+        self._show_figures(shown=False)
+        self.verdict.setText(tr("Not known here."))
         self._memory.setText(
-            tr("{where} is asked when training starts: nothing is sent before the run fits there.").format(where=where)
+            tr("{place} is asked when training starts. Nothing is sent before the run fits there.").format(
+                place=place_text(where)
+            )
         )
+
+    def _show_figures(self, *, shown: bool) -> None:
+        for widget in (self.bar, *self._figures):
+            widget.setVisible(shown)
 
     def show_failure(self, text: str) -> None:
         """Show why there is no plan."""
@@ -83,21 +93,26 @@ class FitCard(Card):
         clear(self._messages)
         self._messages.addWidget(body(text, "error"))
 
-    def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False) -> None:
+    def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False, where: str = "") -> None:
         """Show a plan.
 
         Args:
             plan: predicted memory, time and disk of the recipe.
             full_fine_tuning: whether the recipe trains every weight, without an adapter.
+            where: other machine that the plan is for; empty: this one.
         """
+        self._show_figures(shown=True)
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
-        self._state.setText(plan.speed_source)
+        self._state.setText(where or plan.speed_source)
+        self._state.setToolTip(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
         self._memory.setText(
             tr("{memory_bytes} of the {free} that are free on the {device}.").format(
-                memory_bytes=memory_size(plan.memory_bytes), free=free, device=plan.device
+                memory_bytes=memory_size(plan.memory_bytes),
+                free=free,
+                device=tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device,
             )
         )
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]

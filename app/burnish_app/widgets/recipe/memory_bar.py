@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.part_colors import part_color
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
@@ -61,7 +62,7 @@ class MemoryBar(QWidget):
 
     def sizeHint(self) -> QSize:
         """Return the preferred size; the height depends on the lines of the legend."""
-        return QSize(420, _BAR_TOP_PX + _BAR_PX + UNIT + self._legend_lines() * _LEGEND_PX)
+        return QSize(420, _BAR_TOP_PX + _BAR_PX + UNIT + self._legend_lines() * scaled(_LEGEND_PX))
 
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size: the preferred height, but narrow."""
@@ -119,7 +120,7 @@ class MemoryBar(QWidget):
         return [*(part for part in self._parts if part not in small), MemorySegment(text, sum(p.bytes for p in small))]
 
     def _legend_columns(self) -> int:
-        return max(min((self.width() + _BETWEEN_PX) // (_COLUMN_PX + _BETWEEN_PX), len(self._legend()), 3), 1)
+        return max(min((self.width() + _BETWEEN_PX) // (scaled(_COLUMN_PX) + _BETWEEN_PX), len(self._legend()), 3), 1)
 
     def _legend_lines(self) -> int:
         return -(-len(self._legend()) // self._legend_columns())
@@ -130,13 +131,13 @@ class MemoryBar(QWidget):
         width = (self.width() - (columns - 1) * _BETWEEN_PX) / columns
         for number, part in enumerate(self._legend()):
             left = number // lines * (width + _BETWEEN_PX)
-            top = _BAR_TOP_PX + _BAR_PX + UNIT + number % lines * _LEGEND_PX
+            top = _BAR_TOP_PX + _BAR_PX + UNIT + number % lines * scaled(_LEGEND_PX)
             if part in self._parts:
                 painter.setPen(Qt.PenStyle.NoPen)
                 painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
-                swatch = QRectF(left, top + (_LEGEND_PX - _SWATCH_PX) / 2, _SWATCH_PX, _SWATCH_PX)
+                swatch = QRectF(left, top + (scaled(_LEGEND_PX) - _SWATCH_PX) / 2, _SWATCH_PX, _SWATCH_PX)
                 painter.drawRoundedRect(swatch, 2, 2)
-            words = QRectF(left + _SWATCH_PX + UNIT, top, width - _SWATCH_PX - UNIT, _LEGEND_PX)
+            words = QRectF(left + _SWATCH_PX + UNIT, top, width - _SWATCH_PX - UNIT, scaled(_LEGEND_PX))
             painter.setPen(QColor(colors.muted))
             painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, part.name)
             painter.setPen(QColor(colors.text))

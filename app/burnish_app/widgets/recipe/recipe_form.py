@@ -15,6 +15,7 @@ from burnish_app.recipe.recipe_fields import (
     RecipeField,
     folded_sections,
     main_fields,
+    problem_of_row,
     problems_by_field,
     recipe_fields,
 )
@@ -261,7 +262,7 @@ class RecipeForm(QWidget):
         idle = not_applicable_text(key, self._values)
         if not idle and not applies and not problem:
             idle = tr("Has no use with the other settings as they are.")
-        row.show_problem(problem)
+        row.show_problem(problem_of_row(key, problem) if problem else "")
         row.show_idle(idle)
         row.show_note(note_text(key, self._values))
         offer = self._offers.get(key, "")

@@ -15,6 +15,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe, resolve_paths
 
 _READ_AFTER_MS = 300
+_LEAST_PX = 40 * UNIT
 
 
 class TomlEditor(QWidget):
@@ -34,6 +35,7 @@ class TomlEditor(QWidget):
         self.text.setFont(font(SMALL_PX, mono=True))
         self.text.setAccessibleName(tr("The recipe as TOML"))
         self.text.setTabChangesFocus(True)
+        self.setMinimumHeight(_LEAST_PX)
         self.problem = caption("")
         self._timer = QTimer(self, singleShot=True, interval=_READ_AFTER_MS)
         self._timer.timeout.connect(self._read)

@@ -1,13 +1,15 @@
-"""One line about a recent run; a press opens it."""
+"""One recent run in two lines; a press opens it."""
 
 from __future__ import annotations
 
 import time
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from burnish_app.item_models.runs import moment_text, steps_text
+from burnish_app.item_models.runs import moment_text
+from burnish_app.look.language import tr
 from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Pill
@@ -16,11 +18,12 @@ from burnish_app.wording.activity import run_title
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
-_NAME_PX, _PILL_PX = 152, 96
+_PILL_PX, _WHEN_PX = 96, 72
+_PADDING_PX = 2 * 8  # inner space and frame of a quiet button
 
 
 class RecentRun(QWidget):
-    """Shows name, status, model and time of a run.
+    """Shows name, status, model, steps and time of a run.
 
     Args:
         run: summary of the run.
@@ -33,22 +36,50 @@ class RecentRun(QWidget):
 
     def __init__(self, run: RunSummary) -> None:
         super().__init__()
-        name = quiet(run_title(run), lambda: self.opened.emit(run.folder))
+        self._title = run_title(run)
+        self.name = quiet(self._title, lambda: self.opened.emit(run.folder))
+        self.name.setAccessibleName(self._title)
+        self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        facts = ElidedLabel(_facts(run), Qt.TextElideMode.ElideMiddle, SMALL_PX, tone="muted")
+        facts.setContentsMargins(6, 0, 0, 0)  # below the text of the button
         pill = Pill()
-        words = "  ·  ".join(part for part in (run.model, steps_text(run)) if part)
-        facts = ElidedLabel(words, Qt.TextElideMode.ElideRight, SMALL_PX, tone="muted")
+        pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
         when = caption(moment_text(run.state.created, time.time()))
         when.setWordWrap(False)
+        when.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        when.setMinimumWidth(_WHEN_PX)
+        marked = QWidget()
+        marked.setMinimumWidth(_PILL_PX)
+        around = QHBoxLayout(marked)
+        around.setContentsMargins(0, 0, 0, 0)
+        around.addWidget(pill, alignment=Qt.AlignmentFlag.AlignLeft)
+        self._words = QWidget()
+        words = QVBoxLayout(self._words)
+        words.setContentsMargins(0, 0, 0, 0)
+        words.setSpacing(0)
+        words.addWidget(self.name, alignment=Qt.AlignmentFlag.AlignLeft)
+        words.addWidget(facts)
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(2 * UNIT)
-        named, marked = QWidget(), QWidget()
-        for holder, inner, width in ((named, name, _NAME_PX), (marked, pill, _PILL_PX)):
-            around = QHBoxLayout(holder)
-            around.setContentsMargins(0, 0, 0, 0)
-            around.addWidget(inner, alignment=Qt.AlignmentFlag.AlignLeft)
-            holder.setMinimumWidth(width)
-            line.addWidget(holder)
-        pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
-        line.addWidget(facts, 1)
+        line.addWidget(self._words, 1)
+        line.addWidget(marked)
         line.addWidget(when)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Shorten the name to its room; the tooltip has all of it."""
+        super().resizeEvent(event)
+        room = self._words.width() - _PADDING_PX
+        shown = self.name.fontMetrics().elidedText(self._title, Qt.TextElideMode.ElideMiddle, room)
+        if shown != self.name.text():
+            self.name.setText(shown)
+            self.name.setToolTip("" if shown == self._title else self._title)
+
+
+def _facts(run: RunSummary) -> str:
+    """Return the model, by the last part of its name, and the steps."""
+    model = run.model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+    steps = ""
+    if run.state.total_steps:
+        steps = tr("{step} of {total} steps").format(step=f"{run.state.step:,}", total=f"{run.state.total_steps:,}")
+    return "  ·  ".join(part for part in (model, steps) if part)

@@ -44,9 +44,13 @@ from burnish_engine.models.families.matrices import StackName
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _FP8_SHARE = 0.58  # share of that peak that products in FP8 reach (H100)
-_ATTENTION_SHARE = 0.37  # share of that peak that attention reaches
-_LONE_HEAD, _LONE_ATTENTION_SHARE = 64, 0.19  # the same for heads of at most 64 numbers that a kernel takes one by one
-_ATTENTION_EDGE = 320  # hidden tokens that a token's tiles compute with too: documents of 660 and of 15,000 to 58,000
+_ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
+# Time of attention's backward pass by that of the forward pass. On GPUs it makes seven products instead of two, at a
+# higher rate; on processors five.
+_BACKWARD, _BACKWARD_CPU = 3.0, 2.5
+_SLOW_BACKWARD = 7.0  # the same where the keys' gradients take most of it, see `_backward_share`
+_NARROW_HEAD, _WIDE_HEAD = 64, 128
+_ATTENTION_EDGE = 400  # tokens by which documents count as longer: rows of a tile past the diagonal, loads, stores
 _MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
 _LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
@@ -104,6 +108,7 @@ class FastSpeed:
     def __init__(self, run: FastRun, micro_batch: MicroBatchSize) -> None:
         self._run, self._micro_batch = run, micro_batch
         self._width, self._rates = BYTES_OF[run.precision], rates(run)
+        self._backward = _backward_share(run.spec) if run.cuda else _BACKWARD_CPU
         self._shapes, kinds = layer_shapes(run)
         self._kinds = np.array(kinds)
         self._layers: dict[int, tuple[Seconds, Seconds]] = {}
@@ -117,7 +122,7 @@ class FastSpeed:
         """
         levels, kinds = np.vstack([one for one, _ in plans]), self._kinds
         both = [[self.layers(options.mlp_chunk_tokens)[way][kinds, one] for one, options in plans] for way in (0, 1)]
-        times = 2.5 + (levels == LEVEL_NAMES.index("input"))
+        times = self._backward + (levels == LEVEL_NAMES.index("input"))
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
         copies = self._offloaded[kinds, levels] / self._rates.link
@@ -147,7 +152,7 @@ class FastSpeed:
         again = counts[:, LEVEL_NAMES.index("input")] / count
         slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (total > 0)
         out = np.ones_like(again), slower, weights + first + slower
-        ways = (out, (2.5 + again, back, back))  # out and in at once; both in
+        ways = (out, (self._backward + again, back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
         for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written
@@ -316,7 +321,7 @@ def rates(run: FastRun) -> Rates:
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
     link = 1e9 * link_gb_s(gpu.pcie)
-    attention = peak * _attention_share(run.spec)
+    attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
     in_fp8 = found.bf16_tflops * 1e12 * _FP8_RATE * _FP8_SHARE
     return Rates(
@@ -324,14 +329,14 @@ def rates(run: FastRun) -> Rates:
     )
 
 
-def _attention_share(spec: DecoderSpec) -> float:
-    """The share of the tensor peak that attention reaches.
+def _backward_share(spec: DecoderSpec) -> float:
+    """The time of attention's backward pass by that of the forward pass, on a GPU.
 
-    The kernels take two heads of an even group at once (`burnish_kernels.attention.config`), so that each block of keys
-    is loaded and multiplied once for both.
+    The kernel for keys' and values' gradients sums over a group's heads. Narrow heads in odd groups it takes one by one
+    (`burnish_kernels.attention.config`), and wide heads in blocks of few queries: both reach a third of the rate.
     """
-    lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _LONE_HEAD
-    return _LONE_ATTENTION_SHARE if lone else _ATTENTION_SHARE
+    lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _NARROW_HEAD
+    return _SLOW_BACKWARD if lone or spec.head_dim > _WIDE_HEAD else _BACKWARD
 
 
 def link_gb_s(pcie: PcieFacts | None) -> float:

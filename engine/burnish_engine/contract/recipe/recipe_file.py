@@ -246,13 +246,32 @@ def _one_line(help_text: str, unit: str) -> str:
     return f"{help_text} [{unit}]" if unit else help_text
 
 
+_PLAIN = {
+    "greater_than": "it has to be more than {gt}",
+    "greater_than_equal": "it has to be at least {ge}",
+    "less_than": "it has to be less than {lt}",
+    "less_than_equal": "it has to be at most {le}",
+    "literal_error": "it has to be {expected}",
+    "finite_number": "it has to be a finite number",
+    "bool_type": "it has to be true or false",
+    "bool_parsing": "it has to be true or false",
+    "int_from_float": "it has to be a whole number",
+    **dict.fromkeys(("int_type", "int_parsing"), "it has to be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "it has to be a number"),
+    "string_type": "it has to be text",
+    "list_type": "it has to be a list",
+}
+"""Words for the usual problems by pydantic's type of error; they may name the problem's context."""
+
+
 def _explain(detail: ErrorDetails) -> str:
     """Write one pydantic error as a phrase a person can act on."""
     location = [str(part) for part in detail["loc"]]
     dotted = ".".join(location) or "the recipe"
     if detail["type"] == "extra_forbidden":
         return f"unknown key {dotted}{_nearest(location)}"
-    message = detail["msg"].removeprefix("Value error, ")
+    words = _PLAIN.get(detail["type"])
+    message = words.format(**detail.get("ctx", {})) if words else detail["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not location:
         return message

@@ -65,6 +65,10 @@ else happens. NaN and infinity travel as strings.
 The server ends when its standard input closes. Runs and exports go on: they are processes of their own, and their
 folders say how far they are. Only the protocol is written to standard output; logs go to standard error.
 
+With `--on ssh:HOST` the server of that machine answers. Messages with an empty id come before its `hello`: `progress`
+on how the connection is made, and a `failure` where it cannot be made. A `failure` with an empty id at the end says how
+it broke.
+
 ```
 > {{"id":"1","method":"machine"}}
 < {{"type":"result","id":"1","machine":{{"os":"Linux", ...}}}}

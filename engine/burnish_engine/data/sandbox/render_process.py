@@ -49,11 +49,18 @@ class RenderProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._starting: subprocess.Popen[bytes] | None = None  # launched, and not heard from yet
 
     @property
     def pid(self) -> int | None:
         """Process id of the running process; None where there is none."""
         return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Start the process where there is none, without waiting for it; if it fails, the first request says so."""
+        with self._lock, suppress(SetupError):
+            if self._child is None and self._starting is None:
+                self._starting = _launch()
 
     def ask(self, request: Answer) -> Answer:
         """Answer a request. The process is started where there is none, and replaced where it ended.
@@ -98,7 +105,8 @@ class RenderProcess:
 
     def _exchange(self, data: bytes) -> Answer:
         if self._child is None:
-            self._child = _start()
+            starting, self._starting = self._starting, None
+            self._child = _greeted(starting) if starting else _start()
         child = self._child
         requests, answers = cast(BinaryIO, child.stdin), cast(BinaryIO, child.stdout)
         try:
@@ -122,16 +130,22 @@ class RenderProcess:
         return cast(Answer, answer)
 
     def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            _kill(child)
+        children = self._child, self._starting
+        self._child = self._starting = None
+        for child in children:
+            if child is not None:
+                _kill(child)
 
 
 def _start() -> subprocess.Popen[bytes]:
+    return _greeted(_launch())
+
+
+def _launch() -> subprocess.Popen[bytes]:
     # A session (group) of its own keeps Ctrl-C in a terminal from the child, which this process ends itself.
     windows = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
     try:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -141,6 +155,10 @@ def _start() -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise _not_started(error.strerror or str(error)) from error
+
+
+def _greeted(child: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Wait until a launched process says that it is ready; return it."""
     try:
         answers = cast(BinaryIO, child.stdout)
         length = read_length(answers)

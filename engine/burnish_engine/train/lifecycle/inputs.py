@@ -14,6 +14,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import Phase
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.report.task_hint import prompt_counter, prompt_ids
+from burnish_engine.data.sandbox.render_process import shared as render_process
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import DATA_ORDER
@@ -85,6 +86,7 @@ class RunInputs:
             BurnishError: The model or the data cannot be used.
         """
         recorder.phase("loading", recipe.model.path)
+        render_process.start()  # it gets ready while the tokenizer is loaded
         source = open_model(recipe.model.path)
         start = provide_start(paths, recipe, source, fresh=fresh)
         tokenizer = load_tokenizer(source)

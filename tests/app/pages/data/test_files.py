@@ -50,6 +50,7 @@ def test_a_failure_stays_until_the_files_change(qtbot, answers, window, page, be
     qtbot.waitUntil(lambda: page.status == "attention")
     assert page.shown_banner.what == "No known shape fits."
     assert not page.primary.isEnabled()
+    assert "recipe" not in page.primary.text(), "it says what comes before that"
     answers.result("inspect", dataset=facts.dataset())
     page.files.removed.emit(file)
     assert bench.data_files == []

@@ -125,6 +125,7 @@ def test_what_is_ambiguous_is_asked_in_plain_words(qtbot, answers, readable, win
     answers.result("columns", columns=facts.file_columns())
     window.take([file])
     qtbot.waitUntil(lambda: page.shown_banner is not None and "It is not clear what" in page.shown_banner.what)
+    assert "columns" in page.primary.text()
     assert [chip.role for chip in page.rows.header.chips.values()] == [""] * 4, "nothing is guessed"
     assert "What do the columns mean?" in words(page.rows)
     answers.result("inspect", dataset=facts.dataset())

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
-from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s, rates
+from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
@@ -37,10 +37,12 @@ def seconds(
     cores=1,
     span=SPAN,
     first=0,
+    filled=0,
     adapter=None,
     **pieces,
 ):
-    spec, one = shape(name, first), MicroBatchSize(tokens, tokens, bucket=tokens, longest=2048, span=span)
+    filled = filled or tokens
+    spec, one = shape(name, first), MicroBatchSize(filled, filled, bucket=tokens, longest=2048, span=span)
     plan = {
         "layers": parse_save_levels(layers, spec.num_layers),
         "head_rows": head_chunk_tokens(tokens, cuda=cuda),
@@ -165,25 +167,45 @@ def test_long_documents_that_were_measured_are_predicted(tokens, tile, chunk, me
     assert 1000 * found == pytest.approx(measured, rel=0.05)
 
 
-@pytest.mark.parametrize(("span", "measured"), [(467.0, 186e3), (3850.0, 122.5e3)])
-def test_a_half_billion_that_was_measured_with_short_and_long_rows_is_predicted(span, measured):
-    """The kernels take its groups of seven heads of 64 one head at a time, which only long rows show.
-
-    The rows' span was not written down: 3,850 tokens is where the prediction was the 157.7k tok/s of that day.
-    """
-    found = seconds("qwen2.5-0.5b", 16384, "products", span=span)
-    assert 16384 / found == pytest.approx(measured, rel=0.05)
+# Milliseconds of a step by the length of its documents. Those of 181 tokens fill 14,178 tokens of 16,384.
+BY_LENGTH = {
+    ("qwen2.5-0.5b", False, "products"): {181: 85.8, 1024: 97.5, 4096: 141.1, 16384: 315.3},
+    ("llama-3.2-1b", False, "products"): {181: 156.8, 1024: 167.6, 4096: 203.1, 16384: 332.5},
+    ("qwen3-4b", True, "narrow:29,products"): {181: 589.6, 1024: 632.0, 4096: 768.9, 16384: 1322.8},
+}
 
 
-def test_heads_that_share_a_program_attend_faster():
-    """Twelve heads of 64 take half the time in groups of two that they take in groups of three."""
-    one = MicroBatchSize(16384, 16384, bucket=16384, longest=16384, span=16384.0)
-    times = []
-    for keys in (6, 4):
-        spec = shape("qwen2.5-0.5b").model_copy(update={"num_heads": 12, "num_kv_heads": keys})
-        run = FastRun(Recipe(), spec, one, cuda=True, precision="bf16", nf4=False, gpu=H100)
-        times.append(attention_operations(spec, one, 0)[0] / rates(run).attention)
-    assert times[1] == pytest.approx(2 * times[0], rel=0.1)
+@pytest.mark.parametrize(
+    ("name", "nf4", "layers", "length", "measured"),
+    [(*settings, length, measured) for settings, row in BY_LENGTH.items() for length, measured in row.items()],
+)
+def test_documents_of_any_length_that_were_measured_are_predicted(name, nf4, layers, length, measured):
+    found = seconds(name, 16384, layers, nf4=nf4, span=float(length), filled=14178 if length == 181 else 16384)
+    assert 1000 * found == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("length", [300, 512, 2000, 16384])
+def test_attention_counts_the_pairs_that_a_window_leaves(length):
+    spec, one = shape("gemma-3-1b"), MicroBatchSize(length, length, bucket=length, longest=length, span=float(length))
+    assert spec.sliding_window == 512
+    counted = dict(zip((layer.kind for layer in spec.layers), attention_operations(spec, one, 0), strict=True))
+    pairs = {"sliding_attention": sum(min(row + 1, 512) for row in range(length)), "attention": length**2 / 2}
+    assert counted == pytest.approx({kind: 4.0 * 4 * 256 * count for kind, count in pairs.items()}, rel=0.01)
+
+
+def test_heads_that_share_a_program_are_differentiated_faster():
+    """Twelve narrow heads take twice the time in groups of three that they take in groups of two; wider ones do not."""
+    one, ratios = MicroBatchSize(16384, 16384, bucket=16384, longest=16384, span=16384.0), []
+    for width in (64, 128):
+        times = []
+        for keys in (4, 6):
+            spec = shape("qwen2.5-0.5b").model_copy(update={"num_heads": 12, "num_kv_heads": keys, "head_dim": width})
+            run = FastRun(Recipe(), spec, one, cuda=True, precision="bf16", nf4=False, gpu=H100)
+            plan = MemoryPlan(layers=parse_save_levels("products", spec.num_layers), head_rows=4096)
+            times.append(fast_seconds(run, one, plan))
+        ratios.append(times[0] / times[1])
+    assert ratios[0] > 1.5
+    assert ratios[1] == pytest.approx(1, rel=0.01)
 
 
 def test_products_in_fp8_pay_more_the_wider_a_model_is():

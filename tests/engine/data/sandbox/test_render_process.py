@@ -72,6 +72,30 @@ def test_a_process_that_does_not_start_is_told(monkeypatch):
     assert says("x") == "x"
 
 
+def test_a_process_that_was_started_ahead_answers_the_first_request_and_is_ended_with_the_rest(monkeypatch):
+    shared.close()
+    launched, launch = [], render_process._launch
+    monkeypatch.setattr(render_process, "_launch", lambda: launched.append(launch()) or launched[-1])
+    shared.start()
+    shared.start()
+    assert says("ahead") == "ahead"
+    assert [child.pid for child in launched] == [shared.pid]
+    shared.close()
+    shared.start()
+    shared.close()
+    assert launched[1].poll() is not None
+
+
+def test_a_process_that_failed_to_start_ahead_is_told_at_the_first_request(monkeypatch):
+    shared.close()
+    monkeypatch.setattr(render_process, "_MODULE", "burnish_engine.data.no_such_module")
+    shared.start()
+    with pytest.raises(SetupError, match="did not start"):
+        says("x")
+    monkeypatch.undo()
+    assert says("x") == "x"
+
+
 def test_threads_get_the_answers_to_their_own_questions():
     def ask(number):
         template = ChatTemplate(SAYS + str(number % 3), {})

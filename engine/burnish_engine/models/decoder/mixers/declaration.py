@@ -40,7 +40,7 @@ class MixerDeclaration(Protocol):
         ...
 
     def operations(self, spec: DecoderSpec, layer: LayerSpec, tokens: int, span: float, edge: float) -> float:
-        """Count the operations of the mixer itself, forward; the backward pass takes 2.5 times as many.
+        """Count the operations of the mixer itself, forward.
 
         Args:
             spec: shape of the model.

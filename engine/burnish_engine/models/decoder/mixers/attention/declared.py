@@ -76,9 +76,16 @@ class AttentionDeclaration(MixerDeclaration):
 
     @override
     def operations(self, spec: DecoderSpec, layer: LayerSpec, tokens: int, span: float, edge: float) -> float:
-        # A token attends to half of its document on average: 4 operations for each pair of tokens and number.
-        seen = min(span, float(spec.sliding_window or span)) if layer.kind == "sliding_attention" else span
-        return 4.0 * tokens * (seen + edge) / 2 * spec.num_heads * spec.head_dim
+        # 4 operations for each pair of tokens and number.
+        window = spec.sliding_window if layer.kind == "sliding_attention" else None
+        return 4.0 * tokens * (_seen(span, window) + edge / 2) * spec.num_heads * spec.head_dim
+
+
+def _seen(span: float, window: int | None) -> float:
+    """Return the tokens that a token attends to, averaged over a document: half of it, or nearly a whole window."""
+    if window is None or span <= window:
+        return span / 2
+    return window * (1 - window / (2 * span))
 
 
 def _rotated(name: str, *per_token: int, is_fp32: bool = False) -> LayerTensor:

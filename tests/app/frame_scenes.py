@@ -19,11 +19,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
-from burnish_app.wording.activity import Activity, activities_of
+from burnish_app.wording.activity import Activity, activities_of, bench_activity
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 
 def _train(window, name):
@@ -107,7 +107,7 @@ def train_closing(window):
 
 @scene("runs-activity")
 def runs_activity(window):
-    """The list of what goes on: a run, an export, a download and a run that waits."""
+    """The list of what goes on: a run, an export, a download, a run that waits and a benchmark."""
     window.page("runs").runs_changed(RUNS)
     job = ExportJob(status="running", quants=["Q8_0", "Q4_K_M"], what="Making Q4_K_M", share=0.71)
     exported = summary("finished", 600, folder="/runs/e", name="invoice fields").model_copy(update={"export": job})
@@ -118,6 +118,8 @@ def runs_activity(window):
     board.put("runs", [replace(one, left_s=seconds) for one, seconds in zip(going, left, strict=True)])
     fetched = Activity("model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left_s=300.0)
     board.put("model", [fetched])
+    bench = Bench(kind="step", about="qwen3-0.6b", started=0.0, share=0.44, pid=1, process_created=0.0)
+    board.put("benches", [replace(bench_activity(bench), left_s=40.0)])
     window.sidebar.activity.click()
 
 

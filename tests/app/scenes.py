@@ -14,6 +14,7 @@ from burnish_engine.contract.run.events import (
     EvaluationDone,
     GeneralTextDone,
     GuardReported,
+    LayersPlaced,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -260,6 +261,7 @@ def scored(lines):
     return numbered(made)
 
 
+PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -280,6 +282,7 @@ TRAIN_SCENES = {
         events(0)[:1],
     ),
     "long_name": (summary("running", name=LONG_NAME, model=LONG_MODEL), events(240)),
+    "placed": (summary("running"), numbered([*events(240), PLACED])),
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), saved(240)),
     "stopped": (summary("stopped"), saved(240)),

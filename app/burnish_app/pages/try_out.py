@@ -29,6 +29,8 @@ from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
 
+_SEEDS = 2**31  # the box of the sampling card takes so many
+
 
 class TryOutPage(Page):
     """Sends one message to up to three models and streams their replies, at once where memory allows."""
@@ -82,6 +84,8 @@ class TryOutPage(Page):
         self._show_run()
         for pane in self.grid.panes:
             pane.choice_changed.connect(self._show_blind)
+            pane.choice_changed.connect(self._show_again)
+            pane.again_wanted.connect(lambda pane=pane: self._ask_again(pane))
 
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
@@ -142,11 +146,29 @@ class TryOutPage(Page):
                 pane,
                 answerer,
                 messages,
-                system="" if messages[0].role == "system" else self.sampling.system.toPlainText().strip(),
+                system=self._system(messages),
                 options=self.sampling.options,
                 lane=0 if self.sampling.in_turn.isChecked() else lane,
             )
         self._show_state()
+
+    def _ask_again(self, pane: ChatPane) -> None:
+        """Ask the model of one pane its last question again, with the next seed."""
+        options = self.sampling.options
+        seed = (options.seed + pane.repeats + 1) % _SEEDS
+        again = options.model_copy(update={"seed": seed})
+        self.answering.ask(pane, pane.answerer, None, system=self._system(pane.question), options=again, lane=0)
+        self._show_state()
+
+    def _system(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the system prompt that goes before messages; empty where they have one of their own."""
+        return "" if messages[0].role == "system" else self.sampling.system.toPlainText().strip()
+
+    def _show_again(self) -> None:
+        """Offer to ask a pane again where it was asked, and nothing is being answered or guessed."""
+        free = not self.answering.open and not self.answering.secret
+        for pane in self.grid.panes:
+            pane.again.setEnabled(free and bool(pane.question) and pane.answerer.able)
 
     def _reply_ended(self) -> None:
         self._show_state()
@@ -204,6 +226,7 @@ class TryOutPage(Page):
             if pane in self.answering.answered:
                 pane.reveal()
         self.answering.secret = False
+        self._show_again()
 
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
@@ -323,6 +346,7 @@ class TryOutPage(Page):
 
     def _show_state(self) -> None:
         busy = bool(self.answering.open)
+        self._show_again()
         if self.primary is not None:
             self.primary.setText(tr("Stop") if busy else tr("Send"))
             self.primary.set_icon("stop" if busy else "send")

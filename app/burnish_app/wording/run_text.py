@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +14,7 @@ from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
@@ -39,6 +42,40 @@ _GONE = tr(
     "Its process ended without a word: it was killed, mostly because memory ran out, or the machine went down or slept."
 )
 _NO_WORD = tr("It ended without a word. Its stderr.log may say more.")
+_PLACES: Mapping[str, str] = {
+    "card": tr("{n} on the card"),
+    "ranks": tr("{n} shared by the GPUs"),
+    "host": tr("{n} in system memory"),
+}
+_LEVELS: Mapping[str, tuple[str, str]] = {
+    "all": (tr("{n} keep all"), tr("All activations stay on the card.")),
+    "rotated": (
+        tr("{n} keep outputs"),
+        tr("Outputs of products and of attention, and rotated queries and keys, stay on the card."),
+    ),
+    "products": (tr("{n} keep outputs"), tr("Outputs of products and of attention stay on the card.")),
+    "offloaded": (
+        tr("{n} offload the widest"),
+        tr("Outputs stay, the widest of them in system memory until the backward pass."),
+    ),
+    "narrow": (
+        tr("{n} recompute the widest"),
+        tr("Outputs stay on the card but for the widest, which are computed again."),
+    ),
+    "attention": (
+        tr("{n} recompute"),
+        tr("The layer's input and attention's output stay on the card; the rest is computed again."),
+    ),
+    "host": (
+        tr("{n} offload and recompute"),
+        tr("The layer's input and attention's output wait in system memory; the rest is computed again."),
+    ),
+    "input": (
+        tr("{n} offload and recompute"),
+        tr("The layer's input waits in system memory; all else is computed again."),
+    ),
+}
+"""Save level to what its layers do with activations, in short, and in a sentence."""
 RUN_STATUS_TEXT: dict[ObservedStatus, str] = {
     "created": tr("Starting"),
     "queued": tr("Waiting"),
@@ -155,6 +192,36 @@ def plan_text(events: RunState) -> str:
         time = tr("Time: predicted {seconds}").format(seconds=duration_text(plan.run_s))
         text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
     return "   ·   ".join(text)
+
+
+def layers_text(events: RunState) -> tuple[str, str]:
+    """Say in a line how many layers keep what where, and in further lines what that means.
+
+    Args:
+        events: state folded from the run's events so far.
+
+    Returns:
+        Line and explanation, both empty where the plan is not known or is one of a later version, and on the CPU, which
+        has one memory for all.
+    """
+    placed = events.layers
+    if placed is None or (events.started is not None and events.started.device == "CPU"):
+        return "", ""
+    try:
+        levels = parse_save_levels(placed.activations)
+        places = parse_weight_places(placed.weights, len(levels))
+    except ValueError:
+        return "", ""
+    weights = tr("Weights of layers: {places}").format(places=_counted(_PLACES[place] for place in places))
+    activations = tr("Activations: {levels}").format(levels=_counted(_LEVELS[level][0] for level in levels))
+    meant = [f"{level}: {_LEVELS[level][1]}" for level in _LEVELS if level in levels]
+    pinned = tr("From the first layer: {levels}").format(levels=placed.activations)
+    return f"{weights}   ·   {activations}", "\n".join((*meant, pinned))
+
+
+def _counted(forms: Iterable[str]) -> str:
+    """Put into each form the number of layers that it is of, in the order in which they come."""
+    return ", ".join(form.format(n=count) for form, count in Counter(forms).items())
 
 
 def time_left(events: RunState, now: float) -> float | None:

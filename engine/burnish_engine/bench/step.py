@@ -225,27 +225,44 @@ class StepBench:
         self._begin()
         return self.trainer.step(prefetcher).tokens
 
-    def time_steps(self, prefetcher: Prefetcher, count: int) -> tuple[list[int], list[float]]:
-        """Run steps back to back; return the tokens and the milliseconds of each."""
+    def time_steps(
+        self, prefetcher: Prefetcher, count: int, queued: Callable[[int], object] = lambda _number: None
+    ) -> tuple[list[int], list[float]]:
+        """Run steps back to back; return the tokens and the milliseconds of each.
+
+        Args:
+            prefetcher: source of the micro-batches.
+            count: number of steps.
+            queued: function that receives how many were queued, before each.
+        """
         marks, tokens = [self._mark()], []
-        for _ in range(count):
+        for number in range(count):
+            queued(number)
             tokens.append(self.step(prefetcher))
             marks.append(self._mark())
         return tokens, _between(marks)
 
-    def run(self) -> dict[str, Any]:
-        """Warm up, measure, and report."""
+    def run(self, progress: Callable[[float], object] = lambda _share: None) -> dict[str, Any]:
+        """Warm up, measure, and report.
+
+        Args:
+            progress: function that receives the share of the steps that were queued.
+        """
         collect_as_usual()
         options, cuda = self.options, self.device.type == "cuda"
+        count = options.warmup + options.steps
         results: list[StepResult] = []
-        with self.prefetcher(0, options.warmup + options.steps) as prefetcher:
+        with self.prefetcher(0, count) as prefetcher:
             self.step(prefetcher)
             results += self.trainer.results(wait=True)
             first_step_s = time.time() - psutil.Process().create_time()
-            for _ in range(options.warmup - 1):
+            for number in range(1, options.warmup):
+                progress(number / count)
                 self.step(prefetcher)
             results += self.trainer.results(wait=True)
-            tokens, times = self.time_steps(prefetcher, options.steps)
+            tokens, times = self.time_steps(
+                prefetcher, options.steps, lambda number: progress((options.warmup + number) / count)
+            )
             results += self.trainer.results(wait=True)
         report = {
             "engine": "burnish",

@@ -92,6 +92,15 @@ def try_out_three(window):
     _reply(page, page.right, TUNED, 43, 1.4, 0.2, names[1], "they do not fit into memory together")
 
 
+@scene("try_out-again")
+def try_out_again(window):
+    """The tuned model was asked once more by itself."""
+    page = _ask(window)
+    _both(page)
+    page.right.again.click()
+    _reply(page, page.right, "Cause: A customs paper is missing.", 9, 0.2, 0.12, "Qwen3 0.6B + support-desk")
+
+
 @scene("try_out-there")
 def try_out_there(window):
     """A run that was stopped at another machine answers there, where its base model lies; it is being reached."""

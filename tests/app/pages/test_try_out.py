@@ -58,6 +58,47 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert contents == ["Hi", "Hello", "And then?"]
 
 
+def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.seed.setValue(5)
+    assert not page.right.again.isEnabled()
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.right.messages) == len(page.left.messages) == 2)
+    for times in (1, 2):
+        answers.set("chat", reply(f"Another {times}"))
+        page.right.again.click()
+        assert not page.right.again.isEnabled()
+        qtbot.waitUntil(lambda times=times: page.right.messages[-1].content == f"Another {times}")
+        request = answers.asked("chat")[-1]
+        assert (request["variant"], request["options"]["seed"]) == ("tuned", 5 + times)
+        assert [message["content"] for message in request["messages"]] == ["Be brief.", "Hi"]
+    assert [message.content for message in page.left.messages] == ["Hi", "Hello"]
+    assert all(text in page.right.text.toPlainText() for text in ("Hello", "Another 1", "Another 2"))
+    ask(page, "And then?")
+    qtbot.waitUntil(lambda: len(page.right.messages) == 4)
+    assert [message.content for message in page.right.messages[:3]] == ["Hi", "Another 2", "And then?"]
+    assert [request["options"]["seed"] for request in answers.asked("chat")[-2:]] == [5, 5]
+
+
+def test_a_second_try_that_fails_keeps_the_reply_and_a_first_that_failed_can_be_tried_again(
+    qtbot, answers, window, run
+):
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(page.right.again.isEnabled)
+    assert page.right.messages == []
+    answers.set("chat", reply("Hello"))
+    page.right.again.click()
+    qtbot.waitUntil(lambda: [message.content for message in page.right.messages] == ["Hi", "Hello"])
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page.right.again.click()
+    qtbot.waitUntil(lambda: "did not fit" in page.right.state.text())
+    assert [message.content for message in page.right.messages] == ["Hi", "Hello"]
+
+
 def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
     answers.set("chat", reply("A long answer of many words. " * 60))
     page = page_of(window)
@@ -67,6 +108,22 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
         qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
         assert bar.maximum() == bar.value() > 0
         bar.setValue(0)  # the person reads the beginning again
+
+
+def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    ask(page)
+    bar = page.left.text.verticalScrollBar()
+    qtbot.waitUntil(lambda: not page.answering.open and bar.maximum() > 0)
+    before = bar.maximum()
+    page.left.state.setText("a line below the reply that wraps " * 9)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert bar.value() == bar.maximum()
+    bar.setValue(7)
+    page.left.stream("More. " * 90)
+    qtbot.waitUntil(lambda: "More." in page.left.text.toPlainText())
+    assert bar.value() == 7
 
 
 def test_the_keyboard_sends(qtbot, answers, window, run):
@@ -325,6 +382,12 @@ def test_in_a_blind_vote_nothing_says_who_answers(voting):
     assert not any(name in seen for name in ("Base", "Tuned", "SmolLM2", "tokens/s"))
     assert voting.left.who.isHidden()
     assert voting.right.who.isHidden()
+
+
+def test_nobody_is_asked_again_before_the_vote(voting):
+    assert not voting.left.again.isEnabled()
+    voting.vote.buttons[0].click()
+    assert voting.left.again.isEnabled()
 
 
 def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):

@@ -48,7 +48,7 @@ class Answering(QObject):
         self,
         pane: ChatPane,
         answerer: Answerer,
-        messages: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage] | None,
         *,
         system: str,
         options: ChatOptions,
@@ -59,12 +59,15 @@ class Answering(QObject):
         Args:
             pane: pane that gets the reply.
             answerer: model that answers.
-            messages: new messages.
+            messages: new messages; None: the last question is asked again.
             system: system prompt; empty: none.
             options: how tokens are chosen.
             lane: lane of the request; those of different lanes are answered at once where memory allows.
         """
-        pane.say(messages)
+        if messages is None:
+            pane.say_again()
+        else:
+            pane.say(messages)
         before = [ChatMessage(role="system", content=system)] if system else []
         client = self._client if not answerer.where else self._there.client_to(answerer.where)
         name = client.send(

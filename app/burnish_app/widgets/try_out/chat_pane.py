@@ -43,15 +43,22 @@ class ChatPane(Card):
 
     Attributes:
         choice_changed: signal without arguments, emitted when another model is chosen.
+        again_wanted: signal without arguments, emitted when the last question is to be answered once more.
         who: choice of the model that answers.
+        question: conversation up to the last question; empty before the first.
+        repeats: how often that was asked again.
     """
 
     choice_changed = Signal()
+    again_wanted = Signal()
 
     def __init__(self, name: str, usual: str) -> None:
         super().__init__()
         self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
+        self._without_reply: list[ChatMessage] = []  # where the conversation goes on if no reply comes
+        self.question: list[ChatMessage] = []
+        self.repeats = 0
         self._streamed: list[str] = []
         self._facts = self._answered_by = ""
         self._waiting: list[str] = []
@@ -68,12 +75,22 @@ class ChatPane(Card):
         room.setRetainSizeWhenHidden(True)  # the transcript keeps its height, and with it the end in view
         self.copy.setSizePolicy(room)
         self.copy.hide()
+        self.again = quiet("", self.again_wanted.emit, "refresh")
+        self.again.setAccessibleName(tr("{name}: ask again").format(name=name))
+        self.again.setToolTip(
+            tr("Ask this model alone again, with the next seed. At temperature 0 the seed changes nothing.")
+        )
+        self.again.setEnabled(False)
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)
         set_tone(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
+        self._at_end = True
+        bar = self.text.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._keep_end_in_view)
         self.who.currentIndexChanged.connect(self._choice_changed)
         self.state = caption("")
         head = QHBoxLayout()
@@ -83,7 +100,8 @@ class ChatPane(Card):
         foot = QHBoxLayout()
         foot.setSpacing(0)
         foot.addWidget(self.state, 1)
-        foot.addWidget(self.copy, alignment=Qt.AlignmentFlag.AlignBottom)
+        for button in (self.again, self.copy):
+            foot.addWidget(button, alignment=Qt.AlignmentFlag.AlignBottom)
         self.body.addLayout(head)
         self.body.addWidget(self.text, 1)
         self.body.addLayout(foot)
@@ -157,14 +175,26 @@ class ChatPane(Card):
         Args:
             messages: messages of the person, or a row's turns up to the one that is answered.
         """
+        self._without_reply = list(self._messages)
         self._messages += messages
-        self._streamed.clear()
+        self.question, self.repeats = list(self._messages), 0
         for message in messages:
             self._add_speaker({"user": tr("You"), "system": tr("System")}.get(message.role, tr("Reply in the data")))
             self._insert(message.content, self._format("muted"))
-        self._add_speaker(self._letter.text() if self.who.isHidden() else self.who.currentText())
-        bar = self.text.verticalScrollBar()
-        bar.setValue(bar.maximum())
+        self._begin_reply(self._letter.text() if self.who.isHidden() else self.who.currentText())
+
+    def say_again(self) -> None:
+        """Start another reply to the last question below what is there; the conversation goes on from it."""
+        self._without_reply = list(self._messages)
+        self._messages = list(self.question)
+        self.repeats += 1
+        self._begin_reply(tr("{name}, again").format(name=self.who.currentText()))
+
+    def _begin_reply(self, who: str) -> None:
+        self._streamed.clear()
+        self._add_speaker(who)
+        self._at_end = True
+        self._keep_end_in_view()
         self.state.setText(tr("Loading the model ..."))
         self.state.setToolTip("")
         set_tone(self.state, "muted")
@@ -218,8 +248,7 @@ class ChatPane(Card):
         if written:
             self._messages.append(ChatMessage(role="assistant", content=written))
         else:
-            while self._messages and self._messages[-1].role != "assistant":
-                self._messages.pop()
+            self._messages = list(self._without_reply)
         self.state.setText(text)
         set_tone(self.state, tone)
         self._show_copy()
@@ -228,6 +257,7 @@ class ChatPane(Card):
         """Start a new conversation."""
         self._timer.stop()
         self._messages.clear()
+        self.question.clear()
         self._streamed.clear()
         self._waiting.clear()
         self.text.clear()
@@ -281,10 +311,15 @@ class ChatPane(Card):
             self._insert(text, self._format("text"))
 
     def _insert(self, text: str, how: QTextCharFormat) -> None:
-        bar = self.text.verticalScrollBar()
-        at_end = bar.value() >= bar.maximum() - UNIT
         self._end().insertText(text, how)
-        if at_end:
+
+    def _scrolled(self, value_px: int) -> None:
+        self._at_end = value_px >= self.text.verticalScrollBar().maximum() - UNIT
+
+    def _keep_end_in_view(self) -> None:
+        """Show the end of the transcript where it was shown before the text grew, or the room for it shrank."""
+        if self._at_end:
+            bar = self.text.verticalScrollBar()
             bar.setValue(bar.maximum())
 
     def _end(self) -> QTextCursor:

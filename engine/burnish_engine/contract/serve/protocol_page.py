@@ -26,13 +26,14 @@ from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions
 from burnish_engine.contract.serve.protocol import message_classes, request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
-from burnish_engine.contract.serve.replies import ExportJob, Preview, Reply, RunSummary
+from burnish_engine.contract.serve.replies import Bench, ExportJob, Preview, Reply, RunSummary
 
 _PARTS: tuple[type[BaseModel], ...] = (
     ChatMessage,
     ChatOptions,
     TargetSection,
     RunSummary,
+    Bench,
     ExportJob,
     FileColumns,
     Preview,

@@ -29,6 +29,7 @@ from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
+_BUTTON_PX = 28  # beside facts that do not break: three panes have to fit the narrowest window
 _MIN_HEIGHT_PX = 96  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
@@ -101,6 +102,7 @@ class ChatPane(Card):
         foot.setSpacing(0)
         foot.addWidget(self.state, 1)
         for button in (self.again, self.copy):
+            button.setFixedWidth(_BUTTON_PX)
             foot.addWidget(button, alignment=Qt.AlignmentFlag.AlignBottom)
         self.body.addLayout(head)
         self.body.addWidget(self.text, 1)

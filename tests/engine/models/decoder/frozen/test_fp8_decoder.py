@@ -15,7 +15,7 @@ from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, S
 from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
-from burnish_kernels.fp8_linear import op
+from burnish_kernels.fp8_linear import op, reference
 from burnish_kernels.fp8_linear.op import quantize_rows
 from burnish_kernels.fp8_linear.projected.op import project_codes
 
@@ -34,15 +34,23 @@ WAYS = {
 
 
 def of_rows(codes):
-    """Functions that round operands with a scale a row: rows, and of a weight its factor of the gradient with codes."""
+    """Functions that round operands with a scale a row: rows, and of a weight its factor of the gradient with codes.
+
+    In INT8 what is no gradient is rotated, and rotated back when it is rounded.
+    """
+
+    def quantized(x, factor=None):
+        block = reference.rotation_of(x.shape[1]) if codes == op.INT8 and factor is None else 0
+        rows = quantize_rows(x, factor_K=factor, codes=codes, rotation=block)
+        return reference.rotate(rows.codes.float(), block) if block else rows.codes.float(), rows.scale
 
     def rounded(x, factor=None):
-        found = quantize_rows(x, factor_K=factor, codes=codes)
-        return found.codes.float() * found.scale[:, None]
+        found, scale = quantized(x, factor)
+        return found * scale[:, None]
 
     def weight(w):
-        rows = quantize_rows(w, codes=codes)
-        return rows.codes.float() * rows.scale[:, None], rows.scale, rows.codes.float()
+        found, scale = quantized(w)
+        return found * scale[:, None], scale, found
 
     return rounded, weight
 

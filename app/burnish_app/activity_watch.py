@@ -134,11 +134,13 @@ def stop_activity(
     from burnish_engine.contract.serve.duel_requests import StopDuelRequest
     from burnish_engine.contract.serve.export_requests import CancelExportRequest
     from burnish_engine.contract.serve.model_requests import DownloadRequest
-    from burnish_engine.contract.serve.run_requests import CommandRequest
+    from burnish_engine.contract.serve.run_requests import CommandRequest, StopBenchRequest
 
     run = activity.folder
     if activity.stop is not None:
         done(activity.stop())
+    elif not activity.page:
+        client.send(StopBenchRequest, pid=int(run), on_result=done, on_failure=failed, owner=owner)
     elif activity.page == "export":
         client.send(CancelExportRequest, run=run, on_result=done, on_failure=failed, owner=owner)
     elif activity.page == "model":  # what was fetched stays

@@ -30,7 +30,7 @@ from burnish_app.page_list import PAGES, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop, is_data_name
-from burnish_app.wording.activity import activities_of
+from burnish_app.wording.activity import activities_of, bench_activity
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_app.activity_watch import ActivityWatch
@@ -165,6 +165,9 @@ class Window(QMainWindow):
             client, _WATCH_RUNS_MS, self, extra_folders=lambda: [bench.run] if bench.run else []
         )
         self._runs_poller.updated.connect(self._runs_updated)
+        self._runs_poller.benches_updated.connect(
+            lambda benches: self.activity.board.put("benches", [bench_activity(one) for one in benches])
+        )
         self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.go_to(self._first_key())
 

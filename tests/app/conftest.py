@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from burnish_app import window as window_module
+from burnish_app.engine import engine_there
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.garbage import GarbageCollector
 from burnish_app.instrument import MeasuredApplication
@@ -157,6 +158,15 @@ def make_client(qapp, answers):
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def office(tmp_path, monkeypatch):
+    """Answers of the engine of every other machine; a stand-in for the transport too, so that nothing is reached."""
+    made = Answers(tmp_path / "office.json")
+    command = (sys.executable, "-S", str(FAKE), str(made.file))
+    monkeypatch.setattr(engine_there, "serve_on", lambda _where: command)
+    return made
 
 
 @pytest.fixture

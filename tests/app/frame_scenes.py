@@ -4,21 +4,40 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app.scenes import PREFERRED, RUNS, TRAIN_SCENES, compared, many_runs, summary, write_run
+from app.scenes import (
+    PREFERRED,
+    RUNS,
+    TRAIN_SCENES,
+    compared,
+    many_runs,
+    summary,
+    write_run,
+)
 from app.screenshots import scene, settle
+from app.unusual_runs import long_names, several_gpus, write_hardware
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.basic.drop import DropOverlay
-from burnish_app.wording.activity import Activity, activities_of
+from burnish_app.wording.activity import Activity, activities_of, bench_activity
 from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 
 def _train(window, name):
-    run, events = TRAIN_SCENES[name]
-    run = write_run(user_data_dir() / "runs" / Path(run.folder).name, run, events)
+    return _show_train(window, *TRAIN_SCENES[name])
+
+
+def _show_train(window, run, events):
+    root = user_data_dir() / "runs"
+    if run.waits_for:
+        held_by = root / Path(run.waits_for).name
+        held_by.mkdir(parents=True)
+        (held_by / "recipe.toml").write_text('name = "legal-notes"\n', encoding="utf-8")
+        run = run.model_copy(update={"waits_for": str(held_by)})
+    run = write_run(root / Path(run.folder).name, run, events)
     page = window.page("train")
     window.bench.set_run(run.folder)
     page.runs_changed([run])
@@ -29,10 +48,45 @@ def _train(window, name):
     page.shown()
     if run.standing == "running":
         window._runs_updated([run])
+    return page
 
 
 for _name in TRAIN_SCENES:
     scene(f"train-{_name}")(lambda window, name=_name: _train(window, name))
+
+
+@scene("train-several")
+def train_several(window):
+    """Several GPUs, with what was recorded of them."""
+    run, lines = TRAIN_SCENES["training"]
+    lines = [several_gpus(event) if isinstance(event, RunStarted) else event for event in lines]
+    folder = user_data_dir() / "runs" / Path(run.folder).name
+    write_run(folder, run, lines)
+    write_hardware(folder, lines)
+    _show_train(window, run, lines)
+
+
+@scene("train-below")
+def train_below(window):
+    """The end of the page: what it took, the replies, and the log."""
+    run, lines = TRAIN_SCENES["finished"]
+    folder = user_data_dir() / "runs" / Path(run.folder).name
+    write_run(folder, run, lines)
+    write_hardware(folder, lines)
+    page = _show_train(window, run, lines)
+    settle(20)
+    bar = page.findChild(QScrollArea).verticalScrollBar()
+    bar.setValue(bar.maximum())
+    settle(20)
+
+
+@scene("train-checks")
+def train_checks(window):
+    """The list of checks, and replies that are wrong, are open."""
+    page = _train(window, "finished")
+    settle()
+    page.verdict._toggle()
+    page.task.wrong.button.click()
 
 
 @scene("train-empty")
@@ -53,7 +107,7 @@ def train_closing(window):
 
 @scene("runs-activity")
 def runs_activity(window):
-    """The list of what goes on: a run, an export, a download and a run that waits."""
+    """The list of what goes on: a run, an export, a download, a run that waits and a benchmark."""
     window.page("runs").runs_changed(RUNS)
     job = ExportJob(status="running", quants=["Q8_0", "Q4_K_M"], what="Making Q4_K_M", share=0.71)
     exported = summary("finished", 600, folder="/runs/e", name="invoice fields").model_copy(update={"export": job})
@@ -64,6 +118,8 @@ def runs_activity(window):
     board.put("runs", [replace(one, left_s=seconds) for one, seconds in zip(going, left, strict=True)])
     fetched = Activity("model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left_s=300.0)
     board.put("model", [fetched])
+    bench = Bench(kind="step", about="qwen3-0.6b", started=0.0, share=0.44, pid=1, process_created=0.0)
+    board.put("benches", [replace(bench_activity(bench), left_s=40.0)])
     window.sidebar.activity.click()
 
 
@@ -124,6 +180,17 @@ def runs_filtered(window):
     page.table.selectRow(0)
 
 
+@scene("runs-nothing")
+def runs_nothing(window):
+    """A filter that nothing matches."""
+    _runs(window, many_runs(user_data_dir() / "runs")).filter.setText("no such run")
+
+
+@scene("runs-long_names")
+def runs_long_names(window):
+    _runs(window, long_names(many_runs(user_data_dir() / "runs"))).table.selectRow(2)
+
+
 @scene("runs-deleted")
 def runs_deleted(window):
     page = _runs(window, many_runs(user_data_dir() / "runs"))
@@ -160,9 +227,9 @@ def compare_empty(window):
     window.page("compare").runs_changed([])
 
 
-def _compared(window, places):
+def _compared(window, places, change=list):
     """Compare some of many runs, as the engine would."""
-    runs = many_runs(user_data_dir() / "runs")
+    runs = change(many_runs(user_data_dir() / "runs"))
     chosen = [runs[place] for place in places]
     page = window.page("compare")
     page.runs_changed(runs)
@@ -184,6 +251,11 @@ def compare_two(window):
 @scene("compare-five")
 def compare_five(window):
     _compared(window, (2, 3, 4, 5, 0))
+
+
+@scene("compare-long_names")
+def compare_long_names(window):
+    _compared(window, (2, 3, 4), long_names)
 
 
 @scene("compare-below")

@@ -1,5 +1,7 @@
 """Constructed facts of machines, and of what fits them, for tests and screenshots."""
 
+import sys
+
 from burnish_engine.contract.facts.capacity import DeviceCapacity, LargestPass, ModelCapacity
 from burnish_engine.contract.facts.machine import (
     Checkup,
@@ -12,7 +14,9 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.gpu.topology import with_edges
+from burnish_engine.hardware.gpu.torchrun import torchrun_command
 
 GIB = 2**30
 
@@ -97,6 +101,10 @@ def checkup(facts, *, ready=True, problems=(), notes=()):
         gpus=[0] if facts.gpus else [],
         reasons=["One run uses one GPU: GPU 0 is the faster one to begin with."],
     )
+    if len(facts.gpus) > 1:
+        settings = parallel_settings(facts)
+        command = torchrun_command(settings).replace(sys.executable, "/opt/burnish/bin/python")
+        settings = settings.model_copy(update={"torchrun": command})
     return Checkup(
         machine=facts,
         torch="2.9.1",

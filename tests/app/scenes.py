@@ -14,6 +14,7 @@ from burnish_engine.contract.run.events import (
     EvaluationDone,
     GeneralTextDone,
     GuardReported,
+    LayersPlaced,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -31,6 +32,8 @@ from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.contract.serve.replies import RunSummary
 
 TOTAL = 600
+LONG_NAME = "客服问答 second attempt with the shorter system prompt and without the duplicates of last week"
+LONG_MODEL = "/home/ada/models/some-organization/A-Model-With-A-Long-Name-8B-Instruct-2507"
 PROMPT = "My order has not arrived. What now?"
 BEFORE = "I am sorry to hear that! There are many possible reasons why an order"
 AFTER = "Cause: the parcel is held at the depot.\nFix: ask for the tracking number and open a trace with the carrier."
@@ -74,8 +77,31 @@ def events(steps, *, total=TOTAL, seed=1, ended=None, phase="training", bad=Fals
     if bad:
         made.append(a_step(steps + 1, total, chance).model_copy(update={"loss": math.nan}))
     if ended:
+        made += [_at_the_end(ended, after)] if ended.outcome == "finished" and steps > 31 else []
         made.append(ended)
     return numbered(made)
+
+
+def _at_the_end(ended, passed):
+    """Return the guard's last verdict, on a run that finished."""
+    return GuardReported(step=ended.step, when="end", verdict="training", sentence="Fine.", passed=passed)
+
+
+def saved(steps):
+    """Return the events of a run that saved at its last step, as one that was stopped or suspended does."""
+    path = f"checkpoints/step-{steps:06d}"
+    return numbered([*events(steps), CheckpointSaved(step=steps, path=path, seconds=0.4)])
+
+
+def resumed(steps, start):
+    """Return the events of a run that was interrupted and went on from its last checkpoint."""
+    last = RunStarted(
+        run="support-desk", pid=2, process_created=2.0, device="NVIDIA GeForce RTX 4090", precision="bf16",
+        engine="plain", total_steps=TOTAL, resumed_from_step=start,
+    )  # fmt: skip
+    chance = random.Random(5)
+    further = [a_step(step, TOTAL, chance) for step in range(start + 1, steps + 40)]
+    return numbered([*events(steps), PhaseChanged(phase="loading"), last, PhaseChanged(phase="training"), *further])
 
 
 def numbered(lines):
@@ -118,7 +144,7 @@ FINISHED = RunEnded(outcome="finished", exit_code=0, step=TOTAL, seconds=TOTAL *
 OVERFIT = GuardReported(
     step=240, when="training", verdict="suspicious", check="overfitting",
     sentence="The held-out loss rises while the training loss falls: it went from 1.224 to 1.291 as the training loss "
-    "fell from 1.166 to 1.021.",
+    "fell from 1.366 to 1.120.",
     cause="The model learns the rows by heart: more passes over them do not make it better on new ones.",
     remedy="Use fewer train.epochs, a lower train.learning_rate or more rows; evaluation.patience stops by itself.",
     passed=["no_targets", "labels", "padding", "leak", "unchanged"],
@@ -132,6 +158,9 @@ SHIFTED = GuardReported(
 BY_GUARD = RunEnded(outcome="failed", exit_code=13, step=0, message=f"{SHIFTED.sentence} {SHIFTED.cause}")
 
 
+_RISING = ((150, 1.224), (200, 1.291))
+
+
 def troubled():
     """Return the events of a run with unusable steps 130 to 132, a rollback to step 100, and beginning overfitting."""
     made, chance = events(129), random.Random(3)
@@ -142,7 +171,8 @@ def troubled():
     )
     made.append(RolledBack(step=132, to_step=100, factor=0.5, reason=reason))
     made += [a_step(step, TOTAL, chance) for step in range(101, 241)]
-    return numbered([*made, EvaluationDone(step=200, loss=1.224, tokens=9000, seconds=3), OVERFIT])
+    evaluations = [EvaluationDone(step=step, loss=loss, tokens=9000, seconds=3) for step, loss in _RISING]
+    return numbered([*made, *evaluations, OVERFIT])
 
 
 def died(**end):
@@ -231,6 +261,7 @@ def scored(lines):
     return numbered(made)
 
 
+PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -244,9 +275,17 @@ TRAIN_SCENES = {
     "killed": (died(exit_status=-9), events(240)),
     "no_system_memory": (died(exit_status=-9, memory_kills=1), events(240)),
     "training": (summary("running"), events(240)),
+    "recovered": (summary("running", 279), resumed(240, 200)),
+    "elsewhere": (summary("running", where="tower"), events(240)),
+    "elsewhere_waits": (
+        summary("running", 0, where="cluster", message="Waits in the cluster's queue (Priority)."),
+        events(0)[:1],
+    ),
+    "long_name": (summary("running", name=LONG_NAME, model=LONG_MODEL), events(240)),
+    "placed": (summary("running"), numbered([*events(240), PLACED])),
     "paused": (summary("paused"), events(240, phase="paused")),
-    "suspended": (summary("suspended"), events(240)),
-    "stopped": (summary("stopped"), events(240)),
+    "suspended": (summary("suspended"), saved(240)),
+    "stopped": (summary("stopped"), saved(240)),
     "finished": (summary("finished", TOTAL), scored(events(TOTAL, ended=FINISHED))),
     "failed": (summary("failed", 131, message=FAILED.message), events(131, ended=FAILED)),
     "interrupted": (summary("interrupted"), events(240)),

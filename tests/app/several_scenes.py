@@ -209,6 +209,9 @@ def duel_empty(window):
 @scene("duel-planned")
 def duel_planned(window):
     page = _duel(window)
+    row = page.planning.second.settings.rows[0]
+    row.name.setCurrentIndex(row.name.findData("adapter.rank"))
+    row.values.setText("32")
     page.planning.ask()
     page.planning._planned(page.planning._plan_request, Result(id="x", duels=[a_duel("planned")]))
     page.planning._timer.stop()

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 
 from burnish_app.activity_board import ActivityBoard
 from burnish_app.wording.activity import Activity, activity_text
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 
 def going(name="a", share=0.5, **fields):
@@ -120,6 +120,24 @@ def test_a_stop_that_is_refused_is_said(qtbot, watched, answers):
     row.stop_button.click()
     qtbot.waitUntil(lambda: watched.page("settings").shown_banner is not None)
     assert row.stop_button.isEnabled(), "it can be tried again"
+
+
+def test_a_benchmark_of_a_terminal_is_listed_and_stopped_and_no_page_is_offered(qtbot, window, answers):
+    step = Bench(kind="step", about="qwen3-0.6b", started=0.0, share=0.5, pid=4711, process_created=1.0)
+    tuning = step.model_copy(update={"kind": "kernels", "about": "", "share": None, "pid": 4712})
+    answers.result("runs", runs=[], benches=[step, tuning])
+    answers.result("stop_bench", done=True)
+    window._runs_poller.poll()
+    qtbot.waitUntil(lambda: len(window.activity.board.activities) == 2)
+    window.sidebar.activity.click()
+    rows = list(window.activity.panel.rows.values())
+    assert ["50 %" in row.text.text() for row in rows] == [True, False]
+    assert not any(row.open_button.isVisible() for row in rows)
+    rows[1].stop_button.click()
+    qtbot.waitUntil(lambda: [request["pid"] for request in answers.asked("stop_bench")] == [4712])
+    answers.result("runs", runs=[])
+    window._runs_poller.poll()
+    qtbot.waitUntil(lambda: not window.sidebar.activity.isVisible())
 
 
 def test_opening_leads_to_the_page(qtbot, watched, tmp_path):

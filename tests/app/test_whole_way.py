@@ -289,7 +289,7 @@ def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
     second = studio.start(window, tiny_recipe(tiny, "second", 5))
     window.bench.set_run(second)
     train = studio.visit(window, "train")
-    studio.wait(lambda: train.figures.headline.text() == f"Waiting for {Path(first).name}")
+    studio.wait(lambda: train.figures.headline.text() == "Waiting for first")
     studio.visit(window, "runs")
     studio.wait(lambda: runs.model.row_of(first) >= 0)
     runs.table.selectRow(runs.order.row_of(first))

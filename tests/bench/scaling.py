@@ -8,6 +8,7 @@
 | forms | the same on the most GPUs, in each form of devices.exchange |
 | host | forms with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
+| shared | a 14B in 16 bits, more than a card of 24 GiB has: layers shared, from host memory, as planned, resident |
 | whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
 | faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
 
@@ -39,12 +40,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
-JOBS = ("steps", "forms", "host", "peers", "whole", "faults")
+JOBS = ("steps", "forms", "host", "peers", "shared", "whole", "faults")
 EXCHANGES = ("whole", "sliced", "bf16")
 KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
 WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
-CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib")
-SHOWN = ("gpus", *CELLS, "card_gib", "passed", "error")
+SHARED, SHARED_GIB = "qwen3-14b", 24
+CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib", "nvml_gib")
+SHOWN = ("gpus", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib", "passed", "error")
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
 """Columns of its rows, a command, and the environment of each process that runs it at the same time."""
 
@@ -142,6 +144,21 @@ class Bench:
             command = [sys.executable, *starter, str(HERE / "peer_step.py"), *settings]
             yield name, command, [peers.environment(run, options.work)]
 
+    def _shared(self, turn: int) -> Iterator[Job]:
+        ways = {
+            "shared": ["--weights", "ranks"],
+            "from host": ["--weights", "host"],
+            f"for {SHARED_GIB} GiB": ["--budget-gib", str(SHARED_GIB)],
+            "resident": ["--weights", "card"],
+        }
+        tokens = min(self._options.tokens)
+        gpus = [word for count in self._options.gpus if count > 1 for word in ("--gpus", str(count))]
+        for way in list(ways) if turn % 2 == 0 else list(ways)[::-1]:
+            command = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", SHARED]
+            command += ["--tokens", str(tokens), "--keep", "attention", "--head-rows", "1024", *ways[way]]
+            command += ["--steps", "6", "--warm-up", "3", *gpus]
+            yield {"engine": "burnish", "model": f"{SHARED} {way}", "tokens": tokens}, command, [{}]
+
     def _whole(self, turn: int) -> Iterator[Job]:
         self._make_models([WHOLE])
         for count in self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]:
@@ -204,8 +221,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     }
     lines = [
         "| job | engine | model | tokens a GPU | GPUs | exchange | rows | tok/s | times one | step ms | exchange ms "
-        "| predicted | GB/s | GiB |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| predicted | GB/s | GiB | of the process |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
         one = next((medians[other] for other in medians if other[:5] == (*key[:4], 1)), None)

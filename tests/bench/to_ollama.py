@@ -101,7 +101,7 @@ def main():
 
     clicker.wait(lambda: giver() is not None)
     clicker.click(giver())
-    clicker.wait(lambda: page._handing_over and not window.client.is_open(page._handing_over))
+    clicker.wait(lambda: not page._handing_over)  # it is full as soon as the button is pressed
     clicker.note(f"Ollama has it: {clicker.clicks} clicks")
     window.close()
 

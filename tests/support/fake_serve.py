@@ -2,7 +2,8 @@
 
 The file maps a method to a list of messages, sent in order with the request's id put in. Beside real messages an entry
 may be {"sleep": seconds}, {"until": file that has to exist first}, {"print": text}, {"exit": code}, or {"hold": true}:
-answer no more until canceled. Requests are appended to `<file>.log`. A method that is not in the file
+answer no more until canceled. Under "at_start" stands what comes before the greeting; {"protocol": number} there is the
+version that the greeting names. Requests are appended to `<file>.log`. A method that is not in the file
 gets an empty result.
 """
 
@@ -22,12 +23,28 @@ def answers(file):
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def main():
-    file = Path(sys.argv[1])
-    for entry in answers(file).get("at_start", []):
+def greet(entries):
+    protocol = 2
+    for entry in entries:
         if "exit" in entry:
             sys.exit(entry["exit"])
-    say(type="hello", protocol=2, burnish="test", pid=os.getpid())
+        if "until" in entry:
+            wait_for(entry["until"])
+        elif "protocol" in entry:
+            protocol = entry["protocol"]
+        else:
+            say(**entry)
+    say(type="hello", protocol=protocol, burnish="test", pid=os.getpid())
+
+
+def wait_for(file):
+    while not Path(file).exists():
+        time.sleep(0.01)
+
+
+def main():
+    file = Path(sys.argv[1])
+    greet(answers(file).get("at_start", []))
     for line in sys.stdin:
         request = json.loads(line)
         with Path(f"{file}.log").open("a", encoding="utf-8") as log:
@@ -40,8 +57,7 @@ def main():
             if "sleep" in entry:
                 time.sleep(entry["sleep"])
             elif "until" in entry:
-                while not Path(entry["until"]).exists():
-                    time.sleep(0.01)
+                wait_for(entry["until"])
             elif "print" in entry:
                 sys.stdout.write(entry["print"] + "\n")
             elif "exit" in entry:

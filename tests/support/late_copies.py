@@ -15,13 +15,14 @@ class LateCopies(CopyStream):
         self.begun = 0
 
     @override
-    def copy(self, source, target):
-        target.fill_(_GARBAGE)
+    def copy_all(self, pairs):
+        pairs = list(pairs)
+        for _, target in pairs:
+            target.fill_(_GARBAGE)
         self.begun += 1
-        return source, target
+        return pairs
 
     @override
     def wait(self, copied):
-        if copied is not None:
-            source, target = copied
+        for source, target in copied or ():
             target.copy_(source)

@@ -11,15 +11,27 @@ import torch.distributed as dist
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
+from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.exchange.windows import FileWindow
 from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.rank_server import RankServer
 from burnish_engine.train.parallel.ranks import Rank, Ranks
 from burnish_engine.train.parallel.replica import RunReplica
 
 CPU = torch.device("cpu")
+_DRAWING, _initialize = threading.Lock(), LoraAdapter.initialize
+
+
+def _initialize_alone(adapter, seed):
+    """Draw a new adapter's weights while no other thread does: they have one generator, as processes do not."""
+    with _DRAWING:
+        _initialize(adapter, seed)
+
+
+LoraAdapter.initialize = _initialize_alone
 
 
 class ThreadCollectives:
@@ -41,6 +53,9 @@ class ThreadCollectives:
 
     def all_gather(self, gathered, own):
         self.group._allgather_base(gathered, own).wait()
+
+    def window(self, count):
+        return FileWindow(count, self.group.size(), self.all_gather)
 
     def close(self, *, abort=False):
         pass

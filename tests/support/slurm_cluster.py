@@ -1,5 +1,6 @@
 """A cluster of one node with SLURM: its daemons of this test's own on this machine, without a secret between them."""
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -80,6 +81,23 @@ class SlurmCluster:
 
     def use(self, patch):
         patch.setenv("SLURM_CONF", str(self.config))
+
+    @contextlib.contextmanager
+    def occupied(self):
+        """Let a job have the whole node meanwhile, so that others wait in the queue."""
+        command = ["sbatch", "--parsable", "--exclusive", "--output=/dev/null", "--wrap", "exec sleep 600"]
+        made = subprocess.run(command, capture_output=True, text=True, check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["scancel", "--signal=KILL", made.stdout.strip()], check=True)
+
+    def jobs(self):
+        """Numbers of the jobs that wait."""
+        asked = subprocess.run(
+            ["squeue", "-h", "-t", "PENDING", "-o", "%i"], capture_output=True, text=True, check=True
+        )
+        return asked.stdout.split()
 
     def close(self):
         environment = {**os.environ, "SLURM_CONF": str(self.config)}

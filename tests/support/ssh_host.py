@@ -102,21 +102,27 @@ class SshHost:
         self.command = f"ssh -F {self.folder / 'ssh_config'}"
 
     def _write_client(self):
-        key = (self.folder / "host.pub").read_text().split()
-        known = self.folder / "known_hosts"
-        known.write_text(f"[127.0.0.1]:{self.wire.port} {key[0]} {key[1]}\n")
+        self.know_key()
         settings = {
             "HostName": "127.0.0.1", "Port": self.wire.port, "User": getpass.getuser(),
-            "IdentityFile": self.folder / "client", "IdentitiesOnly": "yes", "UserKnownHostsFile": known,
-            "GlobalKnownHostsFile": "none", "StrictHostKeyChecking": "yes",
+            "IdentityFile": self.folder / "client", "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": self.folder / "known_hosts", "GlobalKnownHostsFile": "none",
+            "StrictHostKeyChecking": "yes",
         }  # fmt: skip
         lines = "".join(f"  {name} {value}\n" for name, value in settings.items())
         (self.folder / "ssh_config").write_text(f"Host {HOST}\n{lines}")
 
+    def know_key(self):
+        """Let the client know the host's key."""
+        self._write_known("host")
+
     def forget_key(self):
         """Let the client know another key of the host than it has."""
-        other = (self.folder / "client.pub").read_text().split()
-        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.wire.port} {other[0]} {other[1]}\n")
+        self._write_known("client")
+
+    def _write_known(self, name):
+        key = (self.folder / f"{name}.pub").read_text().split()
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.wire.port} {key[0]} {key[1]}\n")
 
     def close(self):
         """End it, and the jobs that a failed test left behind."""

@@ -26,6 +26,7 @@ class HardwareCurves:
         power: power, watts.
         clock: clock of the multiprocessors, MHz.
         load: share of the time in which a kernel ran, percent.
+        gpu: index of the GPU where several were recorded; None: there is one.
     """
 
     ours: Curve = NO_CURVE
@@ -35,6 +36,7 @@ class HardwareCurves:
     power: Curve = NO_CURVE
     clock: Curve = NO_CURVE
     load: Curve = NO_CURVE
+    gpu: int | None = None
 
     def sampled(self) -> dict[str, Curve]:
         """Return the curves that have a chart of their own, by name."""
@@ -70,6 +72,7 @@ def hardware_curves(history: HardwareHistory, axis: RunAxis) -> HardwareCurves:
         power=curve(_numbers(gpu.power_w)),
         clock=curve(_numbers(gpu.clock_mhz)),
         load=curve(100 * _numbers(gpu.load)),
+        gpu=gpu.facts.index if len(gpus) > 1 else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 from burnish_app.curves.run_axis import XKind
 
@@ -15,6 +16,15 @@ TickText = Callable[[float, int], str]
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _CLOSE = 0.85  # share of the wanted distance that ticks may have, so that a little more room does not halve them
 _TIMES_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_SIZE_STEPS = (
+    (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0),
+    (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0),
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 3.0, 5.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+    (1.0,),
+)
 _LOG_STEPS: tuple[tuple[float, ...], ...] = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
 
 
@@ -71,6 +81,35 @@ def log_ticks(low: float, high: float, most: int, text: TickText = fixed) -> lis
         return [(at, text(value, max(0, -math.floor(math.log10(value) + 1e-9)))) for at, value in found[::apart_by]]
     within = linear_ticks(10.0**low, 10.0**high, most, text)  # less than a decade: round numbers, unevenly spaced
     return [(math.log10(at), label) for at, label in within if at > 0]
+
+
+def size_ticks(low: float, high: float, most: float) -> list[Tick]:
+    """Return the densest set of round numbers of a logarithmic axis whose labels have room beside each other.
+
+    Args:
+        low: left end, above 0.
+        high: right end.
+        most: number of labels that fit beside each other over the axis.
+
+    Returns:
+        Ticks whose positions are the values themselves.
+    """
+    if not (0 < low < high < math.inf):
+        return []
+    apart = math.log(high / low) / most
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    for steps in _SIZE_STEPS:
+        found = [power * one for power in powers for one in steps if low <= power * one <= high]
+        near = (math.log(after / before) < apart for before, after in pairwise(found))
+        if len(found) > 1 and not any(near):
+            decimals = max(_decimals(value) for value in found)
+            return [(value, fixed(value, decimals)) for value in found]
+    return linear_ticks(low, high, 3)
+
+
+def _decimals(value: float) -> int:
+    """Return how many decimals a round number has."""
+    return next((count for count in range(6) if math.isclose(round(value, count), value)), 6)
 
 
 def x_ticks(kind: XKind, low: float, high: float, most: int) -> list[Tick]:

@@ -43,6 +43,7 @@ _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
 _END_WAIT_MS = 1500
+_LONGEST_LINE = 64 * 2**20  # bytes
 _LOST = tr("The engine stopped unexpectedly")
 
 
@@ -69,15 +70,17 @@ class EngineClient(QObject):
     Attributes:
         state_changed: signal with "starting", "ready", "restarting", or "down" after several failed starts (the client
             keeps trying).
+        closed: signal without arguments, emitted as the connection is closed for good.
     """
 
     state_changed = Signal(str)
+    closed = Signal()
+    _ids = itertools.count(1)  # no two requests of the window have one id, whichever engine they go to
     _parsed = Signal(int, object)
 
     def __init__(self, command: tuple[str, ...] = SERVE_COMMAND, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._command = command
-        self._ids = itertools.count(1)
         self._open: dict[str, _Open] = {}
         self._unsent: dict[str, bytes] = {}
         self._state: ClientState = "starting"
@@ -183,6 +186,7 @@ class EngineClient(QObject):
     def close(self) -> None:
         """End the server. Runs and exports continue: they are processes of their own."""
         self._closing = True
+        self.closed.emit()
         self._restart.stop()
         self._open.clear()
         self._unsent.clear()
@@ -207,6 +211,8 @@ class EngineClient(QObject):
             return
         lines = (self._rest + bytes(self._process.readAllStandardOutput().data())).split(b"\n")
         self._rest = lines.pop()
+        if len(self._rest) > _LONGEST_LINE:  # what speaks there is no engine
+            self._rest = b""
         for line in lines:
             if line.strip():
                 self._lines.put((self._generation, line))
@@ -215,7 +221,7 @@ class EngineClient(QObject):
         while (entry := self._lines.get()) is not None:
             generation, line = entry
             try:
-                message: Message | None = parse_message(line)
+                message: Message | None = parse_message(line) if line else None
             except ValidationError:
                 continue  # something printed to standard output; a request it answered ends when the server does
             try:
@@ -223,10 +229,12 @@ class EngineClient(QObject):
             except RuntimeError:
                 return  # the window is gone
 
-    def _deliver(self, generation: int, message: Message) -> None:
+    def _deliver(self, generation: int, message: Message | None) -> None:
         if generation != self._generation or self._closing:
             return
-        if isinstance(message, Hello):
+        if message is None:
+            self._over()
+        elif isinstance(message, Hello):
             self._greeted(message)
         elif message.id in self._open:
             if isinstance(message, Progress | Piece | HardwareReading):
@@ -235,8 +243,10 @@ class EngineClient(QObject):
                 self._finish(message.id, message)
 
     def _greeted(self, hello: Hello) -> None:
-        if hello.protocol != PROTOCOL_VERSION or self._process is None:
+        if hello.protocol != PROTOCOL_VERSION:
             self._set_state("down")
+            return
+        if self._process is None:  # it is over already
             return
         self._set_state("ready")
         for line in self._unsent.values():
@@ -268,10 +278,15 @@ class EngineClient(QObject):
             self._ended()
 
     def _ended(self, *_outcome: object) -> None:
-        process, self._process = self._process, None
-        if process is None or self._closing:
+        if self._process is None or self._closing:
             return
+        self._read()
+        process, self._process = self._process, None
         process.deleteLater()
+        self._lines.put((self._generation, b""))  # its end counts once all that it said is read
+
+    def _over(self) -> None:
+        """Start the server again after a moment, and let the requests fail that it had."""
         if self._state == "ready" and time.monotonic() - self._started_at > _STEADY_S:
             self._failures = 0
         self._failures += 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.engine_there import EngineThere
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
@@ -22,12 +24,13 @@ class PlanFollower(QObject):
     Args:
         client: connection to the engine.
         bench: workbench with the recipe.
+        other: engine of the machine elsewhere that the recipe may name.
         parent: parent in Qt's object tree.
 
     Attributes:
         planned: signal with the plan of the recipe as it is now.
         failed: signal with the failure of a request for it.
-        elsewhere: signal with the place where the recipe trains instead, of which nothing is planned here.
+        elsewhere: signal with the place where the recipe trains instead, while its memory and speed are not known.
         other_planned: signal with the name of another recipe and its plan; see `ask_others`.
         timer: timer that runs while edits go on.
     """
@@ -37,9 +40,11 @@ class PlanFollower(QObject):
     elsewhere = Signal(str)
     other_planned = Signal(str, object)
 
-    def __init__(self, client: EngineClient, bench: Workbench, parent: QObject | None = None) -> None:
+    def __init__(
+        self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
-        self._client, self._bench = client, bench
+        self._client, self._bench, self._there = client, bench, other
         self._request = ""
         self._others: dict[str, Recipe] = {}
         self._told_facts = (0, 0)
@@ -61,12 +66,15 @@ class PlanFollower(QObject):
         self.drop()
         where = self._bench.recipe.devices.where
         if where != HERE:  # this machine's memory and speed say nothing about it
-            self.elsewhere.emit(where)
-            return
+            if where != self._there.where or self._there.machine is None:
+                self.elsewhere.emit(where)
+                return
+            self._there.refresh()
         self._request = name = self._client.send(
             EstimateRequest,
             recipe=self._bench.recipe_toml,
             dataset=self._untold_facts(),
+            machine=self._machine,
             owner=self,
             on_result=lambda result: self._answered(name, result),
             on_failure=lambda failure: self._refused(name, failure),
@@ -95,10 +103,16 @@ class PlanFollower(QObject):
         self._request = name = self._client.send(
             EstimateRequest,
             recipe=dump_recipe(self._others.pop(which)),
+            machine=self._machine,
             owner=self,
             on_result=lambda result: self._other_answered(name, which, result),
             on_failure=lambda _failure: self._ask_next() if name == self._request else None,
         )
+
+    @property
+    def _machine(self) -> MachineFacts | None:
+        """Facts of the machine elsewhere that the recipe names; None: this machine is planned for."""
+        return self._there.machine if self._bench.recipe.devices.where != HERE else None
 
     def _answered(self, name: str, result: Result) -> None:
         if name == self._request and result.plan is not None:

@@ -1,4 +1,4 @@
-"""Polls the engine for the status of all runs."""
+"""Polls the engine for the status of all runs, and for the benchmarks that go on."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class RunsPoller(QObject):
 
     Attributes:
         updated: signal with a list of `protocol.RunSummary`, newest first.
+        benches_updated: signal with a list of `Bench`, oldest first.
         failed: signal with a `protocol.Failure`.
     """
 
     updated = Signal(list)
+    benches_updated = Signal(list)
     failed = Signal(object)
 
     def __init__(
@@ -82,6 +84,7 @@ class RunsPoller(QObject):
     def _on_result(self, result: Result) -> None:
         self._schedule()
         self.updated.emit(result.runs or [])
+        self.benches_updated.emit(result.benches or [])
 
     def _on_failure(self, failure: object) -> None:
         self._schedule()

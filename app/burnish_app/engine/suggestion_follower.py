@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.engine_there import EngineThere
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import SuggestRequest
@@ -16,6 +17,7 @@ class SuggestionFollower(QObject):
     Args:
         client: connection to the engine.
         bench: workbench with the choices.
+        other: engine of the machine elsewhere that the recipe may name.
         parent: parent in Qt's object tree.
 
     Attributes:
@@ -32,10 +34,12 @@ class SuggestionFollower(QObject):
     progressed = Signal(str, int, int)
     ended = Signal()
 
-    def __init__(self, client: EngineClient, bench: Workbench, parent: QObject | None = None) -> None:
+    def __init__(
+        self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
-        self._client, self._bench = client, bench
-        self._request = ""
+        self._client, self._bench, self._there = client, bench, other
+        self._request, self._place = "", ""
         self._inputs: tuple[object, ...] = ()
 
     @property
@@ -45,7 +49,7 @@ class SuggestionFollower(QObject):
 
     @property
     def is_current(self) -> bool:
-        """Whether the recipe is known to be about model, data and target as they are chosen now."""
+        """Whether the recipe is known to be about model, data, target and machine as they are chosen now."""
         return self._inputs == self._wanted()
 
     def keep(self) -> None:
@@ -55,8 +59,10 @@ class SuggestionFollower(QObject):
     def ask(self) -> None:
         """Ask for a suggestion; an earlier question is taken back."""
         self.cancel()
+        bench, there = self._bench, self._there
+        machine = there.machine if bench.recipe.devices.where == there.where else None
+        self._place = there.where if machine is not None else ""
         self.keep()
-        bench = self._bench
         self._request = name = self._client.send(
             SuggestRequest,
             model=bench.model_path,
@@ -64,6 +70,7 @@ class SuggestionFollower(QObject):
             validation=bench.validation_files,
             target=bench.target,
             recipe=bench.recipe_toml,
+            machine=machine,
             owner=self,
             on_result=lambda result: self._answered(name, result),
             on_failure=lambda failure: self._refused(name, failure),
@@ -96,5 +103,9 @@ class SuggestionFollower(QObject):
             self.ended.emit()
 
     def _wanted(self) -> tuple[object, ...]:
-        bench = self._bench
-        return bench.model_path, bench.data_files, bench.validation_files, bench.target.kind, bench.target.ram_gib
+        bench, target = self._bench, self._bench.target
+        data = bench.data_files, bench.validation_files
+        where = bench.recipe.devices.where
+        # A machine elsewhere counts once it said what it is, and goes on to count where its connection is lost.
+        is_known = where == self._there.where and (self._there.machine is not None or where == self._place)
+        return bench.model_path, *data, target.kind, target.ram_gib, where if is_known else ""

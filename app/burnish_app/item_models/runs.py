@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QSortFilterProxyModel, Qt
@@ -15,7 +14,7 @@ from burnish_app.comparison.best_run import delta_text, deltas_to_best
 from burnish_app.comparison.run_filter import matches
 from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.look.language import tr
-from burnish_app.wording.activity import run_title
+from burnish_app.wording.activity import awaited_name, run_title
 from burnish_app.wording.numbers import duration_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.replies import RunSummary
@@ -70,12 +69,12 @@ def loss_cell_text(value: float | None) -> str:
 
 def _hint(run: RunSummary) -> str:
     if run.standing == "queued" and run.waits_for:
-        return tr("Waits for {name}").format(name=Path(run.waits_for).name)
+        return tr("Waits for {name}").format(name=awaited_name(run))
     return run.state.message or run.folder
 
 
 def took_text(run: RunSummary) -> str:
-    """Return the time from the run's creation to its last heartbeat, waiting and pauses included."""
+    """Return the time from the run's creation to its last heartbeat, waiting and pauses included; empty if queued."""
     seconds = took_s(run)
     return "" if seconds is None else duration_text(seconds)
 
@@ -86,9 +85,9 @@ def steps_text(run: RunSummary) -> str:
 
 
 def took_s(run: RunSummary) -> float | None:
-    """Return the time from the run's creation to its last heartbeat, seconds; None while it is unknown."""
+    """Return the time from the run's creation to its last heartbeat, seconds; None while it waits for its turn."""
     seconds = run.state.heartbeat - run.state.created
-    return seconds if run.state.heartbeat and seconds > 0 else None
+    return seconds if run.state.heartbeat and seconds > 0 and run.standing != "queued" else None
 
 
 def _known(loss: float | None) -> float | None:

@@ -78,8 +78,7 @@ class DuelPage(Page):
         self.reveal = self.add_secondary(tr("Show folder"), lambda: self._open_path(self._chosen_folder()), "folder")
         self.report = self.add_secondary(tr("Report"), self._open_report, "text")
         self.again = self.add_secondary(tr("New duel"), self._begin_anew, "add")
-        self.stop = self.add_secondary(tr("Save and stop"), self._stop, "stop")
-        self.draft = self.add_secondary(tr("Winner as draft"), self._winner_as_draft, "copy")
+        self.stop = self.add_secondary(tr("Stop and save"), self._stop, "stop")
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.set_primary(tr("Start the duel"), self._press_primary, "duel")
         bench.changed.connect(self._bench_changed)
@@ -201,21 +200,30 @@ class DuelPage(Page):
         self.report.setVisible(duel is not None and bool(duel.report))
         self.again.setVisible(duel is not None)
         self.stop.setVisible(status == "running")
-        self.draft.setVisible(self._winner() is not None)
         self.copy.setVisible(status == "stopped" and duel is not None and bool(duel.message))
         if self.primary is not None:
             starting = self.planning.is_starting
-            self.primary.setVisible(duel is None or status == "stopped")
+            won, planned = self._winner() is not None, self.planning.plan is not None
+            self.primary.setVisible(duel is None or status == "stopped" or won)
             self.primary.setText(
-                tr("Go on") if status == "stopped" else tr("Starting ...") if starting else tr("Start the duel")
+                tr("Winner as draft")
+                if won
+                else tr("Resume")
+                if status == "stopped"
+                else tr("Starting ...")
+                if starting
+                else tr("Start the duel")
             )
-            self.primary.setEnabled(status == "stopped" or (self.planning.plan is not None and not starting))
+            self.primary.set_icon("copy" if won else "play" if status == "stopped" else "scale")
+            self.primary.setEnabled(won or status == "stopped" or (planned and not starting))
         going = any(one.status == "running" for one in self._duels)
         self.set_status("busy" if going else "done" if self._duels else "ready" if self.planning.plan else "empty")
         self.fit_foot()
 
     def _press_primary(self) -> None:
-        if self.duel is None:
+        if self._winner() is not None:
+            self._winner_as_draft()
+        elif self.duel is None:
             self.clear_banner()
             self.planning.start()
         else:

@@ -25,12 +25,13 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.wording.activity import Activity
 from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
-from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.messages import Failure, Progress, Result
 from burnish_engine.contract.serve.model_requests import DoctorRequest, MachineRequest, WhatFitsRequest
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -106,9 +107,28 @@ class HardwarePage(Page):
             owner=self,
             on_result=self._checked,
             on_failure=self._check_failed,
-            on_progress=lambda progress: self._checking.set_progress(progress.what, progress.done, progress.total),
+            on_progress=self._check_advanced,
             on_canceled=self._check_ended,
         )
+        self._report()
+
+    def _check_advanced(self, progress: Progress) -> None:
+        self._checking.set_progress(progress.what, progress.done, progress.total)
+        self._report(progress.done / progress.total if progress.total else None)
+
+    def _report(self, share: float | None = None) -> None:
+        """Report the check-up that goes on, and how far it is."""
+        request = self._doctor_request
+        going = Activity(
+            self.key,
+            "check-up",
+            tr("Check-up"),
+            tr("Running"),
+            share,
+            stop=lambda: self.client.cancel(request),
+            outlives=False,
+        )
+        self.activities_changed.emit([going] if self.client.is_open(request) else [])
 
     def _inspect_machine(self) -> None:
         if self.client.is_open(self._machine_request):
@@ -172,6 +192,7 @@ class HardwarePage(Page):
         self.set_status("attention")
 
     def _check_ended(self) -> None:
+        self._report()
         self._checking.hide()
         self._check_button.setEnabled(True)
         self._show_status()

@@ -7,6 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import QTimer
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.engine_there import EngineThere
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.engine.plan_follower import PlanFollower
 from burnish_app.engine.suggestion_follower import SuggestionFollower
@@ -19,6 +20,7 @@ from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
+from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
@@ -36,6 +38,7 @@ from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
+_UNFIT = ExitCode.DOES_NOT_FIT
 
 
 class RecipePage(Page):
@@ -54,12 +57,14 @@ class RecipePage(Page):
         self._told_copy: ReplacedDraft | None = None
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
-        self.suggestions = SuggestionFollower(client, bench, self)
+        self.there = EngineThere.beside(client)
+        self.there.found.connect(self._place_found)
+        self.suggestions = SuggestionFollower(client, bench, self.there, self)
         self.suggestions.suggested.connect(self._suggested_now)
         self.suggestions.outdated.connect(self._suggest_again)
         self.suggestions.failed.connect(self._suggest_failed)
         self.suggestions.ended.connect(self._suggest_over)
-        self.plans = PlanFollower(client, bench, self)
+        self.plans = PlanFollower(client, bench, self.there, self)
         self.plans.planned.connect(self._planned)
         self.plans.failed.connect(self._plan_failed)
         self.plans.elsewhere.connect(self._planned_elsewhere)
@@ -79,6 +84,7 @@ class RecipePage(Page):
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
         self.aside.addWidget(self.fit)
+        self.aside.addWidget(PlaceCard(self.there))
         self.aside.addWidget(self.preview)
         self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -93,6 +99,7 @@ class RecipePage(Page):
     def shown(self) -> None:
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
         self._refresh_form()
+        self.there.choose(self.bench.recipe.devices.where)
         if not self.bench.data_files:
             self.banner(
                 "info",
@@ -125,7 +132,7 @@ class RecipePage(Page):
             self._dataset = self.bench.data_files, self.bench.dataset
         files, dataset = self._dataset
         known = dataset if files == self.bench.data_files else None  # while it is looked at anew, the former facts
-        self.form.show_case(self.bench.model, known, self._machine, self.bench.plan)
+        self.form.show_case(self.bench.model, known, self.there.machine or self._machine, self.bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
@@ -162,6 +169,11 @@ class RecipePage(Page):
         """
         if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
+        plan = self.bench.plan
+        if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
+            what = tr("It does not fit on {where}.").format(where=self.there.where)
+            self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
+            return
         self.clear_banner()
         self._start_request = self.client.send(
             StartRequest,
@@ -174,7 +186,7 @@ class RecipePage(Page):
         self._show_state()
 
     def _suggest(self) -> None:
-        self.settings.busy.set_progress(tr("Choosing a recipe for this machine and data ..."))
+        self.settings.busy.set_progress(tr("Choosing a recipe for machine and data ..."))
         self.settings.busy.show()
         self.suggestions.ask()
         self._show_state()
@@ -274,6 +286,8 @@ class RecipePage(Page):
         if name == "recipe":
             self.fit.show_stale()
             self.plans.drop()
+            if self.isVisible():
+                self.there.choose(self.bench.recipe.devices.where)
             if same_elsewhere(self._history.recipe, self.bench.recipe):
                 self._history.record(self.bench.recipe, self._edited_key or "")
             else:
@@ -299,7 +313,8 @@ class RecipePage(Page):
 
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
-        self.fit.show_plan(plan, full_fine_tuning=self.bench.recipe.adapter.method == "full")
+        whole = self.bench.recipe.adapter.method == "full"
+        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.where)
         changed = self._change.take(self.bench.recipe, plan, self._history.step)
         if changed is not None:
             self.fit.change.show_change(*changed)
@@ -320,6 +335,15 @@ class RecipePage(Page):
                 self.settings.presets.show_plan(preset, plan)
                 del wanted[preset]
         self.plans.ask_others(wanted)
+
+    def _place_found(self) -> None:
+        """Suggest and plan for another machine, once it said what it is, or for this one, once it is forgotten."""
+        if not self.isVisible():  # `shown` does it otherwise
+            return
+        self._show_case()
+        if self.bench.data_files and self.settings.recipe() is not None and not self.suggestions.is_current:
+            self._suggest()
+        self.plans.ask_soon()
 
     def _planned_elsewhere(self, where: str) -> None:
         self.bench.set_plan(None)
@@ -369,7 +393,10 @@ class RecipePage(Page):
         if recipe is None:
             self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
-            self.set_foot_note(f"{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip())
+            place = f"{self.there.where}: " if self.there.where else ""
+            self.set_foot_note(
+                f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
+            )
         elif not self.plans.is_waiting:
             self.set_foot_note("")
         if suggesting or starting:

@@ -30,7 +30,7 @@ from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
-from burnish_app.wording.run_text import RUN_ACTIONS, RUN_TONES, Tone
+from burnish_app.wording.run_text import LEAVE_QUEUE, RUN_ACTION_BUTTONS, RUN_ACTIONS, RUN_TONES, Tone
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
@@ -40,7 +40,7 @@ from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandR
 _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
-_WIDTHS_PX = (176, 112, 148, 100, 128, 72, 84, 84, 96, 96, 104)
+_WIDTHS_PX = (176, 112, 148, 100, 108, 72, 84, 84, 96, 96, 104)
 _DROP_COLUMNS = ((_TOOK,), (_MODEL,), (_LOSS,), (_TAGS,), (_STEP,), (_STARTED,), (_CURVE,), (_DELTA,), (_HELD_OUT,))
 _DETAILS_PX, _BESIDE_FROM_PX = 332, 860  # width of the pane, and the page's from which it stands beside the table
 _FILTER_PX = 264
@@ -101,7 +101,7 @@ class RunsPage(Page):
         self.delete = self.add_secondary(tr("Delete"), self._delete, "trash")
         self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")
         self.duplicate = self.add_secondary(tr("Duplicate as draft"), self._duplicate, "copy")
-        self.stop = self.add_secondary(tr("Stop and save"), self._stop, "stop")
+        self.stop = self.add_secondary(RUN_ACTION_BUTTONS["stop"][0], self._stop, "stop")
         self.resume = self.add_secondary(tr("Resume"), self._resume, "play")
         self.duel = self.add_secondary(tr("Duel"), self._duel, "scale")
         self.open = self.set_primary(tr("Open"), self._open, "open")
@@ -151,9 +151,8 @@ class RunsPage(Page):
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)
         alive = sum(run.standing in ACTIVE for run in runs)
-        self.set_subtitle(
-            tr("{plural}, {alive} going on").format(plural=plural(len(runs), "run"), alive=alive) if runs else ""
-        )
+        known = plural(len(runs), "run") if runs else ""
+        self.set_subtitle(tr("{runs}, {alive} going on").format(runs=known, alive=alive) if alive else known)
         self.set_status("busy" if alive else "done" if runs else "empty")
         self._show_count()
         self._offer()
@@ -164,7 +163,7 @@ class RunsPage(Page):
             tr("Runs"),
             _WIDTHS_PX,
             first_min_px=_WIDTHS_PX[0],
-            grow=(_RUN, _TAGS),
+            grow=(_RUN,),
             drop_columns=_DROP_COLUMNS,
             row_px=_ROW_PX,
             head_px=_ROW_PX,
@@ -201,7 +200,11 @@ class RunsPage(Page):
 
     def _show_count(self) -> None:
         shown, known = self.order.rowCount(), len(self._runs)
-        text = tr("{shown} of {known}").format(shown=shown, known=known)
+        text = (
+            tr("{shown} of {known}").format(shown=shown, known=known)
+            if shown
+            else tr("No run matches. Clear the filter to see all {known}.").format(known=known)
+        )
         hint = tr("Ctrl or Shift and click selects several to compare.") if known > 1 else ""
         self._count.setText(text if self.filter.text() else hint)
 
@@ -237,6 +240,8 @@ class RunsPage(Page):
         for button in (self.reveal, self.duplicate):
             button.setVisible(run is not None)
         self.stop.setVisible("stop" in actions)
+        waits = run is not None and run.standing == "queued"
+        self.stop.setText(LEAVE_QUEUE if waits else RUN_ACTION_BUTTONS["stop"][0])
         self.resume.setVisible("resume" in actions)
         self.duel.setVisible(len(runs) == 2)
         self.open.setVisible(bool(runs))

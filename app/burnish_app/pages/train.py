@@ -32,8 +32,15 @@ from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
-from burnish_app.wording.numbers import first_sentence
-from burnish_app.wording.run_text import RUN_ACTION_BUTTONS, RUN_STATUS_TEXT, RunAction, RunDescription, describe_run
+from burnish_app.wording.numbers import facts_text, first_sentence
+from burnish_app.wording.run_text import (
+    LEAVE_QUEUE,
+    RUN_ACTION_BUTTONS,
+    RUN_STATUS_TEXT,
+    RunAction,
+    RunDescription,
+    describe_run,
+)
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
@@ -271,33 +278,29 @@ class TrainPage(Page):
             eight = tr("8-bit products") if started.products in EIGHT_BITS else ""
             parts += [started.device, started.precision, eight]
         parts.append(summary.state.where)
-        return "  ·  ".join(part for part in parts if part)
+        return facts_text(*parts)
 
     def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:
         banner = self.shown_banner
         if summary.standing == "failed":
             what, remedy = first_sentence(description.problem)
             if banner is None or banner.what != what:
-                cure = self._cure()
-                actions = [(cure[0], self._press_primary)] if cure else []
-                self.banner("error", what, remedy, [*actions, (tr("Copy details"), self._copy_details)])
+                self.banner("error", what, remedy)  # what leads on stands in the foot
         elif banner is not None and banner.kind == "error":
             self.clear_banner()
 
     def _offer(self, actions: tuple[RunAction, ...], status: str) -> None:
         """Show the buttons of the possible actions. The primary button resumes the run or leads to Try it."""
-        going = status in ("running", "paused", "not responding", "queued")
+        cure, resumes = self._cure(), "resume" in actions
         for action, button in self._buttons.items():
-            button.setVisible(action in actions and (going or action != "resume"))
+            button.setVisible(action in actions and (action != "resume" or cure is not None))
             button.setEnabled(self._asked_at is None)
-        cure = self._cure()
+        self._buttons["stop"].setText(LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0])
         if self.primary is not None:
-            resumes = "resume" in actions and not going
             self.primary.setVisible(resumes or status == "finished")
             self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))
             self.primary.set_icon(_CURE_ICONS.get(cure[1], "next") if cure else "play" if resumes else "chat")
             self.primary.setEnabled(self._asked_at is None)
-        self._buttons["resume"].setVisible("resume" in actions and (going or cure is not None))
         self.copy.setVisible(status in ("failed", "interrupted", "not responding"))
         self.holder.setVisible(status == "queued" and bool(self._summary and self._summary.waits_for))
         self.fit_foot()
@@ -422,6 +425,6 @@ class TrainPage(Page):
             self._events,
             self._stopping,
             self._summary.state.message if failed else "",
-            over=self._summary.standing in ("interrupted", "stopped", "suspended", "failed"),
+            over=self._summary.standing not in ("running", "paused"),
         )
         self.log.draw(self._events)

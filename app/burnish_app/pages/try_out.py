@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.look.theme import UNIT
 from burnish_app.state.answerers import Answerer, answerers
 from burnish_app.state.questions import Question, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
@@ -18,7 +17,6 @@ from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import body
-from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.try_out.answering import Answering
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
 from burnish_app.widgets.try_out.pane_grid import PaneGrid
@@ -27,9 +25,11 @@ from burnish_app.widgets.try_out.sampling_card import SamplingCard
 from burnish_app.widgets.try_out.vote_bar import VoteBar
 from burnish_app.wording.activity import Activity
 from burnish_engine.contract.serve.messages import Result
-from burnish_engine.contract.serve.model_requests import ChatMessage, FreeRequest
+from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
+
+_SEEDS = 2**31  # the box of the sampling card takes so many
 
 
 class TryOutPage(Page):
@@ -63,25 +63,29 @@ class TryOutPage(Page):
         self.blind.setToolTip(tr("Hides and shuffles who answers until you have voted for the best reply."))
         self.blind.toggled.connect(self._begin_anew)
         self._sampling_button = quiet("", self._toggle_sampling)
-        tools = FlowLayout(2 * UNIT)
+        self._sampling_button.setToolTip(tr("How they answer: system prompt, temperature, seed and longest reply."))
+        self.prompt.textChanged.connect(self._offer)
         number = body(tr("Models"), "muted")
         number.setWordWrap(False)
         for widget in (row(number, self.count), self.blind, self._sampling_button):
-            tools.addWidget(widget)
-        tools.addWidget(quiet(tr("New conversation"), self._begin_anew, "add"))
+            self.questions.add_tool(widget)
         self.column.addWidget(self.questions)
+        self.column.addWidget(self.sampling)
         self.column.addWidget(self.grid, 1)
         self.column.addWidget(self.vote)
-        self.column.addWidget(self.prompt)
-        self.column.addLayout(tools)
-        self.column.addWidget(self.sampling)
+        self.dock(self.prompt)
         self._name_sampling()
-        self.add_secondary(tr("Unload the models"), self._free, "unload")
+        self.add_secondary(tr("New conversation"), self._begin_anew, "add")
+        self.unload = self.add_secondary(tr("Unload models"), self._free, "unload")
+        self.unload.setToolTip(tr("Frees the memory that the models take. They are loaded again when you ask."))
+        self.unload.setEnabled(False)
         self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
         for pane in self.grid.panes:
             pane.choice_changed.connect(self._show_blind)
+            pane.choice_changed.connect(self._show_again)
+            pane.again_wanted.connect(lambda pane=pane: self._ask_again(pane))
 
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
@@ -135,23 +139,45 @@ class TryOutPage(Page):
             for pane, letter in zip(panes, "ABC", strict=False):
                 pane.hide_who(letter)
         self._shuffled = order
+        self.unload.setEnabled(True)
         self.answering.answered.clear()
         for lane, (pane, answerer) in enumerate(zip(panes, order, strict=True)):
             self.answering.ask(
                 pane,
                 answerer,
                 messages,
-                system="" if messages[0].role == "system" else self.sampling.system.toPlainText().strip(),
+                system=self._system(messages),
                 options=self.sampling.options,
                 lane=0 if self.sampling.in_turn.isChecked() else lane,
             )
         self._show_state()
+
+    def _ask_again(self, pane: ChatPane) -> None:
+        """Ask the model of one pane its last question again, with the next seed."""
+        options = self.sampling.options
+        seed = (options.seed + pane.repeats + 1) % _SEEDS
+        again = options.model_copy(update={"seed": seed})
+        self.answering.ask(pane, pane.answerer, None, system=self._system(pane.question), options=again, lane=0)
+        self._show_state()
+
+    def _system(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the system prompt that goes before messages; empty where they have one of their own."""
+        return "" if messages[0].role == "system" else self.sampling.system.toPlainText().strip()
+
+    def _show_again(self) -> None:
+        """Offer to ask a pane again where it was asked, and nothing is being answered or guessed."""
+        free = not self.answering.open and not self.answering.secret
+        for pane in self.grid.panes:
+            pane.again.setEnabled(free and bool(pane.question) and pane.answerer.able)
 
     def _reply_ended(self) -> None:
         self._show_state()
         if self.isHidden():
             self._report()
         panes = self.grid.shown
+        got = self.answering.answered or any(pane.has_written for pane in panes)
+        if not (self.answering.open or got or self.prompt.toPlainText()):
+            self.prompt.setPlainText(self._asked)  # it can be asked again as it is
         if not self.answering.secret or self.answering.open:
             return
         if len(self.answering.answered) == len(panes):
@@ -200,6 +226,7 @@ class TryOutPage(Page):
             if pane in self.answering.answered:
                 pane.reveal()
         self.answering.secret = False
+        self._show_again()
 
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
@@ -234,7 +261,7 @@ class TryOutPage(Page):
 
     def _name_sampling(self) -> None:
         folded = self.sampling.isHidden()
-        text = tr("Sampling (how they answer)")
+        text = tr("Sampling")
         self._sampling_button.setText(f"{'▸' if folded else '▾'}  {text}")
         self._sampling_button.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
 
@@ -252,12 +279,15 @@ class TryOutPage(Page):
         self._show_blind()
 
     def _free(self) -> None:
-        self.client.send(
-            FreeRequest,
+        self.answering.free(
             owner=self,
-            on_result=lambda _result: self.set_foot_note(tr("The models' memory is free.")),
+            on_result=lambda _result: self._freed(),
             on_failure=self.failed,
         )
+
+    def _freed(self) -> None:
+        self.unload.setEnabled(bool(self.answering.open))
+        self.set_foot_note(tr("The models' memory is free."))
 
     def _bench_changed(self, name: str) -> None:
         if name in ("run", "model_path"):
@@ -307,11 +337,20 @@ class TryOutPage(Page):
         self._show_blind()
         self._show_state()
 
+    def _offer(self) -> None:
+        """Offer to send and to save what stands in the message box, where something does."""
+        written = bool(self.prompt.toPlainText().strip())
+        self.questions.save.setEnabled(written)
+        if self.primary is not None:
+            self.primary.setEnabled(written or bool(self.answering.open))
+
     def _show_state(self) -> None:
         busy = bool(self.answering.open)
+        self._show_again()
         if self.primary is not None:
             self.primary.setText(tr("Stop") if busy else tr("Send"))
             self.primary.set_icon("stop" if busy else "send")
+        self._offer()
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")

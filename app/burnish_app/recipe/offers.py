@@ -69,7 +69,7 @@ def _gpu_offers(values: Values, machine: MachineFacts | None) -> dict[str, str]:
     shares = values["devices"]["strategy"] != "single"
     if values["devices"]["kind"] == "cpu" or (count < 2 and not shares):
         return {}
-    reason = tr("This machine has {gpus}; together they take the passes of a step at once.")
+    reason = tr("There are {gpus}; together they take the passes of a step at once.")
     found = {"devices.strategy": reason.format(gpus=plural(count, "GPU"))}
     if shares:
         reason = tr("They share the passes of a step (now {passes}); a multiple of their number divides evenly.")
@@ -93,10 +93,17 @@ def _streaming_offers(values: Values, plan: RunPlan | None) -> dict[str, str]:
     memory = plan.memory_plan if plan is not None else None
     if memory is None or plan is None:
         return {}
-    layers = len(memory.layers_on_host)
-    if layers:
-        reason = tr("The weights of {layers} do not stay on the GPU: they come from system memory in time.")
-        return {"memory.weights": reason.format(layers=plural(layers, "layer"))}
+    reasons = {
+        tr("The weights of {layers} do not stay on the GPU: they come from system memory in time."): (
+            memory.layers_on_host
+        ),
+        tr("The GPUs share the weights of {layers}: each holds a part and reads the others' in time."): (
+            memory.layers_on_ranks
+        ),
+    }
+    found = [text.format(layers=plural(len(layers), "layer")) for text, layers in reasons.items() if layers]
+    if found:
+        return {"memory.weights": " ".join(found)}
     if values["memory"]["weights"] != "auto":
         return {"memory.weights": tr("All layers stay on the GPU with these settings.")}
     return {}

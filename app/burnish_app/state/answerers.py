@@ -26,6 +26,8 @@ class Answerer:
         target: target of a `ChatRequest`.
         variant: variant of a `ChatRequest`.
         able: whether it can answer now.
+        hint: what it is, in a sentence; may be empty.
+        where: other machine whose engine answers, as the recipe names it; empty: this one.
     """
 
     key: str
@@ -33,6 +35,8 @@ class Answerer:
     target: str
     variant: Variant
     able: bool = True
+    hint: str = ""
+    where: str = ""
 
 
 def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSummary]) -> list[Answerer]:
@@ -45,10 +49,15 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
         runs: all runs, newest first; those with a step may answer too.
     """
     target = run or model_path
-    found = [Answerer("base", tr("Base (before training)"), target, "base")]
+    found = [Answerer("base", tr("Base model"), target, "base", hint=tr("The model as it was before training."))]
     if folder.starts_from_adapter:
         found.append(Answerer("start", tr("Start (before this run)"), target, "start"))
-    found.append(Answerer("tuned", tr("Tuned (after training)"), target, "tuned", folder.trained))
+    hint = tr("The model as this run trained it.")
+    found.append(Answerer("tuned", tr("Tuned model"), target, "tuned", folder.trained, hint))
+    if folder.where:  # where its base model lies, which may be too large for this machine
+        base, tuned = (text.format(where=folder.where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
+        found.append(Answerer("base-there", base, folder.there, "base", where=folder.where))
+        found.append(Answerer("tuned-there", tuned, folder.there, "tuned", where=folder.where))
     if len(folder.exported) < 2:
         found.append(Answerer("exported", tr("Exported file"), target, "exported", bool(folder.exported)))
     for name in folder.exported if len(folder.exported) > 1 else ():

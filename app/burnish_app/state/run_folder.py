@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.facts.exports import ExportChoice
+from burnish_engine.contract.facts.remote_job import RemoteJob
+from burnish_engine.contract.files import read_with_retry
 from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths
 from burnish_engine.contract.run.card import RunCard
+from burnish_engine.contract.run.state import RunStateFile
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class RunFolder:
         ollama: names of the folders for Ollama.
         lm_studio: whether there is a folder laid out for LM Studio.
         exports: kinds of export, each with whether it works or why not, from the run's card; empty: unknown.
+        where: other machine that ssh reaches and that holds the run too, as its recipe names it; empty: none.
+        there: path of the run's folder on it.
     """
 
     name: str = ""
@@ -39,6 +44,8 @@ class RunFolder:
     ollama: tuple[str, ...] = ()
     lm_studio: bool = False
     exports: tuple[ExportChoice, ...] = ()
+    where: str = ""
+    there: str = ""
 
 
 def read_run_folder(folder: str) -> RunFolder:
@@ -51,9 +58,10 @@ def read_run_folder(folder: str) -> RunFolder:
         return RunFolder()
     paths = RunPaths(Path(folder))
     files = sorted(path.name for path in paths.export.glob("*.gguf"))
+    where, there = _held_elsewhere(paths)
     return RunFolder(
         name=paths.root.name,
-        title=str(_recipe(folder).get("name") or paths.root.name),
+        title=run_name(folder),
         trained=any(
             file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
@@ -64,7 +72,21 @@ def read_run_folder(folder: str) -> RunFolder:
         ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
         lm_studio=(paths.export / "lmstudio").is_dir(),
         exports=_exports(paths),
+        where=where,
+        there=there,
     )
+
+
+def _held_elsewhere(paths: RunPaths) -> tuple[str, str]:
+    """Return another machine and the run's folder on it; a run that finished leaves nothing there."""
+    try:
+        job = RemoteJob.model_validate_json(paths.remote.read_bytes())
+        state = RunStateFile.model_validate_json(read_with_retry(paths.state))
+    except (OSError, ValueError):  # it never was elsewhere
+        return "", ""
+    if not job.where.startswith("ssh:") or not job.folder or state.status == "finished":
+        return "", ""
+    return job.where, f"{job.folder}/run"
 
 
 def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
@@ -72,6 +94,15 @@ def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
         return tuple(RunCard.model_validate_json(paths.card.read_bytes()).exports)
     except (OSError, ValueError):  # none yet, damaged, or of another version
         return ()
+
+
+def run_name(folder: str) -> str:
+    """Return the name that the person gave a run, or that of its folder.
+
+    Args:
+        folder: path of the run.
+    """
+    return str(_recipe(folder).get("name") or Path(folder).name)
 
 
 def frozen_section(folder: str, name: str) -> dict[str, Any]:

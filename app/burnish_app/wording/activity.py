@@ -1,4 +1,4 @@
-"""Activities beside the page that is shown: runs, exports, duels, and whatever else a page reports. No Qt."""
+"""Activities beside the page that is shown: runs, exports, duels, benchmarks, and what pages report. No Qt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_engine.contract.facts.downloads import Download
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.run.state import ObservedStatus
-    from burnish_engine.contract.serve.replies import RunSummary
+    from burnish_engine.contract.serve.replies import Bench, RunSummary
 
 _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 
@@ -26,8 +26,8 @@ class Activity:
     A page reports its own by emitting `Page.activities_changed` with all of them, each time one changes.
 
     Attributes:
-        page: key of the page that shows it.
-        folder: folder of the run or duel, or another text that tells those of a page apart.
+        page: key of the page that shows it; empty: it is a benchmark, which none shows.
+        folder: folder of the run or duel, process of the benchmark, or another text that tells those of a page apart.
         name: name of the run, of the duel's sides, or of the file.
         what: what is being done, in a word or two.
         share: how far it is, 0 to 1; None: it cannot be told.
@@ -117,10 +117,17 @@ def activity_text(one: Activity, *, named: bool = True) -> str:
 
 def _steps_text(run: RunSummary) -> str:
     if run.waits_for:
-        return tr("after {run}").format(run=run.waits_for)
+        return tr("after {run}").format(run=awaited_name(run))
     if not run.state.total_steps:
         return ""
     return tr("step {step} of {total}").format(step=f"{run.state.step:,}", total=f"{run.state.total_steps:,}")
+
+
+def awaited_name(run: RunSummary) -> str:
+    """Return the name of the run that a queued one waits for."""
+    from burnish_app.state.run_folder import run_name
+
+    return run_name(run.waits_for)
 
 
 def run_title(run: RunSummary) -> str:
@@ -140,6 +147,18 @@ def _duel_share(duel: DuelFacts) -> float:
     least, most = duel.runs
     made = len(duel.made)
     return min((made + part) / (least if made < least else most), 1.0)
+
+
+def bench_activity(bench: Bench) -> Activity:
+    """Return a benchmark that goes on as an activity."""
+    match bench.kind:
+        case "kernels":
+            name = tr("Kernels: {names}").format(names=bench.about) if bench.about else tr("All kernels")
+        case "step":
+            name = tr("Training step of {model}").format(model=bench.about)
+        case "gguf":
+            name = bench.about
+    return Activity("", str(bench.pid), name, tr("Measuring"), bench.share)
 
 
 def download_activity(download: Download) -> Activity:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
+from burnish_app.wording.status import StageStatus
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.contract.units import file_size, memory_size
-
-StageStatus = Literal["done", "now", "waiting"]
 
 _BASES = ("F16", "BF16")
 _WRITE, _RUN, _WEIGH, _CHECK = "write", "run", "weigh", "check"

@@ -153,8 +153,6 @@ def settings_figures(settings: ParallelSettings) -> list[tuple[str, str, str]]:
     found = [(tr("A run would use"), strategy, tr("GPU {gpus}").format(gpus=gpus) if gpus else "")]
     if settings.strategy == "single":
         return found
-    if settings.bucket_mib:
-        found.append((tr("Gradient bucket"), str(settings.bucket_mib), "MiB"))
     found.append((tr("Passes a step"), tr("{count} or more").format(count=settings.accumulation), ""))
     if settings.exchange_ms is not None:
         found.append((tr("Exchange"), f"{settings.exchange_ms:.0f}", "ms"))

@@ -85,6 +85,18 @@ def speed_text(tokens_per_s: float) -> str:
     return f"{count_text(tokens_per_s) if tokens_per_s >= 10 else f'{tokens_per_s:.1f}'} tokens/s"
 
 
+_GLUED = 24  # longest fact, in letters, that a line does not break
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+def facts_text(*facts: str) -> str:
+    """Join facts in a line, such as "57.1 tokens/s  ·  first token 0.31 s"; empty ones are left out.
+
+    Short facts are not broken, so that a number stays beside its unit.
+    """
+    return "  ·  ".join(fact.replace(" ", _NO_BREAK) if len(fact) <= _GLUED else fact for fact in facts if fact)
+
+
 def as_sentence(text: str) -> str:
     """Return the text with a capital first letter and a full stop at its end."""
     text = text.strip()

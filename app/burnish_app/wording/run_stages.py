@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.wording.guard_text import CHECKS
 from burnish_app.wording.numbers import count_text, duration_text, percent
+from burnish_app.wording.status import StageStatus
 from burnish_engine.contract.run.events import Phase, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
 
-StageStatus = Literal["done", "now", "waiting"]
 _STAGES: dict[Phase, str] = {
     "loading": tr("Open the model"),
     "preparing": tr("Prepare the data"),

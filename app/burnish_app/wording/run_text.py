@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
@@ -39,6 +42,40 @@ _GONE = tr(
     "Its process ended without a word: it was killed, mostly because memory ran out, or the machine went down or slept."
 )
 _NO_WORD = tr("It ended without a word. Its stderr.log may say more.")
+_PLACES: Mapping[str, str] = {
+    "card": tr("{n} on the card"),
+    "ranks": tr("{n} shared by the GPUs"),
+    "host": tr("{n} in system memory"),
+}
+_LEVELS: Mapping[str, tuple[str, str]] = {
+    "all": (tr("{n} keep all"), tr("All activations stay on the card.")),
+    "rotated": (
+        tr("{n} keep outputs"),
+        tr("Outputs of products and of attention, and rotated queries and keys, stay on the card."),
+    ),
+    "products": (tr("{n} keep outputs"), tr("Outputs of products and of attention stay on the card.")),
+    "offloaded": (
+        tr("{n} offload the widest"),
+        tr("Outputs stay, the widest of them in system memory until the backward pass."),
+    ),
+    "narrow": (
+        tr("{n} recompute the widest"),
+        tr("Outputs stay on the card but for the widest, which are computed again."),
+    ),
+    "attention": (
+        tr("{n} recompute"),
+        tr("The layer's input and attention's output stay on the card; the rest is computed again."),
+    ),
+    "host": (
+        tr("{n} offload and recompute"),
+        tr("The layer's input and attention's output wait in system memory; the rest is computed again."),
+    ),
+    "input": (
+        tr("{n} offload and recompute"),
+        tr("The layer's input waits in system memory; all else is computed again."),
+    ),
+}
+"""Save level to what its layers do with activations, in short, and in a sentence."""
 RUN_STATUS_TEXT: dict[ObservedStatus, str] = {
     "created": tr("Starting"),
     "queued": tr("Waiting"),
@@ -84,6 +121,8 @@ RUN_ACTION_BUTTONS: dict[RunAction, tuple[str, str, str]] = {
     "stop_now": (tr("End the process"), "close", tr("End without saving. What was saved before stays.")),
 }
 """Text, icon and hint of each action's button."""
+LEAVE_QUEUE = tr("Leave the queue")
+"""Text of the button that stops a run which waits for its turn: it has nothing to save."""
 RUN_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {
     "queued": ("stop",),
     "running": ("pause", "checkpoint", "suspend", "stop"),
@@ -155,6 +194,36 @@ def plan_text(events: RunState) -> str:
     return "   ·   ".join(text)
 
 
+def layers_text(events: RunState) -> tuple[str, str]:
+    """Say in a line how many layers keep what where, and in further lines what that means.
+
+    Args:
+        events: state folded from the run's events so far.
+
+    Returns:
+        Line and explanation, both empty where the plan is not known or is one of a later version, and on the CPU, which
+        has one memory for all.
+    """
+    placed = events.layers
+    if placed is None or (events.started is not None and events.started.device == "CPU"):
+        return "", ""
+    try:
+        levels = parse_save_levels(placed.activations)
+        places = parse_weight_places(placed.weights, len(levels))
+    except ValueError:
+        return "", ""
+    weights = tr("Weights of layers: {places}").format(places=_counted(_PLACES[place] for place in places))
+    activations = tr("Activations: {levels}").format(levels=_counted(_LEVELS[level][0] for level in levels))
+    meant = [f"{level}: {_LEVELS[level][1]}" for level in _LEVELS if level in levels]
+    pinned = tr("From the first layer: {levels}").format(levels=placed.activations)
+    return f"{weights}   ·   {activations}", "\n".join((*meant, pinned))
+
+
+def _counted(forms: Iterable[str]) -> str:
+    """Put into each form the number of layers that it is of, in the order in which they come."""
+    return ", ".join(form.format(n=count) for form, count in Counter(forms).items())
+
+
 def time_left(events: RunState, now: float) -> float | None:
     """Return the predicted time to the end of a run that goes on, seconds; None where it is not known.
 
@@ -176,11 +245,13 @@ def time_left(events: RunState, now: float) -> float | None:
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:
+    if run_status == "running" and _waits_there(summary, events):
+        return tr("Not begun yet")
     if run_status == "running":
         return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
     if run_status == "queued":
         return (
-            tr("Waiting for {name}").format(name=Path(summary.waits_for).name)
+            tr("Waiting for {name}").format(name=awaited_name(summary))
             if summary.waits_for
             else tr("Waiting for its turn")
         )
@@ -198,11 +269,13 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "running":
             text = summary.state.message or events.phase_detail or _progress_text(events)
         case "paused":
-            text = tr("It holds its memory and goes on where it is.")
+            text = tr("It keeps its memory, so that Resume goes on at once.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
         case "stopped" | "suspended":
-            text = _saved_step_text(events)
+            before = summary.state.message if _waits_there(summary, events) else ""
+            free = tr("Its memory is free.") if run_status == "suspended" and not before else ""
+            text = " ".join(part for part in (before, free, _saved_step_text(events)) if part)
         case "failed":
             text = f"{_advice(summary, events)} {_saved_step_text(events)}".strip()
         case "interrupted":
@@ -217,6 +290,11 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
                 "Its process is there but gave no sign of life for half a minute. It may come back by itself. {events}"
             ).format(events=_saved_step_text(events))
     return text
+
+
+def _waits_there(summary: RunSummary, events: RunState) -> bool:
+    """Whether a run on another machine has not begun there: it is being sent or prepared, or waits in a queue."""
+    return bool(summary.state.where) and not (events.phase or summary.state.phase or events.step)
 
 
 def _advice(summary: RunSummary, events: RunState) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 
+StageStatus = Literal["done", "now", "waiting"]
+"""Status of a stage of a run or an export."""
 StepStatus = Literal["empty", "ready", "busy", "done", "attention"]
 STEP_STATUS_TEXT: dict[StepStatus, str] = {
     "empty": tr("nothing yet"),

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from typing_extensions import override
 
+from burnish_engine.bench.progress import part_of
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
@@ -47,8 +51,10 @@ class BenchReplica(Replica):
 
     @override
     def load(self, order: Message) -> Message:
-        exchange = self._server.exchange(exact=False)
-        self._benches.append(StepBench(_options(order["options"], self._device), order["ranks"], exchange))
+        exchange, memory = self._server.exchange(exact=False), RankWindows(*self._server.place, self._server.meet)
+        options = _options(order["options"], self._device)
+        plan = MemoryPlan.model_validate_json(order["plan"])
+        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory, plan=plan))
         return {}
 
     @override
@@ -88,34 +94,43 @@ class BenchReplica(Replica):
             self._prefetcher.close()
 
 
-def shared_steps(options: StepOptions, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+def shared_steps(
+    options: StepOptions, counts: Sequence[int], progress: Callable[[float], object] = lambda _share: None
+) -> Iterator[dict[str, Any]]:
     """Measure the step on each number of GPUs, with a pass of `options.tokens` tokens on each; yield a row for each.
 
     Args:
         options: settings of the measurement.
         counts: numbers of GPUs; where 1 is the first, the others' rows say how many times faster they are.
+        progress: function that receives the share that is done.
     """
     alone = 0.0
-    for count in counts:
-        row = _measure(options, count)
+    for number, count in enumerate(counts):
+        row = _measure(options, count, part_of(progress, number, len(counts)))
         alone = row["tok_s"] if count == 1 else alone
         yield row | ({"times_one_gpu": row["tok_s"] / alone} if alone else {})
         release(torch.device(options.device))
 
 
-def _measure(options: StepOptions, count: int) -> dict[str, Any]:
+def _measure(options: StepOptions, count: int, progress: Callable[[float], object]) -> dict[str, Any]:
     kind = torch.device(options.device)
     devices = [torch.device("cuda", index) if kind.type == "cuda" else kind for index in range(count)]
     with tempfile.TemporaryDirectory(prefix="burnish-") as logs, started_ranks(devices, Path(logs), _MODULE) as ranks:
         if ranks is None:
-            return StepBench(options).run() | {"gpus": 1}
+            return StepBench(options).run(progress) | {"gpus": 1}
         exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
-        bench = StepBench(options, count, exchange, ranks.begin_step)
-        ranks.call({"do": "load", "options": _plain(options), "ranks": count})
+        memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
+
+        def load(plan: MemoryPlan) -> None:  # all at once, with one plan
+            order = {"do": "load", "options": _plain(options), "ranks": count, "plan": plan.model_dump_json()}
+            ranks.begin(order)
+
+        bench = StepBench(options, count, exchange, ranks.begin_step, memory, planned=load)
+        ranks.wait()
         order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
         answers = ranks.call(order, state_of(bench.model, None))
         ranks.require_equal(weights_checksum(bench.model), 0, answers)
-        report = bench.run()
+        report = bench.run(progress)
         ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
         gradient = bench.model.optimizer.grad
         measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)

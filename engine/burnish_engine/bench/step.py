@@ -17,7 +17,7 @@ from burnish_engine.bench.documents import packs, preference_documents, recorded
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.contract.garbage import collect_as_usual
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, places_alone
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection
@@ -31,6 +31,7 @@ from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.precision import DTYPES, exact_products
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
+from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.base.exchange import GradientExchange
 from burnish_engine.train.base.stream import BatchStream, References
@@ -38,7 +39,7 @@ from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
-from burnish_engine.train.fast.memory_choice import plan_within
+from burnish_engine.train.fast.memory_choice import lockable_memory, plan_within
 from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
@@ -57,6 +58,9 @@ class StepBench:
         ranks: number of processes that share each step, with a pass for each.
         exchange: exchange with the others; None: there are none.
         begin: function called before each step.
+        memory: memory of the ranks that share layers' weights.
+        plan: memory plan; None: as the options say.
+        planned: function that is told the plan before weights are made.
     """
 
     def __init__(
@@ -65,6 +69,9 @@ class StepBench:
         ranks: int = 1,
         exchange: GradientExchange | None = None,
         begin: Callable[[], object] = lambda: None,
+        memory: RankMemory | None = None,
+        plan: MemoryPlan | None = None,
+        planned: Callable[[MemoryPlan], object] = lambda _plan: None,
     ) -> None:
         self.options, self.spec = options, shape(options.shape, options.layers)
         self._ranks, self._begin = ranks, begin
@@ -84,7 +91,11 @@ class StepBench:
         )
         rows = -(-options.tokens // 64) * 64
         self.packs = self._packs()
-        self.plan = self._plan(section)
+        self._sharing = memory.size if memory else 1
+        self.plan = plan or self._plan(section)
+        if memory is None:
+            self.plan = self.plan.model_copy(update={"weights": places_alone(self.plan.weights)})
+        planned(self.plan)
         wanted = DecoderOptions(
             dtype=DTYPES[options.precision],
             device=self.device,
@@ -100,6 +111,8 @@ class StepBench:
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
             layers_on_host=frozenset(self.plan.layers_on_host),
+            layers_on_ranks=frozenset(self.plan.layers_on_ranks),
+            memory=memory,
         )
         loaded = build_decoder(RandomWeights(self.spec, self.device), self.spec, wanted)
         loaded.decoder.chunk_feed_forward(self.plan.mlp_rows)
@@ -187,6 +200,8 @@ class StepBench:
             precision=options.precision,
             nf4=options.method == "qlora",
             fp8=options.fp8,
+            ranks=self._sharing,
+            host_bytes=lockable_memory(self.device) // self._sharing,
         )
         self.predicted = {"gib": chosen.peak_bytes / GIB, "step_ms": 1000 * chosen.seconds}
         return chosen.plan
@@ -210,27 +225,44 @@ class StepBench:
         self._begin()
         return self.trainer.step(prefetcher).tokens
 
-    def time_steps(self, prefetcher: Prefetcher, count: int) -> tuple[list[int], list[float]]:
-        """Run steps back to back; return the tokens and the milliseconds of each."""
+    def time_steps(
+        self, prefetcher: Prefetcher, count: int, queued: Callable[[int], object] = lambda _number: None
+    ) -> tuple[list[int], list[float]]:
+        """Run steps back to back; return the tokens and the milliseconds of each.
+
+        Args:
+            prefetcher: source of the micro-batches.
+            count: number of steps.
+            queued: function that receives how many were queued, before each.
+        """
         marks, tokens = [self._mark()], []
-        for _ in range(count):
+        for number in range(count):
+            queued(number)
             tokens.append(self.step(prefetcher))
             marks.append(self._mark())
         return tokens, _between(marks)
 
-    def run(self) -> dict[str, Any]:
-        """Warm up, measure, and report."""
+    def run(self, progress: Callable[[float], object] = lambda _share: None) -> dict[str, Any]:
+        """Warm up, measure, and report.
+
+        Args:
+            progress: function that receives the share of the steps that were queued.
+        """
         collect_as_usual()
         options, cuda = self.options, self.device.type == "cuda"
+        count = options.warmup + options.steps
         results: list[StepResult] = []
-        with self.prefetcher(0, options.warmup + options.steps) as prefetcher:
+        with self.prefetcher(0, count) as prefetcher:
             self.step(prefetcher)
             results += self.trainer.results(wait=True)
             first_step_s = time.time() - psutil.Process().create_time()
-            for _ in range(options.warmup - 1):
+            for number in range(1, options.warmup):
+                progress(number / count)
                 self.step(prefetcher)
             results += self.trainer.results(wait=True)
-            tokens, times = self.time_steps(prefetcher, options.steps)
+            tokens, times = self.time_steps(
+                prefetcher, options.steps, lambda number: progress((options.warmup + number) / count)
+            )
             results += self.trainer.results(wait=True)
         report = {
             "engine": "burnish",
@@ -270,6 +302,8 @@ class StepBench:
         return {
             "peak_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
             "peak_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "shared_gib": self.model.loaded.decoder.ring.shares.bytes / GIB,
+            "streamed_gib": self.model.loaded.decoder.ring.host_bytes / GIB,
             "host_gib": self.trainer.offloader.host_bytes / GIB if self.trainer.offloader else 0.0,
             "nvml_gib": held / GIB if held else None,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -16,6 +16,7 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
+from burnish_engine.runs.jobs.benches import announced
 from burnish_kernels.registry import OPS
 
 if TYPE_CHECKING:
@@ -54,15 +55,19 @@ def kernels(
     _warn_of_company()
     names, timer = op or OPS, CudaTimer()
     say = err if json else out
-    for name in names if tune else ():
-        for tuned in bench.tune_and_save(name, timer):
-            say.print(bench.tuned_line(tuned))
-    peaks = bench.measure_peaks(timer)
-    say.print(bench.header(peaks))
     rows = []
-    for row in bench.measure(names, timer, peaks):
-        rows.append(row)
-        say.print(bench.line(row))
+    parts = len(names) * (2 if tune else 1)  # to tune an operation takes at least as long as to time it
+    with announced("kernels", ", ".join(op or [])) as progress:
+        for number, name in enumerate(names if tune else ()):
+            progress(number / parts)
+            for tuned in bench.tune_and_save(name, timer):
+                say.print(bench.tuned_line(tuned))
+        peaks = bench.measure_peaks(timer)
+        say.print(bench.header(peaks))
+        for row in bench.measure(names, timer, peaks):
+            rows.append(row)
+            progress((parts - len(names) + names.index(row.op)) / parts)
+            say.print(bench.line(row))
     if json:
         print_json(bench.document(peaks, rows))
     return ExitCode.DONE
@@ -117,7 +122,8 @@ def step(
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")
     ] = False,
     weights: Annotated[
-        str, typer.Option(help="Where layers keep frozen weights, from the first: card, host, such as card+host:36.")
+        str,
+        typer.Option(help="Where layers keep frozen weights, from the first: card, host, ranks, such as card+host:36."),
     ] = "card",
     one_document: Annotated[
         bool, typer.Option("--one-document", help="Each pass is one document as long as it.")
@@ -151,8 +157,6 @@ def step(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
-    import dataclasses
-
     from burnish_engine.bench.shapes import CONFIGS
 
     if shape not in CONFIGS:
@@ -177,7 +181,6 @@ def step(
     if (packs or ablate) and {objective, passes_of} != {"sft"}:
         other = "--packs" if packs else "--ablate"
         raise UsageError(f"{other} is for rows as they stand.", f"Leave out {other}, or --objective and --passes-of.")
-    from burnish_engine.bench.step import StepBench
     from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
@@ -216,29 +219,47 @@ def step(
         passes_of=cast("Objective", passes_of),
         exchange=exchange,
     )
-    if gpus:
-        return _time_shared(options, gpus, floor=floor, profile=profile, ablate=ablate)
-    if ablate:
-        from burnish_engine.bench.ablation import ablation, ablation_table
+    with announced("step", shape) as progress:
+        if gpus:
+            return _time_shared(options, gpus, progress, floor=floor, profile=profile, ablate=ablate)
+        if ablate:
+            return _time_parts(options, json=json)
+        report = _time_alone(options, progress, floor=floor and device == "cuda", profile=profile)
+    _print_report(report, json=json)
+    return ExitCode.DONE
 
-        found = ablation(options)
-        if json:
-            _print_report(found, json=True)
-        else:
-            out.print(ablation_table([found]), markup=False, soft_wrap=True)
-        return ExitCode.DONE
+
+def _time_alone(
+    options: StepOptions, progress: Callable[[float], object], *, floor: bool, profile: bool
+) -> dict[str, Any]:
+    """Time the step on one device."""
+    import dataclasses
+
+    from burnish_engine.bench.step import StepBench
+
     bench = StepBench(options)
-    report = bench.run()
+    report = bench.run(progress)
     if profile:
         report["profile_ms"] = bench.profile()
-    if floor and device == "cuda":
+    if floor:
         from burnish_engine.bench.floor import floor_ms
 
         del bench
-        parts = floor_ms(shape, tokens, layers=layers)
+        parts = floor_ms(options.shape, options.tokens, layers=options.layers)
         report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
         report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
-    _print_report(report, json=json)
+    return report
+
+
+def _time_parts(options: StepOptions, *, json: bool) -> ExitCode:
+    """Time eager steps without and with each of the parts."""
+    from burnish_engine.bench.ablation import ablation, ablation_table
+
+    found = ablation(options)
+    if json:
+        _print_report(found, json=True)
+    else:
+        out.print(ablation_table([found]), markup=False, soft_wrap=True)
     return ExitCode.DONE
 
 
@@ -249,14 +270,16 @@ def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
 
 
-def _time_shared(options: StepOptions, gpus: Sequence[int], **alone: bool) -> ExitCode:
+def _time_shared(
+    options: StepOptions, gpus: Sequence[int], progress: Callable[[float], object], **alone: bool
+) -> ExitCode:
     """Time the step on each number of GPUs; `alone` are options that only one GPU has."""
     from burnish_engine.bench.shared_step import shared_steps
 
     for name, given in alone.items():
         if given:
             raise UsageError(f"--{name} is for one GPU.", f"Leave out --{name} or --gpus.")
-    for row in shared_steps(options, gpus):
+    for row in shared_steps(options, gpus, progress):
         print_json(dumps(row))
     return ExitCode.DONE
 
@@ -306,16 +329,26 @@ def gguf(
     """
     from burnish_engine.bench import gguf as bench_gguf
     from burnish_engine.bench.gguf_result import read_llama_bench
+    from burnish_engine.bench.progress import part_of
     from burnish_engine.cli.bench_gguf import show_benches
 
     measured = [one for path in phone or () for one in read_llama_bench(path)]
     found = bench_gguf.gguf_files(files)
     say = err if json else out
-    results = []
-    for path in found:
-        say.print(f"Timing {path.name}...")
-        counts = threads or bench_gguf.usual_threads()
-        results.append(bench_gguf.bench_file(path, counts, prompt=prompt, generate=generate, repeat=repeat))
+    counts, results = threads or bench_gguf.usual_threads(), []
+    with announced("gguf", ", ".join(path.name for path in found)) as progress:
+        for number, path in enumerate(found):
+            say.print(f"Timing {path.name}...")
+            results.append(
+                bench_gguf.bench_file(
+                    path,
+                    counts,
+                    prompt=prompt,
+                    generate=generate,
+                    repeat=repeat,
+                    progress=part_of(progress, number, len(found)),
+                )
+            )
     if json:
         documents = [one.model_dump(mode="json") for one in results]
         print_json(dumps({"files": documents, "phone": [one.model_dump(mode="json") for one in measured]}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,9 @@ _LABEL = 11  # width of the left column
 
 
 def doctor(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="Recipe whose command for torchrun is printed. Default: recipe.toml.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     bandwidth: Annotated[
         bool, typer.Option("--bandwidth", help="Also measure how fast data moves to, from and between GPUs.")
@@ -35,7 +39,7 @@ def doctor(
 
     Names the hardware and what is missing, and computes something on the device before it says "ready".
     """
-    result = check_up(bandwidth=bandwidth)
+    result = check_up(bandwidth=bandwidth, recipe=recipe)
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
@@ -53,6 +57,8 @@ def show(result: Checkup) -> None:
     if result.settings and len(result.machine.gpus) > 1:
         for label, value in _settings(result.settings):
             _line(label, value)
+    if result.settings and result.settings.torchrun:
+        out.print(Text.assemble((f"{'torchrun':<{_LABEL}}", "dim"), result.settings.torchrun), soft_wrap=True)
     for note in result.notes:
         _line("note", note, style="yellow")
     for problem in result.problems:

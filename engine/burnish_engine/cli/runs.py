@@ -255,8 +255,9 @@ def _command(run: str, name: CommandName) -> int:
     if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may go on, and nobody follows it
         from burnish_engine.remote.submit import send_elsewhere
 
-        send_elsewhere(paths, name)
-        out.print(f"{paths.root.name}: {name} sent. Follow it again: burnish runs resume {typed_run(paths)}")
+        ended = send_elsewhere(paths, name)
+        again = f"{name} sent. Follow it again: burnish runs resume {typed_run(paths)}"
+        out.print(f"{paths.root.name}: {ended or again}")
         return ExitCode.DONE
     sent = actions.command(paths, name)
     if sent is None:
@@ -264,10 +265,14 @@ def _command(run: str, name: CommandName) -> int:
         return ExitCode.DONE
     deadline = time.monotonic() + _ACK_TIMEOUT_S
     while time.monotonic() < deadline:
+        now = summarize(paths)  # before its events: the acknowledgement comes before the end
         for event in read_events(paths.events):
             if isinstance(event, CommandDone) and event.id == sent.id:
                 out.print(f"{paths.root.name}: {name} {'done' if event.accepted else 'refused: ' + event.detail}")
                 return ExitCode.DONE if event.accepted else ExitCode.USAGE
+        if now.status not in actions.ALIVE:  # it ended without one, as a job that waited in a cluster's queue
+            out.print(f"{paths.root.name} is {now.status}. {now.state.message}".rstrip())
+            return ExitCode.DONE
         time.sleep(0.2)
     out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
     return ExitCode.DONE

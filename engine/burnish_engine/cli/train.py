@@ -119,11 +119,12 @@ def help_leader() -> int:
 
 
 def _shared(recipe: Recipe, gpus: int) -> Recipe:
-    """Return the recipe with so many GPUs; 0: as it is."""
+    """Return the recipe with so many GPUs; 0: as it is. Processes of torchrun take those that they see, in order."""
     if not gpus:
         return recipe
+    chosen = list(range(gpus)) if "WORLD_SIZE" in os.environ else recipe.devices.first_gpus(gpus)
     strategy = "sharded" if recipe.adapter.method == "full" else "data_parallel"
-    changes = {"gpus": recipe.devices.first_gpus(gpus)} | ({"strategy": strategy} if gpus > 1 else {})
+    changes = {"gpus": chosen} | ({"strategy": strategy} if gpus > 1 else {})
     try:
         devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
     except ValidationError as error:

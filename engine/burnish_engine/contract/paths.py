@@ -81,6 +81,11 @@ def duels_dir() -> Path:
     return user_data_dir() / "duels"
 
 
+def benches_dir() -> Path:
+    """Folder with a file for each benchmark that goes on."""
+    return user_data_dir() / "benches"
+
+
 def past_runs_file() -> Path:
     """File with what past runs took, which predictions are corrected by."""
     return user_data_dir() / "past-runs.json"

@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.hardware.gpu.bandwidth import measure_links
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.gpu.topology import with_edges
+from burnish_engine.hardware.gpu.torchrun import RECIPE, torchrun_command
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 
@@ -35,12 +37,17 @@ _DRIVER_REMEDY = "Install or repair NVIDIA's driver."
 _SYSTEM_LIBRARIES = {"gomp": ("libgomp1", "libgomp"), "stdc++": ("libstdc++6", "libstdc++")}
 
 
-def check_up(bandwidth: bool = False) -> Checkup:
+def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
     """Look at the machine and run kernels on it. Takes some seconds; loads torch only in child processes.
 
     Args:
         bandwidth: whether to measure copies and all-reduces too, which takes some seconds more.
+        recipe: recipe that the command for torchrun is for; None: for one that says nothing about devices.
+
+    Raises:
+        BurnishError: The recipe cannot be read.
     """
+    devices = load_recipe(recipe).devices if recipe else None
     machine = probe()
     problems = [driver_problem_text(machine.gpu_problem)] if machine.gpu_problem else []
     problems += [*_missing_libraries(), *(_missing_compiler() if machine.gpus else [])]
@@ -56,6 +63,7 @@ def check_up(bandwidth: bool = False) -> Checkup:
         measured = measure_links(machine, parallel_settings(machine).environment)
         machine, found_by_measuring = measured.machine, measured.problems
     use = parallel_settings(machine)
+    use = use.model_copy(update={"torchrun": torchrun_command(use, str(recipe or RECIPE), devices)})
     return Checkup(
         machine=with_edges(machine),
         torch=torch,

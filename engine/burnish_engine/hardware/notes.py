@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, ParallelSettings
 from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
+from burnish_engine.hardware.gpu.topology import peer_gb_s
 
 _WORTH_NAMING_BYTES = 200_000_000
 _BUSY_SHARE = 0.1  # share of a GPU's memory; a desktop and the driver take less
@@ -91,10 +92,12 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
     if settings.strategy == "data_parallel":
         yield _shared_run(settings)
     if settings.strategy == "sharded":
-        yield (
-            'Whole models are shared out over these GPUs with devices.strategy = "sharded". The base of an adapter is '
-            'not: memory.weights = "host" streams its layers from host memory.'
+        base = (
+            'With "data_parallel" they share the layers of an adapter\'s base that none has room for (memory.weights).'
+            if peer_gb_s(machine, settings.gpus)
+            else 'Layers of an adapter\'s base come from host memory (memory.weights = "host").'
         )
+        yield f'Whole models are shared out over these GPUs with devices.strategy = "sharded". {base}'
     first = machine.gpus[0]
     best = max(machine.gpus, key=lambda gpu: (gpu_rates(gpu).bf16_tflops, gpu.vram_free_bytes, -gpu.index))
     name = f"GPU {best.index} ({short_name(best.name)})"
@@ -106,18 +109,13 @@ def _several(machine: MachineFacts, settings: ParallelSettings) -> Iterator[str]
 
 
 def _shared_run(settings: ParallelSettings) -> str:
-    """Say how these GPUs share a run, with the same in plain torchrun's words."""
+    """Say how these GPUs share a run."""
     count = len(settings.gpus)
-    variables = "".join(f"{name}={value} " for name, value in settings.environment.items())
     if settings.gpus == list(range(count)):
         how = f"`burnish train RECIPE --gpus {count}`"
     else:
         how = f'A recipe with devices.strategy = "data_parallel" and devices.gpus = {settings.gpus}'
-        variables = f"CUDA_VISIBLE_DEVICES={','.join(map(str, settings.gpus))} {variables}"
-    return (
-        f"{how} shares a run's steps among {count} GPUs. torchrun does the same: {variables}torchrun --standalone "
-        f"--nproc-per-node {count} --no-python burnish train RECIPE."
-    )
+    return f"{how} shares a run's steps among {count} GPUs."
 
 
 def _surroundings(machine: MachineFacts) -> Iterator[str]:

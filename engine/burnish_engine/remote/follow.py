@@ -37,6 +37,11 @@ class RemoteOutcome:
     message: str = ""
 
 
+def ended_status(reported: str) -> Status:
+    """Return the status of a run whose job said how it ended; one that could not say so failed."""
+    return _ENDINGS.get(reported, "failed")
+
+
 class Follower:
     """Follows one job.
 
@@ -62,7 +67,7 @@ class Follower:
         self._backend, self._mirror, self._paths, self._note = backend, mirror, paths, note
         self._commands = commands or ControlReader(paths.control)
         self._waits_s = waits_s
-        self._failures = 0
+        self._failures, self._gone = 0, 0  # tries, and answers that the job is gone, since it last spoke
         self._said = ""
         self._ended = threading.Event()
 
@@ -88,7 +93,8 @@ class Follower:
         while True:
             try:
                 for line in self._backend.lines(self._mirror.job, self._mirror.position):
-                    self._failures = 0
+                    if line.kind != "state" or line.text:  # else its folder speaks, not the job
+                        self._failures = self._gone = 0
                     if line.kind == "end":
                         if line.attempt >= self._mirror.job.attempt:
                             return line
@@ -127,7 +133,8 @@ class Follower:
         except DroppedError as dropped:
             self._report(f"The connection is lost ({str(dropped)[:200]}); trying again.")
         else:
-            if not status.alive and self._failures > 1:
+            self._gone = 0 if status.alive else self._gone + 1
+            if self._gone > 1:  # between the two it was asked for its end once more
                 return RelayLine(kind="end", text=status.text or reason, attempt=self._mirror.job.attempt)
             if status.alive:
                 self._report(status.text or "Connecting again.")
@@ -141,7 +148,7 @@ class Follower:
             self._note(text)
 
     def _conclude(self, end: RelayLine) -> RemoteOutcome:
-        status = _ENDINGS.get(end.status, "failed")
+        status = ended_status(end.status)
         message = end.text
         if end.files:
             self._report("Bringing the result back.")

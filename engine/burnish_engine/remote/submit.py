@@ -15,7 +15,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.commands import Command, CommandName
 from burnish_engine.remote.backends.backend import Backend, DroppedError
 from burnish_engine.remote.bundle.bundle import make_bundle
-from burnish_engine.remote.follow import Follower, RemoteOutcome
+from burnish_engine.remote.follow import Follower, RemoteOutcome, ended_status
 from burnish_engine.remote.mirror import Listener, Mirror, handing_over, read_job, write_job
 from burnish_engine.remote.places import open_backend
 from burnish_engine.remote.plan_there import PlanThere, choose, plan_there
@@ -92,8 +92,11 @@ def train_elsewhere(
         return outcome
 
 
-def send_elsewhere(paths: RunPaths, name: CommandName) -> None:
+def send_elsewhere(paths: RunPaths, name: CommandName) -> str:
     """Send a command to a run elsewhere that nobody follows just now.
+
+    Returns:
+        How the job ended, where the command ended one that had not begun; empty where the run takes the command.
 
     Raises:
         UsageError: The run has no job elsewhere.
@@ -103,9 +106,13 @@ def send_elsewhere(paths: RunPaths, name: CommandName) -> None:
     if job is None:
         raise UsageError(f"The run {paths.root.name} has no job on another machine.", "`burnish runs show` says more.")
     try:
-        open_backend(read_recipe(paths).devices.place).send(job, Command(name=name, t=time.time()))
+        end = open_backend(read_recipe(paths).devices.place).send(job, Command(name=name, t=time.time()))
     except DroppedError as dropped:
         raise SetupError(f"{job.where} cannot be reached: {dropped}.", "Try again.") from None
+    if end is None:
+        return ""
+    Mirror(paths, job).end(ended_status(end.status), end.exit_code, end.message)
+    return end.message
 
 
 def _hand_over(

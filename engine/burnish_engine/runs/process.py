@@ -55,6 +55,15 @@ def _created(process: psutil.Process) -> float:
     return process.create_time()
 
 
+def end_tree(pid: int) -> None:
+    """End a process and those that it started, at once; one that is gone already is no error."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (*process.children(recursive=True), process):
+            with suppress(psutil.Error):
+                one.kill()
+
+
 def start_detached(
     arguments: list[str],
     stdout: Path,

@@ -106,7 +106,8 @@ class AdviceRequests:
             model=chosen,
         )
         job.check()
-        suggestion = suggest(self._machine.facts(), catalog(), wish, here=fetched_models(catalog()))
+        machine = request.machine or self._machine.facts()
+        suggestion = suggest(machine, catalog(), wish, here=fetched_models(catalog()))
         return Result(id=request.id, suggestion=suggestion)
 
     def _chosen(self, path: str, job: Job) -> ChosenModel:

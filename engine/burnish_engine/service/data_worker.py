@@ -63,7 +63,7 @@ class _DataRequests:
         kept = self._kept
         known = kept is not None and kept.loose_key == data_key(recipe, packing=False)
         dataset = kept.prepared.facts if kept and known else request.dataset
-        return Result(id=request.id, plan=plan_recipe(recipe, dataset=dataset))
+        return Result(id=request.id, plan=plan_recipe(recipe, dataset=dataset, machine=request.machine))
 
     def inspect(self, request: InspectRequest, job: Job) -> Result:
         """Inspect a dataset."""

@@ -8,12 +8,12 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-import psutil
 from pydantic import ValidationError
 
 from burnish_engine.channel.job import Job
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.machine import Checkup
+from burnish_engine.runs.process import end_tree
 
 _POLL_S = 0.1
 
@@ -61,10 +61,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     """End the child and the processes that it started."""
     if child.poll() is not None:
         return
-    with suppress(psutil.Error):
-        for process in psutil.Process(child.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                process.kill()
+    end_tree(child.pid)
     child.kill()
     child.wait()
 

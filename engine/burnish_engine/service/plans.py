@@ -82,21 +82,22 @@ class PlanService:
             recipe = read_recipe_text(request.recipe)
             if request.dataset is not None:
                 self.remember(recipe, request.dataset)
-            return Result(id=request.id, plan=self.plan(recipe, job))
+            return Result(id=request.id, plan=self.plan(recipe, job, request.machine))
 
-    def plan(self, recipe: Recipe, job: Job) -> RunPlan:
-        """Plan a recipe for this machine's current state.
+    def plan(self, recipe: Recipe, job: Job, machine: MachineFacts | None = None) -> RunPlan:
+        """Plan a recipe for a machine's current state.
 
         Args:
             recipe: recipe with absolute paths.
             job: request that the plan is for.
+            machine: facts of another machine; None: this one.
 
         Raises:
             BurnishError: The model or the GPU cannot be used.
         """
         if opens_without_torch(recipe.model.path):
-            return plan_recipe(recipe, dataset=self._dataset(recipe), machine=self._machine.facts())
-        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe), dataset=self._dataset(recipe))
+            return plan_recipe(recipe, dataset=self._dataset(recipe), machine=machine or self._machine.facts())
+        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe), dataset=self._dataset(recipe), machine=machine)
         answer = self._data.ask(request, job, about=f"the model {recipe.model.path}").plan
         if answer is None:
             raise SetupError("The data process gave no plan.", "Try again.")

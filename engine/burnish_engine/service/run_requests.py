@@ -28,6 +28,7 @@ from burnish_engine.contract.serve.run_requests import (
     ResumeRequest,
     RunsRequest,
     StartRequest,
+    StopBenchRequest,
     VoteRequest,
 )
 from burnish_engine.export.destinations.installed import installed_programs
@@ -35,6 +36,7 @@ from burnish_engine.runs.compare.overview import overview
 from burnish_engine.runs.compare.side_by_side import side_by_side
 from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.jobs import actions, lease, trash
+from burnish_engine.runs.jobs.benches import list_benches, stop_bench
 from burnish_engine.runs.jobs.export_job import cancel_export, start_export
 from burnish_engine.runs.store import open_run
 from burnish_engine.service.plans import PlanService
@@ -55,9 +57,9 @@ class RunRequests:
         self._chat, self._data = chat, data
 
     def runs(self, request: RunsRequest, _job: Job) -> Result:
-        """Start the waiting runs that can start, then list all runs."""
+        """Start the waiting runs that can start, then list all runs and the benchmarks that go on."""
         lease.start_waiting()
-        return Result(id=request.id, runs=overview(request.folders))
+        return Result(id=request.id, runs=overview(request.folders), benches=list_benches())
 
     def start(self, request: StartRequest, job: Job) -> Result:
         """Start a run that fits."""
@@ -119,6 +121,11 @@ class RunRequests:
     def compare(self, request: CompareRequest, _job: Job) -> Result:
         """Compare runs."""
         return Result(id=request.id, comparison=side_by_side([open_run(run) for run in request.runs]))
+
+    def stop_bench(self, request: StopBenchRequest, _job: Job) -> Result:
+        """End a benchmark."""
+        stop_bench(request.pid)
+        return Result(id=request.id)
 
     def forecast(self, request: ForecastRequest, job: Job) -> Result:
         """Predict an export."""

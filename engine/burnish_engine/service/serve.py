@@ -114,6 +114,7 @@ def _handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str
         "held_out": runs.held_out,
         "vote": runs.vote,
         "compare": runs.compare,
+        "stop_bench": runs.stop_bench,
         "plan_sweep": several.plan_sweep,
         "start_sweep": several.start_sweep,
         "sweeps": several.sweeps,

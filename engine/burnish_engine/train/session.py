@@ -114,7 +114,8 @@ class Session:
         Raises:
             BurnishError: Any expected failure; saved checkpoints stay.
         """
-        setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway)
+        here = 0 if ranks and not ranks.is_local else ranks.size if ranks else 1
+        setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway, gpus=here)
         if ranks:
             setup.measure.not_as_planned()  # the plan is one GPU's
             warn_of_idle_ranks(setup.recipe, ranks.size, recorder)

@@ -78,7 +78,7 @@ def marks_of(lines):
 
 def test_checkpoints_bad_steps_rollbacks_and_the_best_evaluation_are_marked():
     found = marks_of(TRAIN_SCENES["troubled"][1])
-    assert {("checkpoint", 100), ("rollback", 100), ("bad", 130), ("bad", 132), ("best", 200)} <= found
+    assert {("checkpoint", 100), ("rollback", 100), ("bad", 130), ("bad", 132), ("best", 150)} <= found
     assert not {step for kind, step in found if kind == "spike"}
 
 

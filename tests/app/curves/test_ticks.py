@@ -1,12 +1,13 @@
 """Ticks: round, within the axis, and told apart by their text."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish_app.curves.ticks import linear_ticks, log_ticks, time_text, x_ticks
+from burnish_app.curves.ticks import linear_ticks, log_ticks, size_ticks, time_text, x_ticks
 
 RANGES = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-4, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
@@ -46,3 +47,20 @@ def test_the_horizontal_axis_has_ticks_at_any_length(kind, high):
 
 def test_times_read_as_clocks_do():
     assert [time_text(0), time_text(65), time_text(3661), time_text(9000, 60)] == ["0:00", "1:05", "1:01:01", "2:30 h"]
+
+
+@given(st.floats(0.05, 50), st.floats(1.05, 60), st.floats(3, 30))
+@settings(max_examples=80, deadline=None)
+def test_sizes_on_a_logarithmic_axis_have_room_beside_each_other(low, ratio, most):
+    ticks = size_ticks(low, low * ratio, most)
+    values = [value for value, _ in ticks]
+    assert all(low <= value <= low * ratio * (1 + 1e-9) for value in values)
+    assert len({text for _, text in ticks}) == len(ticks)
+    if ticks != linear_ticks(low, low * ratio, 3):  # what is shown where no two round sizes have room
+        assert all(math.log(after / before) > 0.99 * math.log(ratio) / most for before, after in pairwise(values))
+
+
+def test_more_room_shows_more_sizes():
+    assert [text for _, text in size_ticks(0.23, 1.45, 9)] == ["0.3", "0.4", "0.5", "0.7", "1.0"]
+    assert len(size_ticks(0.23, 1.45, 22)) > 8
+    assert size_ticks(0, 1, 5) == size_ticks(2, 1, 5) == []

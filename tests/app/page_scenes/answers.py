@@ -16,12 +16,17 @@ def failure(what, remedy="", code=1):
     return Failure(id="x", what=what, remedy=remedy, exit_code=code)
 
 
-def run_folder(exported=()):
+SIZES = {"Q8_0": 640_000_000, "Q4_K_M": 400_000_000}
+
+
+def run_folder(exported=(), name="support-desk"):
     """Make the folder of a run with an adapter and exported files; return its path."""
     folder = Path(tempfile.mkdtemp()) / "20261121-1012-support-desk"
     (folder / "adapter").mkdir(parents=True)
     (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"")
     (folder / "export").mkdir()
-    for name in exported:
-        (folder / "export" / name).write_bytes(b"")
+    (folder / "recipe.toml").write_text(f'name = "{name}"\n', encoding="utf-8")
+    for file in exported:
+        with (folder / "export" / file).open("wb") as made:
+            made.truncate(SIZES[file.removesuffix(".gguf").rpartition("-")[2]])  # takes no space on the disk
     return str(folder)

@@ -155,3 +155,54 @@ def recipe_elsewhere(window):
 def recipe_failed(window):
     page = _recipe(window, facts.plan(fits=False), edit=False)
     page._start_failed(failure("It does not fit: 46.4 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10))
+
+
+def _there(window, **state):
+    """The recipe trains at a machine that ssh reaches."""
+    page = _recipe(window, facts.plan(device="NVIDIA H100 80GB HBM3"), edit=False)
+    page.there.where = "ssh:office"
+    for name, value in {"state": "ready", "machine": None, "checkup": None, "failure": None, **state}.items():
+        setattr(page.there, name, value)
+    recipe = window.bench.recipe
+    page._write(recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"where": "ssh:office"})}))
+    page._refresh_form()
+    page.plans.drop()
+    page.there.changed.emit()
+    _rest(page)
+    return page
+
+
+@scene("recipe-there")
+def recipe_there(window):
+    card = machines.gpu(name="NVIDIA H100 80GB HBM3", vram_total_bytes=80 * 2**30, vram_free_bytes=78 * 2**30)
+    there = machines.machine(card, card.model_copy(update={"index": 1}))
+    page = _there(window, machine=there, checkup=machines.checkup(there))
+    page._planned(facts.plan(device="NVIDIA H100 80GB HBM3", memory_free_bytes=78 * 2**30))
+    page.plans.drop()
+    _rest(page)
+
+
+@scene("recipe-there-offered")
+def recipe_there_offered(window):
+    page = _there(window, state="offered")
+    page._planned_elsewhere("ssh:office")
+    _rest(page)
+
+
+@scene("recipe-there-connecting")
+def recipe_there_connecting(window):
+    page = _there(window, state="connecting", doing="Looking for this Burnish on ssh:office; the first time it is "
+                  "installed there, which takes minutes")  # fmt: skip
+    page._planned_elsewhere("ssh:office")
+    _rest(page)
+
+
+@scene("recipe-there-refused")
+def recipe_there_refused(window):
+    refused = failure(
+        "ssh does not get into office: Host key verification failed.",
+        "Make `ssh office` work without a question: accept its key, and use a key with an agent.",
+    )
+    page = _there(window, state="failed", failure=refused)
+    page._planned_elsewhere("ssh:office")
+    _rest(page)

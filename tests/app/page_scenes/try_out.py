@@ -1,10 +1,16 @@
 """Scenes of Try it."""
 
+import sys
+from pathlib import Path
+
 from app.page_scenes.answers import failure, result, run_folder
 from app.screenshots import scene
 
+from burnish_app.engine.client_there import ClientThere
 from burnish_app.state.questions import Question
+from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.facts.votes import VoteCount
+from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
@@ -84,6 +90,34 @@ def try_out_three(window):
     _reply(page, page.left, BASE, 120, 2.1, 0.31, "Qwen3 0.6B")
     _reply(page, page.middle, TUNED, 44, 0.9, 0.12, "Qwen3 0.6B + support-desk")
     _reply(page, page.right, TUNED, 43, 1.4, 0.2, names[1], "they do not fit into memory together")
+
+
+@scene("try_out-again")
+def try_out_again(window):
+    """The tuned model was asked once more by itself."""
+    page = _ask(window)
+    _both(page)
+    page.right.again.click()
+    _reply(page, page.right, "Cause: A customs paper is missing.", 9, 0.2, 0.12, "Qwen3 0.6B + support-desk")
+
+
+@scene("try_out-there")
+def try_out_there(window):
+    """A run that was stopped at another machine answers there, where its base model lies; it is being reached."""
+    folder = run_folder()
+    job = RemoteJob(where="ssh:office", id="7", folder="/home/ada/.burnish/jobs/x")
+    Path(folder, "remote.json").write_text(job.model_dump_json(), encoding="utf-8")
+    Path(folder, "state.json").write_text(RunStateFile(run="x", status="stopped").model_dump_json(), encoding="utf-8")
+    window.bench.set_run(folder)
+    page = window.page("try_out")
+    page.shown()
+    page.left.choose("base-there")
+    page.right.choose("tuned-there")
+    others = page.answering._there._others  # its engine is being reached all the time
+    others["ssh:office"] = ClientThere("ssh:office", (sys.executable, "-c", "input()"), page.answering._there)
+    page.prompt.setPlainText(QUESTION)
+    page.send()
+    page.answering._connecting("ssh:office", "Starting the engine of ssh:office")
 
 
 @scene("try_out-blind")

@@ -2,7 +2,10 @@
 
 import pytest
 from app.conftest import PATIENCE_MS
-from app.scenes import compared, many_runs
+from app.scenes import LONG_NAME, compared, many_runs
+from app.unusual_runs import long_names
+from PySide6.QtCore import QPoint
+from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.paths import user_data_dir
 
@@ -158,3 +161,34 @@ def test_the_table_is_copied_as_a_spreadsheet_takes_it(qtbot, qapp, page, answer
     lines = qapp.clipboard().text().splitlines()
     assert lines[0].split("\t")[1:] == [run.state.name for run in runs[2:4]]
     assert any(line.startswith("Held-out loss\t") for line in lines)
+
+
+def test_small_charts_reach_as_far_down_as_the_large_one_with_its_long_legend(qtbot, window, page, answers, runs):
+    window.resize(1280, 800)
+    choose(page, answers, runs[2:7])
+    charts = lambda: page.view.curves.charts  # noqa: E731
+    qtbot.waitUntil(lambda: len(charts().curves.held_out) == 5 and charts().large.head.height() > 60)
+
+    def below():
+        """Return the room below the plot of the large chart and of each one beside it, in their cards, pixels."""
+        large = charts().large
+        shown = [one for one in charts().small if one.isVisible()]
+        beside = [
+            one for one in shown if one.mapTo(page, QPoint()).y() < large.mapTo(page, large.rect().bottomLeft()).y()
+        ]
+        return [one.parentWidget().height() - one.y() - one.picture_size().height() for one in (large, *beside)]
+
+    qtbot.waitUntil(lambda: len(below()) == 3 and max(below()) - min(below()) <= 2)
+
+
+def test_a_long_name_does_not_widen_the_page(qtbot, window, page, answers, runs):
+    window.resize(1000, 700)
+    named = long_names(runs)
+    answers.result("runs", runs=named)
+    page.runs_changed(named)
+    choose(page, answers, named[2:5])
+    legend = lambda: page.view.curves.charts.large.legend("run0")  # noqa: E731
+    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 3 and legend().isVisible())
+    assert LONG_NAME in legend().accessibleName()
+    assert legend().width() < 400
+    assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0

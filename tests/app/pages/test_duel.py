@@ -139,8 +139,7 @@ def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbo
     assert ("rank 32" in shares.left, "draft" in shares.right) == (True, True)
     qtbot.waitUntil(lambda: len(page.curves.charts.curves.held_out) == 6)
     assert page.report.isVisible()
-    assert page.draft.isVisible()
-    assert not page.primary.isVisible()
+    assert (page.primary.isVisible(), page.primary.text()) == (True, "Winner as draft")
 
 
 def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
@@ -154,7 +153,7 @@ def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
     plot = next(plot for plot in page.verdict.findChildren(IntervalPlot) if plot.isVisible())
     assert [one.measure for one in plot.verdicts] == ["pair_error"]
     assert "points" in plot.accessibleName()
-    assert page.draft.isVisible()
+    assert page.primary.text() == "Winner as draft"
 
 
 def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
@@ -193,7 +192,7 @@ def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, 
 
 def test_without_a_winner_there_is_none_to_take(page):
     finished(page, won=False)
-    assert not page.draft.isVisible()
+    assert not page.primary.isVisible()
 
 
 def test_the_winner_becomes_the_draft_at_its_best_rate(qtbot, window, page):
@@ -203,7 +202,7 @@ def test_the_winner_becomes_the_draft_at_its_best_rate(qtbot, window, page):
     (folder / "b.toml").write_text(
         dump_recipe(Recipe.model_validate({"adapter": {"rank": 32}, "train": {"learning_rate": 0.5}})), encoding="utf-8"
     )
-    page.draft.click()
+    page.primary.click()
     assert window.bench.recipe.adapter.rank == 32
     assert window.bench.recipe.train.learning_rate == duel.made[-1].rate
     qtbot.waitUntil(lambda: window.shown_key == "recipe")

@@ -109,7 +109,7 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # n
     qtbot.waitUntil(lambda: page.status == "done")
     qtbot.waitUntil(lambda: "same most likely token in 99.1 % of 4,812 positions" in words(page))
     assert "Q8_0 and Q4_K_M are proven" in words(page)
-    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for burnish")
+    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "burnish command")
     button.click()
     assert QGuiApplication.clipboard().text() == f'burnish chat "{run / "export" / "support-desk-Q8_0.gguf"}"'
 
@@ -202,11 +202,11 @@ def test_types_below_four_bits_come_with_a_warning(show):
 
 def test_the_stages_show_where_it_is(qtbot, show):
     page = show(export_facts.job(what="Making Q4_K_M", share=0.7))
-    qtbot.waitUntil(lambda: "▸\nMaking Q4_K_M" in words(page))
+    qtbot.waitUntil(lambda: "●\nMaking Q4_K_M" in words(page))
     shown = words(page)
     assert "✓\nChecking Q8_0" in shown
     assert "✓\nWeighing what the training rows use" in shown
-    assert "·\nChecking Q4_K_M" in shown
+    assert "○\nChecking Q4_K_M" in shown
 
 
 def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):  # noqa: F811
@@ -227,7 +227,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
     (run / "export" / "lmstudio").mkdir()
     page = show(export_facts.job("finished", to="ollama", report=export_facts.report()))
     qtbot.waitUntil(lambda: "LM Studio's models folder" in words(page))
-    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Copy for Ollama")
+    button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "Ollama command")
     button.click()
     copied = QGuiApplication.clipboard().text()
     assert copied.startswith("ollama create ")

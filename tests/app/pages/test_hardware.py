@@ -28,6 +28,18 @@ def test_the_machine_is_shown_at_once_and_checked_in_the_background(qtbot, answe
     qtbot.waitUntil(lambda: page.status == "ready")
 
 
+def test_the_check_up_is_listed_on_every_page_and_stopped_from_there(qtbot, answers, window):
+    answers.result("machine", machine=machines.machine(machines.gpu()))
+    answers.set("doctor", {"type": "progress", "what": "Running rms_norm", "done": 1, "total": 4}, {"hold": True})
+    window.go_to("settings")
+    qtbot.waitUntil(lambda: [one.share for one in window.activity.board.activities] == [0.25])
+    assert not window.activity.lasting, "it ends with the window"
+    window.sidebar.activity.click()
+    next(iter(window.activity.panel.rows.values())).stop_button.click()
+    qtbot.waitUntil(lambda: not window.activity.board.activities)
+    assert window.page("hardware").status == "ready"
+
+
 def test_a_good_checkup_is_kept_for_the_next_start(qtbot, answers, window, client, bench):
     checkup = machines.checkup(machines.machine(machines.gpu()), notes=["It sleeps after 30 minutes."])
     answers.result("machine", machine=checkup.machine)

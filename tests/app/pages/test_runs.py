@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.item_models.runs import COLUMNS, RunsTableModel, moment_text
+from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.runs.store import create_run
@@ -53,6 +54,7 @@ def test_the_list_shows_how_each_run_stands(page):
     )
     assert page.model.index(2, column("Held out")).data() == "1.022"
     assert page.model.index(2, column("Took")).data() == "2 h 47 min"
+    assert page.model.index(1, column("Took")).data() == "", "it waits, and has taken nothing yet"
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,19 @@ def test_the_filter_finds_runs_by_words_of_any_kind(qtbot, page):
     assert page.selection == []
     page.filter.clear()
     assert len(names(page)) == len(RUNS)
+
+
+def test_what_the_filter_leaves_out_is_said(page):
+    page.filter.setText("no such run")
+    assert page.order.rowCount() == 0
+    assert f"all {len(RUNS)}" in page._count.text()
+
+
+def test_a_run_that_waits_leaves_the_queue(page):
+    select(page, 1)
+    assert page.stop.text() == LEAVE_QUEUE
+    select(page, 0)
+    assert "save" in page.stop.text()
 
 
 def test_ctrl_f_goes_to_the_filter(qtbot, page):

@@ -13,10 +13,11 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_app.wording.causes import CURES
+from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.run.events import BestKept, CommandDone, RunEnded, RunStarted, Warned
+from burnish_engine.contract.run.events import BestKept, CommandDone, LayersPlaced, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.run.process_end import ProcessEnd
@@ -60,6 +61,15 @@ def run_folder(run):
     from pathlib import Path
 
     return Path(run.folder)
+
+
+def test_where_layers_keep_weights_and_activations_is_shown_and_follows_a_smaller_plan(qtbot, page, follow):
+    run = follow(*TRAIN_SCENES["placed"])
+    qtbot.waitUntil(lambda: "8 in system memory" in page.figures.layers.text())
+    append(run, LayersPlaced(activations="attention:28", weights="card:12,host:16", seq=1000))
+    qtbot.waitUntil(lambda: "16 in system memory" in page.figures.layers.text())
+    assert "attention" in page.figures.layers.toolTip()
+    assert page.figures.layers.isVisible()
 
 
 def test_a_run_that_finds_that_its_memory_spilled_is_helped_by_one_click(qtbot, answers, page, follow):
@@ -343,3 +353,17 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
         window.close()
 
     assert_within_budget(qapp, attach)
+
+
+def test_a_paused_run_is_resumed_by_the_primary_action(qtbot, page, follow, answers):
+    follow(*TRAIN_SCENES["paused"])
+    assert (page.primary.text(), "resume" in buttons(page)) == ("Resume", False)
+    page.primary.click()
+    qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
+
+
+def test_a_queued_run_leaves_the_queue_and_has_nothing_to_save(page, follow):
+    follow(*TRAIN_SCENES["queued"])
+    assert page._buttons["stop"].text() == LEAVE_QUEUE
+    follow(*TRAIN_SCENES["training"])
+    assert "save" in page._buttons["stop"].text()

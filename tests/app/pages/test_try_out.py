@@ -6,6 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 
+from burnish_engine.contract.facts.remote_job import RemoteJob
+from burnish_engine.contract.run.state import RunStateFile
+
 pytestmark = pytest.mark.gui
 
 
@@ -33,6 +36,11 @@ def reply(text):
     return {"type": "result", "reply": {"text": text, "stopped": True, "tokens": 8, "seconds": 2.0, "name": "SmolLM2"}}
 
 
+def facts(pane):
+    """Return what stands below a reply, with usual spaces."""
+    return pane.state.text().replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_both_answer_the_same_question(qtbot, answers, window, run):
     answers.set("chat", {"type": "piece", "text": "Hel"}, {"type": "piece", "text": "lo"}, reply("Hello"))
     page = page_of(window)
@@ -42,11 +50,53 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert [request["variant"] for request in asked] == ["base", "tuned"]
     assert {request["target"] for request in asked} == {str(run)}
     assert page.right.text.toPlainText().endswith("Hello")
-    assert page.right.state.text() == "SmolLM2  ·  4.0 tokens/s"
+    assert facts(page.right) == "4.0 tokens/s"
+    assert page.right.state.toolTip() == "SmolLM2"
     ask(page, "And then?")
     qtbot.waitUntil(lambda: len(page.right.messages) == 4)
     contents = [message["content"] for message in answers.asked("chat")[-1]["messages"]]
     assert contents == ["Hi", "Hello", "And then?"]
+
+
+def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.seed.setValue(5)
+    assert not page.right.again.isEnabled()
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.right.messages) == len(page.left.messages) == 2)
+    for times in (1, 2):
+        answers.set("chat", reply(f"Another {times}"))
+        page.right.again.click()
+        assert not page.right.again.isEnabled()
+        qtbot.waitUntil(lambda times=times: page.right.messages[-1].content == f"Another {times}")
+        request = answers.asked("chat")[-1]
+        assert (request["variant"], request["options"]["seed"]) == ("tuned", 5 + times)
+        assert [message["content"] for message in request["messages"]] == ["Be brief.", "Hi"]
+    assert [message.content for message in page.left.messages] == ["Hi", "Hello"]
+    assert all(text in page.right.text.toPlainText() for text in ("Hello", "Another 1", "Another 2"))
+    ask(page, "And then?")
+    qtbot.waitUntil(lambda: len(page.right.messages) == 4)
+    assert [message.content for message in page.right.messages[:3]] == ["Hi", "Another 2", "And then?"]
+    assert [request["options"]["seed"] for request in answers.asked("chat")[-2:]] == [5, 5]
+
+
+def test_a_second_try_that_fails_keeps_the_reply_and_a_first_that_failed_can_be_tried_again(
+    qtbot, answers, window, run
+):
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(page.right.again.isEnabled)
+    assert page.right.messages == []
+    answers.set("chat", reply("Hello"))
+    page.right.again.click()
+    qtbot.waitUntil(lambda: [message.content for message in page.right.messages] == ["Hi", "Hello"])
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page.right.again.click()
+    qtbot.waitUntil(lambda: "did not fit" in page.right.state.text())
+    assert [message.content for message in page.right.messages] == ["Hi", "Hello"]
 
 
 def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
@@ -58,6 +108,22 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
         qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
         assert bar.maximum() == bar.value() > 0
         bar.setValue(0)  # the person reads the beginning again
+
+
+def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    ask(page)
+    bar = page.left.text.verticalScrollBar()
+    qtbot.waitUntil(lambda: not page.answering.open and bar.maximum() > 0)
+    before = bar.maximum()
+    page.left.state.setText("a line below the reply that wraps " * 9)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert bar.value() == bar.maximum()
+    bar.setValue(7)
+    page.left.stream("More. " * 90)
+    qtbot.waitUntil(lambda: "More." in page.left.text.toPlainText())
+    assert bar.value() == 7
 
 
 def test_the_keyboard_sends(qtbot, answers, window, run):
@@ -184,7 +250,9 @@ def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench)
     ask(page)
     assert "can answer" in page.shown_banner.what
     assert page.prompt.toPlainText() == "Hi"
-    assert page.left.text.placeholderText() == "It cannot answer yet."
+    assert "once a run" in page.left.text.placeholderText()
+    page.left.choose("exported")
+    assert "exported" in page.left.text.placeholderText()
     page.left.choose("base")
     assert page.left.text.placeholderText() == "Answers appear here."
 
@@ -262,7 +330,7 @@ def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window,
     page = page_of(window)
     ask(page)
     qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
-    assert all(part in page.right.state.text() for part in ("0.25 s", "a run is training"))
+    assert all(part in facts(page.right) for part in ("0.25 s", "a run is training"))
 
 
 def test_held_out_rows_are_asked_with_the_wanted_reply_beside(qtbot, answers, window, run):
@@ -316,11 +384,17 @@ def test_in_a_blind_vote_nothing_says_who_answers(voting):
     assert voting.right.who.isHidden()
 
 
+def test_nobody_is_asked_again_before_the_vote(voting):
+    assert not voting.left.again.isEnabled()
+    voting.vote.buttons[0].click()
+    assert voting.left.again.isEnabled()
+
+
 def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):
     asked = [request["variant"] for request in answers.asked("chat")]
     voting.vote.buttons[1].click()
     assert [pane.answerer.variant for pane in voting.grid.shown] == asked, "each pane shows who wrote its reply"
-    assert "SmolLM2" in voting.left.state.text()
+    assert voting.left.state.toolTip() == "SmolLM2"
     qtbot.waitUntil(lambda: "tuned 2" in voting.vote.text)
     (vote,) = answers.asked("vote")
     assert (vote["run"], vote["prompt"], vote["best"]) == (str(run), "Hi", asked[1])
@@ -414,3 +488,103 @@ def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(q
         pane.who.setItemText(pane.who.currentIndex(), "W" * 60)
         assert pane.who.grab().toImage() != image
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
+
+
+@pytest.fixture
+def stopped_there(run):
+    """The run was stopped at another machine, which still has its folder and its base model."""
+    (run / "remote.json").write_text(RemoteJob(where="ssh:office", id="7", folder="/jobs/x").model_dump_json())
+    (run / "state.json").write_text(RunStateFile(run="x", status="stopped", step=5).model_dump_json())
+    return run
+
+
+def choose_there(page):
+    page.left.choose("base-there")
+    page.right.choose("tuned-there")
+
+
+def test_the_machine_that_trained_a_run_answers_with_its_models(qtbot, answers, window, stopped_there, office):
+    office.set("chat", {"type": "piece", "text": "Hel"}, reply("Hello"))
+    page = page_of(window)
+    choose_there(page)
+    ask(page)
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "Hello")
+    assert [(one["target"], one["variant"]) for one in office.asked("chat")] == [
+        ("/jobs/x/run", "base"), ("/jobs/x/run", "tuned"),
+    ]  # fmt: skip
+    assert not answers.asked("chat")
+    page._free()
+    qtbot.waitUntil(lambda: bool(office.asked("free") and answers.asked("free")))
+
+
+def test_one_answers_here_and_one_there_and_both_are_stopped(qtbot, answers, window, stopped_there, office):
+    for engine in (answers, office):
+        engine.set("chat", {"type": "piece", "text": "Hel"}, {"hold": True})
+    page = page_of(window)
+    page.right.choose("tuned-there")
+    ask(page)
+    qtbot.waitUntil(lambda: all(pane.text.toPlainText().endswith("Hel") for pane in (page.left, page.right)))
+    page.primary.click()
+    qtbot.waitUntil(lambda: not page.answering.open)
+
+
+def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
+    qtbot, answers, window, stopped_there, office
+):
+    answers.set("chat", reply("Hello"))
+    refusal = {"type": "failure", "id": "", "what": "Host key verification failed.", "exit_code": 12}
+    office.set("at_start", refusal, {"exit": 12})
+    office.set("chat", reply("At last"))
+    page = page_of(window)
+    page.right.choose("tuned-there")
+    ask(page)
+    qtbot.waitUntil(lambda: "Host key verification failed." in page.right.state.text())
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == "Hello" and not page.answering.open)
+    office.set("at_start")
+    ask(page)
+    qtbot.waitUntil(lambda: page.right.messages[-1].content == "At last")
+
+
+def test_a_run_that_finished_left_nothing_there(window, stopped_there):
+    (stopped_there / "state.json").write_text(RunStateFile(run="x", status="finished").model_dump_json())
+    page = page_of(window)
+    page.right.choose("tuned-there")
+    assert page.right.answerer.where == ""
+
+
+def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):
+    window.resize(1000, 700)
+    answers.set("chat", reply("Hello, this is a reply. " * 20))
+    page = page_of(window)
+    page.count.button("3").click()
+    page.grid.show_wanted("The wanted reply.")
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.prompt.visibleRegion().boundingRect() == page.prompt.rect()
+
+
+def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert not (page.primary.isEnabled() or page.questions.save.isEnabled() or page.unload.isEnabled())
+    assert not page.left.copy.isVisible()
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.left.copy.isVisible()
+    page.unload.click()
+    qtbot.waitUntil(lambda: not page.unload.isEnabled())
+    page.prompt.setPlainText("And then?")
+    assert page.primary.isEnabled()
+    assert page.questions.save.isEnabled()
+
+
+def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
+    answers.failure("chat", "It needs 3.1 GiB, 0.8 GiB are free.", "Free memory.")
+    page = page_of(window)
+    ask(page, "Where is it?")
+    qtbot.waitUntil(lambda: "3.1 GiB" in page.right.state.text() and not page.answering.open)
+    assert page.prompt.toPlainText() == "Where is it?"
+    answers.set("chat", reply("There."))
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
+    assert page.prompt.toPlainText() == ""

@@ -64,6 +64,9 @@ def test_products_in_eight_bits_are_offered_where_the_card_has_them():
 def test_streamed_layers_are_offered_while_some_stream():
     assert "3 layers" in offered(plan=streaming("card", "host", "host", "host"))["memory.weights"]
     assert "1 layer " in offered(plan=streaming("card", "host"))["memory.weights"]
+    both = offered(plan=streaming("ranks", "ranks", "host", "card"))["memory.weights"]
+    assert "share the weights of 2 layers" in both
+    assert "1 layer " in both
     assert "memory.weights" in offered(values(memory={"weights": "card"}), plan=streaming())
     plain = values(train={"engine": "plain"})
     assert not offered(plain, plan=streaming("host", "host", "host", "host")), "the plain engine streams nothing"

@@ -90,3 +90,12 @@ def test_a_download_is_an_activity():
     assert waiting.share is None
     assert not waiting.moves
     assert waiting.what != one.what
+
+
+def test_a_queued_run_names_the_run_it_waits_for(tmp_path):
+    holder = tmp_path / "20261121-0930-run"
+    holder.mkdir()
+    waiting = summary("queued", 0).model_copy(update={"waits_for": str(holder)})
+    assert activities_of([waiting])[0].stage == "after 20261121-0930-run"
+    (holder / "recipe.toml").write_text('name = "legal notes"\n', encoding="utf-8")
+    assert activities_of([waiting])[0].stage == "after legal notes"

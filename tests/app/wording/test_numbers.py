@@ -6,6 +6,7 @@ from burnish_app.wording.numbers import (
     as_sentence,
     count_text,
     duration_text,
+    facts_text,
     percent,
     plural,
     sentence_list,
@@ -49,3 +50,11 @@ def test_rates_counts_and_lists_read_as_words():
     )
     assert (as_sentence("it runs"), as_sentence("Done!"), as_sentence("")) == ("It runs.", "Done!", "")
     assert (sentence_list([]), sentence_list(["a"]), sentence_list(["a", "b", "c"])) == ("", "a", "a, b and c")
+
+
+def test_facts_stand_beside_each_other_and_keep_their_units():
+    shown = facts_text("57.1 tokens/s", "", "after the others: they do not fit into memory together")
+    assert shown.count("·") == 1
+    assert "57.1 tokens/s" not in shown, "no line breaks between the number and its unit"
+    assert "57.1\N{NO-BREAK SPACE}tokens/s" in shown
+    assert "do not fit into" in shown, "a long one may be broken"

@@ -5,8 +5,16 @@ from typing import get_args
 import pytest
 from app.scenes import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
 
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, plan_text, time_left
-from burnish_engine.contract.run.events import PhaseChanged, PlanMade, RunMeasurement, StepDone
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, layers_text, plan_text, time_left
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
+from burnish_engine.contract.run.events import (
+    LayersPlaced,
+    PhaseChanged,
+    PlanMade,
+    RunMeasurement,
+    RunStarted,
+    StepDone,
+)
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.state import ObservedStatus
 
@@ -95,6 +103,11 @@ def test_a_queued_run_says_for_whom_it_waits():
     assert words("queued", waits_for="/a/b/other-run").headline == "Waiting for other-run"
 
 
+def test_pause_and_suspend_say_what_they_do_with_the_memory():
+    assert "keeps its memory" in words("paused").detail
+    assert "memory is free" in words("suspended").detail
+
+
 def test_scenes_cover_what_the_train_page_shows():
     assert {run.standing for run, _ in TRAIN_SCENES.values()} >= set(get_args(ObservedStatus)) - {"created", "stopped"}
 
@@ -102,6 +115,56 @@ def test_scenes_cover_what_the_train_page_shows():
 def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on():
     waits = words("running", message="Waits in the cluster's queue (Priority).")
     assert waits.detail == "Waits in the cluster's queue (Priority)."
+    assert words("running", [], where="cluster").headline == "Not begun yet"
     left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
     assert left.detail.startswith("Nobody follows the job; it may go on.")
     assert left.actions == ("resume",)
+
+
+def text_of(activations, weights):
+    return layers_text(RunState(layers=LayersPlaced(activations=activations, weights=weights)))
+
+
+def test_layers_are_counted_by_place_and_by_what_they_do_with_activations():
+    plan = "offloaded:10,narrow:17,products:1"
+    line, meant = text_of(plan, "card:20,host:8")
+    weights, activations = line.split("·")
+    assert [word for word in weights.split() if word.isdigit()] == ["20", "8"]
+    assert [word for word in activations.split() if word.isdigit()] == ["10", "17", "1"]
+    assert [part.split(":")[0] for part in meant.splitlines()[:3]] == ["products", "offloaded", "narrow"]
+    assert plan in meant
+
+
+def test_layers_by_turns_are_counted_together_and_weights_are_on_the_card_unless_said():
+    line, _ = text_of("offloaded:1,narrow:1,offloaded:1,narrow:1", "card")
+    weights, activations = line.split("·")
+    assert "4" in weights
+    assert [word for word in activations.split() if word.isdigit()] == ["2", "2"]
+
+
+@pytest.mark.parametrize("level", LEVEL_NAMES)
+def test_every_level_has_words(level):
+    assert all(text_of(f"{level}:3", "host:3"))
+
+
+@pytest.mark.parametrize("plan", [("folded:3", "card"), ("narrow:3", "moon")])
+def test_of_a_plan_of_a_later_version_nothing_is_said(plan):
+    assert text_of(*plan) == ("", "")
+
+
+def test_without_a_plan_and_on_the_cpu_nothing_is_said():
+    assert layers_text(RunState()) == ("", "")
+    here = RunStarted(run="a", pid=1, process_created=1, device="CPU", precision="fp32", engine="fast", total_steps=9)
+    placed = LayersPlaced(activations="narrow:3", weights="card")
+    assert layers_text(RunState(layers=placed, starts=(here,))) == ("", "")
+
+
+def test_a_job_that_waits_in_a_queue_can_be_stopped_and_says_that_it_left_it():
+    """Elsewhere a run has no step and no phase until it begins there; one that began tells what is saved alone."""
+    waiting = words("running", where="slurm", message="Waits in the cluster's queue (Resources).", step=0, phase="")
+    assert "queue" in waiting.detail
+    assert "stop" in waiting.actions
+    assert waiting.headline != words("running", where="", step=0, phase="").headline
+    message = "It was taken out of the cluster's queue before it began."
+    assert message in words("stopped", where="slurm", message=message, step=0, phase="").detail
+    assert message not in words("stopped", events(5), where="slurm", message=message).detail

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from burnish_engine.cli import doctor
-from burnish_engine.contract.facts.machine import HOST, KernelCheck, PcieFacts
+from burnish_engine.contract.facts.machine import HOST, KernelCheck, LinkFacts, PcieFacts
 from burnish_engine.hardware import checkup as module
 from burnish_engine.hardware.checkup import check_up
 from burnish_engine.hardware.gpu.bandwidth import measure_links, merge_measurements
@@ -16,6 +16,8 @@ from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.recording import load, replay
+
+from support.machines import GIB, gpu_machine
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 
@@ -140,3 +142,15 @@ def test_the_doctor_prints_every_machine(monkeypatch, no_kernels, capsys, name):
         assert words in text
     if len(found.machine.gpus) > 1:
         assert found.settings.reasons[0] in text
+
+
+@pytest.mark.parametrize("nvlinks", [0, 4])
+def test_a_base_that_no_gpu_has_room_for_is_shared_only_by_gpus_that_read_each_other(nvlinks):
+    machine = gpu_machine("NVIDIA A100-SXM4-40GB", 40 * GIB, capability=(8, 0), count=2)
+    link = LinkFacts(first=0, second=1, nvlinks=nvlinks, nvlink_gb_s=300.0 if nvlinks else None)
+    machine = machine.model_copy(update={"links": [link]})
+    settings = parallel_settings(machine, base_bytes=60 * GIB)
+    assert settings.strategy == "sharded"
+    told = " ".join(notes(machine, settings))
+    assert ("they share the layers" in told) == bool(nvlinks)
+    assert ('"host"' in told) == (not nvlinks)

@@ -35,7 +35,7 @@ class Expected:
     remedy: str = ""
 
 
-SINGLE = {"strategy": "single", "gpus": [0], "environment": {}, "bucket_mib": None}
+SINGLE = {"strategy": "single", "gpus": [0], "environment": {}}
 H200 = {
     "name": "NVIDIA H200",
     "compute_capability": (9, 0),
@@ -83,7 +83,7 @@ EXPECTED = {
             "common_ancestor": "hostbridge", "gb_s": (5, 7),
         },
         advice={
-            "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": (50, 100), "overlap": True, "environment": {},
+            "strategy": "data_parallel", "gpus": [0, 1], "environment": {},
             "compress": False, "exchange_ms": (24, 34),
         },
         words=("burnish train RECIPE --gpus 2", "--bandwidth"),
@@ -97,7 +97,7 @@ EXPECTED = {
         bf16_tflops=165.2,
         link={"kind": "host_staged", "p2p_read": True, "gb_s": (5, 7)},
         advice={
-            "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": (50, 100),
+            "strategy": "data_parallel", "gpus": [0, 1],
             "environment": {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"},
         },
     ),
@@ -109,7 +109,7 @@ EXPECTED = {
         bf16_tflops=71.2,
         link={"kind": "nvlink", "nvlinks": 4, "nvlink_gb_s": 56.25, "p2p_write": True, "gb_s": (44, 46)},
         advice={
-            "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": 25, "overlap": True, "accumulation": 1,
+            "strategy": "data_parallel", "gpus": [0, 1], "accumulation": 1,
             "environment": {}, "exchange_ms": (3.4, 4.2),
         },
         words=("burnish train RECIPE --gpus 2",),
@@ -182,7 +182,7 @@ EXPECTED = {
         bf16_tflops=989,
         link={"kind": "nvlink", "nvlinks": 18, "nvlink_gb_s": 450, "gb_s": (300, 450)},
         advice={
-            "strategy": "data_parallel", "gpus": [0, 1], "bucket_mib": 25, "accumulation": 1, "overlap": True,
+            "strategy": "data_parallel", "gpus": [0, 1], "accumulation": 1,
             "environment": {}, "exchange_ms": (0.3, 0.7),
         },
     ),
@@ -193,7 +193,7 @@ EXPECTED = {
         bf16_tflops=989,
         link={"kind": "nvlink", "nvlinks": 18, "nvlink_gb_s": 450, "gb_s": (300, 450)},
         advice={
-            "strategy": "data_parallel", "gpus": [0, 1, 2, 3], "bucket_mib": 25, "accumulation": 1, "overlap": True,
+            "strategy": "data_parallel", "gpus": [0, 1, 2, 3], "accumulation": 1,
         },
     ),
 }  # fmt: skip

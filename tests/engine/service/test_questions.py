@@ -8,6 +8,7 @@ import pytest
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Failure, Progress, Result
+from burnish_engine.remote.backends.machines import service_machine
 
 from support.export import make_model
 from support.serve import Server, wait_for
@@ -235,6 +236,9 @@ def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_pat
     folder = make_model(tmp_path / "olmo", "olmo").folder
     plan = warm_server.result("estimate", recipe=changed(recipe, model={"path": str(folder)})).plan
     assert plan.memory_bytes > 0
+    there = service_machine("H100", 1, memory_gib=80.0).model_dump(mode="json")
+    on_gpu = changed(recipe, model={"path": str(folder)}, devices={"kind": "auto"})
+    assert "H100" in warm_server.result("estimate", recipe=on_gpu, machine=there).plan.device
     shutil.copytree(folder, fetched_model_dir("someone/olmo"))
     suggestion = warm_server.result("suggest", model="someone/olmo").suggestion
     assert suggestion.model == "someone/olmo"
@@ -363,3 +367,17 @@ def test_a_suggestion_for_what_is_not_there(warm_server, recipe, tmp_path):
     assert "/no/such/model" in warm_server.failure("suggest", model="/no/such/model").what
     there, gone = parse_recipe(recipe).model.path, str(tmp_path / "gone.jsonl")
     assert "gone.jsonl" in warm_server.failure("suggest", model=there, data=[gone]).what
+
+
+def test_a_recipe_is_planned_and_suggested_for_another_machine(warm_server, recipe):
+    """Model and data are here, cards and memory are those of the facts that came along."""
+    there = service_machine("H100", 1, memory_gib=80.0)
+    on_gpu = changed(recipe, devices={"kind": "auto"})
+    plan = warm_server.result("estimate", recipe=on_gpu, machine=there.model_dump(mode="json")).plan
+    assert "H100" in plan.device
+    assert plan.memory_free_bytes > 70 * 2**30
+    here = warm_server.result("estimate", recipe=recipe).plan
+    assert "H100" not in here.device
+    asked = {"model": parse_recipe(recipe).model.path, "data": parse_recipe(recipe).data.files}
+    suggestion = warm_server.result("suggest", **asked, machine=there.model_dump(mode="json")).suggestion
+    assert "H100" in suggestion.plan.device

@@ -126,6 +126,7 @@ class ActivityRow(QWidget):
         self.stop_button.set_icon("pause" if activity.can_pause else "stop")
         for button, verb in ((self.open_button, tr("Open")), (self.stop_button, stop)):
             button.setAccessibleName(f"{verb}: {activity.name}")
+        self.open_button.setVisible(bool(activity.page))
         self.stop_button.setEnabled(not stopping)
         self.bar.setAccessibleName(activity_text(activity))
         self.bar.set_share(activity.share)

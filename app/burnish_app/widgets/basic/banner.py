@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -21,8 +22,13 @@ from burnish_app.wording.numbers import count_text, percent
 BannerKind = Literal["info", "warning", "error", "success"]
 BannerAction = tuple[str, Slot]
 _WANDER_MS = 60
-_BAR_PX = 6
+_BAR_PX, _DASH_PX = 6, 12
 _WORDS_PX = 240  # at least, to have the actions beside them
+
+
+def _quoted(text: str) -> str:
+    """Put commands, which the engine marks as a terminal and Markdown do, into quotes."""
+    return re.sub(r"`([^`]+)`", "“\\1”", text)
 
 
 class Banner(QFrame):
@@ -65,9 +71,9 @@ class Banner(QFrame):
         column = QVBoxLayout(words)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
-        column.addWidget(heading(what))
+        column.addWidget(heading(_quoted(what)))
         if remedy:
-            column.addWidget(body(remedy))
+            column.addWidget(body(_quoted(remedy)))
         parts = FlowLayout(UNIT + 4, UNIT // 2)
         parts.addWidget(words)
         parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))
@@ -81,7 +87,11 @@ class Banner(QFrame):
 
 
 class ProgressBar(QWidget):
-    """A thin progress bar: filled to a share, or with a moving segment while the share is unknown."""
+    """A thin progress bar: filled to a share, or with a moving segment while the share is unknown.
+
+    With reduced motion the unknown share is dashes over all of the bar: a segment that stands still would be read as a
+    share.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,11 +155,18 @@ class ProgressBar(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(colors.line))
         painter.drawRoundedRect(self.rect(), _BAR_PX / 2, _BAR_PX / 2)
-        start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
-        left, right = max(start, 0.0) * self.width(), min(start + share, 1.0) * self.width()
-        if right > left:
-            painter.setBrush(QColor(getattr(colors, self._color)))
+        painter.setBrush(QColor(getattr(colors, self._color)))
+        for left, right in self._filled():
             painter.drawRoundedRect(QRectF(left, 0, right - left, self.height()), _BAR_PX / 2, _BAR_PX / 2)
+
+    def _filled(self) -> list[tuple[float, float]]:
+        """Return the left and right edge of each part that is filled, pixels."""
+        width = self.width()
+        if self._share is None and is_reduced():
+            return [(left, min(left + _DASH_PX, width)) for left in range(0, width, 2 * _DASH_PX)]
+        start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
+        left, right = max(start, 0.0) * width, min(start + share, 1.0) * width
+        return [(left, right)] if right > left else []
 
 
 class BusyLine(QWidget):

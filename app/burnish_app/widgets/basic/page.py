@@ -114,6 +114,8 @@ class Page(QWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         outer.addLayout(middle, 1)
+        self._dock_place = QVBoxLayout()
+        outer.addLayout(self._dock_place)
         self._foot = self._make_foot()
         outer.addWidget(self._foot)
         self._place_aside()
@@ -270,6 +272,20 @@ class Page(QWidget):
         self._foot.show()
         return self.primary
 
+    def dock(self, widget: QWidget) -> None:
+        """Put a widget between what scrolls and the foot, so that it is always in view."""
+        inner, holder = QWidget(), QWidget()
+        inner.setMaximumWidth(COLUMN_PX)
+        around = QVBoxLayout(inner)
+        around.setContentsMargins(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT)
+        around.addWidget(widget)
+        line = QHBoxLayout(holder)
+        line.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
+        line.addStretch()
+        line.addWidget(inner, _ALL)
+        line.addStretch()
+        self._dock_place.addWidget(holder)
+
     def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
         """Add a secondary action to the foot, left of the primary one."""
         button = secondary(text, slot, icon_name)
@@ -393,6 +409,7 @@ class Page(QWidget):
         buttons.setSpacing(UNIT)
         buttons.addLayout(self._foot_others)
         buttons.addLayout(self._foot_actions)
+        buttons.setAlignment(self._foot_actions, Qt.AlignmentFlag.AlignBottom)  # beside the last line of the others
         line.add_layout(buttons)
         outer = QHBoxLayout(foot)
         outer.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)

@@ -1,13 +1,17 @@
-"""A small mark that shows a step's status by shape and color."""
+"""Small marks that show a status by shape and color: of a step in the sidebar, and of a stage in a list."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from burnish_app.look.theme import colors_of
-from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
+from burnish_app.widgets.basic.text import Look, set_tone
+from burnish_app.wording.status import STEP_STATUS_TEXT, StageStatus, StepStatus
+
+_SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
+_LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}
 
 
 class StatusDot(QWidget):
@@ -55,3 +59,19 @@ class StatusDot(QWidget):
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colors.error))
             painter.drawPolygon(QPolygonF([QPointF(6, 1), QPointF(11.5, 11), QPointF(0.5, 11)]))
+
+
+def show_stage(sign: QLabel, text_label: QLabel, text: str, status: StageStatus) -> None:
+    """Show a stage; cheap if nothing changed.
+
+    Args:
+        sign: label of the sign.
+        text_label: label of the text.
+        text: what the stage does.
+        status: whether it is done, running now, or waiting.
+    """
+    for label, shown in ((sign, _SIGNS[status]), (text_label, text)):
+        if label.text() != shown:
+            label.setText(shown)
+    set_tone(sign, _LOOKS[status])
+    set_tone(text_label, "muted" if status == "waiting" else "")

@@ -1,4 +1,4 @@
-"""Labels: text in the sizes of the type scale, paths that shorten, and figures."""
+"""Labels: text in the sizes of the type scale, paths and choices that shorten, and figures."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ from typing import Literal
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionComboBox,
+    QStylePainter,
+    QVBoxLayout,
+    QWidget,
+)
 
 from burnish_app.look.theme import font
-from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX
+from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
 
 Look = Literal["", "muted", "accent", "link", "error", "warning", "success"]
 
@@ -135,6 +147,27 @@ class PathLabel(ElidedLabel):
             if metrics.horizontalAdvance(text) <= width_px:
                 return text
         return metrics.elidedText(parts[-1] or self.text(), Qt.TextElideMode.ElideMiddle, width_px)
+
+
+class ShorteningBox(QComboBox):
+    """A combo box that shortens a long name to its width, whatever that is; the style would cut it within a letter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(4)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the box with as much of the name as fits."""
+        painter, option = QStylePainter(self), QStyleOptionComboBox()
+        self.initStyleOption(option)
+        style = self.style()
+        room = style.subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        ).width()
+        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room - UNIT)
+        painter.drawComplexControl(QStyle.ComplexControl.CC_ComboBox, option)
+        painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
 
 class Value(QWidget):

@@ -179,6 +179,8 @@ class _WrappingLayout(QLayout):
 class FlowLayout(_WrappingLayout):
     """A layout that puts items one after the other at their own widths; an expanding item takes the rest of its line.
 
+    Text that would need clearly more height in the rest of a line than its neighbors have goes below them.
+
     Args:
         spacing_px: space between the items of a line.
         line_px: space between lines.
@@ -195,7 +197,7 @@ class FlowLayout(_WrappingLayout):
         rows: list[list[_Box]] = []
         room = 0
         for box in boxes:
-            if not rows or box.wanted_px > room:
+            if not rows or box.wanted_px > room or _overhangs(box, rows[-1], room):
                 rows.append([])
                 room = width
             rows[-1].append(box)
@@ -308,6 +310,13 @@ def columns_layout(
     for widget in widgets:
         made.addWidget(widget)
     return made
+
+
+def _overhangs(box: _Box, row: Sequence[_Box], room: int) -> bool:
+    """Return whether wrapped text would be at least a line higher than what it stands beside."""
+    if not (box.expands and box.item.hasHeightForWidth()):
+        return False
+    return box.height(room) > max(other.height(other.wanted_px) for other in row) + UNIT
 
 
 def _height(line: _Line) -> int:

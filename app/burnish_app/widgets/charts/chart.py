@@ -42,9 +42,18 @@ from burnish_app.widgets.charts.plot import Plot
 from burnish_app.widgets.charts.texts import ChartTexts
 
 _PLOT_PX = 160
+_ANY_PX = 2**24 - 1  # Qt's own limit
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
 _MARGIN_PX = 2 * UNIT  # margin of a picture
+
+
+class _PlotSpace(QWidget):
+    """The room of a plot: as high as it has to be, whatever the drawing in it would like."""
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size."""
+        return QSize(super().sizeHint().width(), self.minimumHeight())
 
 
 class Chart(QWidget):
@@ -79,14 +88,14 @@ class Chart(QWidget):
         self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
         if self.head.whole is not None:
             self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
-        self._space, self._holder = QWidget(), QVBoxLayout()
+        self._space, self._holder = _PlotSpace(), QVBoxLayout()
         self._space.setLayout(self._holder)
         self._holder.setContentsMargins(0, 0, 0, 0)
         column = QVBoxLayout(self)
         column.setContentsMargins(_ROOM_PX, _ROOM_PX, _ROOM_PX, _ROOM_PX)
         column.setSpacing(UNIT // 2)
         column.addWidget(self.head)
-        column.addWidget(self._space)
+        column.addWidget(self._space, 1)
         column.addStretch()
         self.set_plot_height(_PLOT_PX)
         self._redraw = QTimer(self, singleShot=True, interval=0)
@@ -135,9 +144,15 @@ class Chart(QWidget):
         self.content.set_hidden(key, hidden=hidden)
         self.redraw()
 
-    def set_plot_height(self, height_px: int) -> None:
-        """Set the height of the plot without the heading, device-independent pixels."""
-        self._space.setFixedHeight(height_px)
+    def set_plot_height(self, height_px: int, *, grows: bool = False) -> None:
+        """Set the height of the plot without the heading, device-independent pixels.
+
+        Args:
+            height_px: height.
+            grows: whether the plot takes more where its neighbor is higher.
+        """
+        self._space.setMinimumHeight(height_px)
+        self._space.setMaximumHeight(_ANY_PX if grows else height_px)
 
     def plot_height(self) -> int:
         """Return the height of the plot, device-independent pixels."""

@@ -90,6 +90,11 @@ class ChartHead(QWidget):
                 entry.draw(painter)
                 painter.restore()
 
+    @property
+    def unit(self) -> str:
+        """The unit behind the heading."""
+        return self._labels[1].text()
+
     def set_unit(self, unit: str) -> None:
         """Name another unit behind the heading; the chart was made with one."""
         self._labels[1].setText(unit)

@@ -29,7 +29,7 @@ class DifferencesCard(Card):
     """Shows what came of several runs, and only what differs between them."""
 
     def __init__(self) -> None:
-        super().__init__(tr("What came of them, and what differs"), icon_name="recipe")
+        super().__init__(tr("Results, and what differs"), icon_name="recipe")
         self.corner.addWidget(quiet(tr("Copy"), self.copy, "copy"))
         self.model = ComparisonModel(self, lambda place: swatch(self, place))
         self.table = _ComparedTable(self)
@@ -79,6 +79,7 @@ class _ComparedTable(QTableView):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalHeader().hide()
         self.horizontalHeader().setHighlightSections(False)
+        self.horizontalHeader().setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of runs differ at their ends
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.horizontalHeader().setFont(font(medium=True))
         self.setIconSize(QSize(22, 12))

@@ -28,7 +28,8 @@ class DuelProgressCard(Card):
         self.bar = ProgressBar()
         self._made: object = None
         self._runs = ColumnsLayout(3 * UNIT, UNIT, even=True)
-        for widget in (self.state, self.bar, self.now, self.message):
+        self._about = caption("")
+        for widget in (self.state, self.bar, self.now, self.message, self._about):
             self.body.addWidget(widget)
         self.body.addLayout(self._runs)
 
@@ -50,6 +51,13 @@ class DuelProgressCard(Card):
         self.now.setVisible(bool(now))
         self.message.setText(duel.message)
         self.message.setVisible(bool(duel.message))
+        by_loss = duel.judge == "held_out_loss"
+        self._about.setText(
+            tr("Learning rate, seed and held-out loss of each run:")
+            if by_loss
+            else tr("Learning rate, seed and result of each run:")
+        )
+        self._about.setVisible(bool(duel.made))
         if duel.made != self._made:
             self._made = duel.made
             clear(self._runs)

@@ -10,12 +10,10 @@ from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import Look, body, caption, set_tone
-from burnish_app.wording.export_stages import StageStatus, job_stages
+from burnish_app.widgets.basic.status_dot import show_stage
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.wording.export_stages import job_stages
 from burnish_engine.contract.serve.replies import ExportJob
-
-_SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "▸", "waiting": "·"}
-_LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}
 
 
 class ExportProgress(Card):
@@ -32,8 +30,8 @@ class ExportProgress(Card):
         self.busy = BusyLine(tr("Exporting ..."), can_cancel=True)
         self.busy.cancel.connect(self.cancel)
         self._stages = QGridLayout()
-        self._stages.setVerticalSpacing(2)
-        self._stages.setHorizontalSpacing(UNIT)
+        self._stages.setVerticalSpacing(UNIT)
+        self._stages.setHorizontalSpacing(UNIT + 4)
         self._stages.setColumnStretch(1, 1)
         self._labels: list[tuple[QLabel, QLabel]] = []
         self.body.addWidget(self.busy)
@@ -58,10 +56,7 @@ class ExportProgress(Card):
                 for place, label in enumerate(labels):
                     self._stages.addWidget(label, line, place)
         for (sign, text), stage in zip(self._labels, found, strict=True):
-            sign.setText(_SIGNS[stage.status])
-            text.setText(stage.text)
-            for label in (sign, text):
-                set_tone(label, _LOOKS[stage.status])
+            show_stage(sign, text, stage.text, stage.status)
 
     def show_stopping(self) -> None:
         """Show that the export was asked to stop."""

@@ -18,7 +18,9 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, Look, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.export_requests import ProgramName
+from burnish_engine.contract.units import file_size
 
 PROGRAMS: dict[ProgramName, str] = {"ollama": "Ollama", "lm_studio": "LM Studio"}
 """Names of the programs that take a file."""
@@ -44,7 +46,7 @@ class ExportedFiles(Card):
     """Lists the files and folders that exports have made.
 
     Args:
-        talk: function that the button "Talk to it" calls.
+        talk: function that the button "Try it" calls.
 
     Attributes:
         hand_over: signal with (name of the file, `ProgramName`) when the person gives a file to a program.
@@ -95,11 +97,11 @@ class ExportedFiles(Card):
             self._add(
                 path,
                 *[self._giver(name, program) for program in self._programs],
+                _copier(tr("burnish command"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")),
                 _copier(
-                    tr("Copy for burnish"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")
-                ),
-                _copier(
-                    tr("Copy for llama.cpp"), tr('llama-cli -m "{path}"').format(path=path), tr("talks to this file")
+                    tr("llama.cpp command"),
+                    tr('llama-cli -m "{path}"').format(path=path),
+                    tr("talks to this file"),
                 ),
             )
             if (outcome := self._outcomes.get(name)) is not None:
@@ -107,20 +109,20 @@ class ExportedFiles(Card):
         for name in found.adapters:
             path = folder / name
             command = tr('llama-cli -m BASE.gguf --lora "{path}"').format(path=path)
-            self._add(path, _copier(tr("Copy for llama.cpp"), command, tr("talks to a base model with this adapter")))
+            self._add(path, _copier(tr("llama.cpp command"), command, tr("talks to a base model with this adapter")))
         for name in found.ollama:
             path = folder / name
             called = f"{found.name}-{name.removeprefix('ollama-')}".lower()
             command = tr('ollama create {called} -f "{value}"').format(called=called, value=path / "Modelfile")
             self._add(
                 path,
-                _copier(tr("Copy for Ollama"), command, tr("makes Ollama know it as {called}").format(called=called)),
+                _copier(tr("Ollama command"), command, tr("makes Ollama know it as {called}").format(called=called)),
             )
         if found.lm_studio and "lm_studio" not in self._programs:
             path = folder / "lmstudio"
             self._add(path, quiet(tr("Open"), lambda: _open(path)))
             self._lines.addWidget(caption(tr("Copy what is in this folder into LM Studio's models folder.")))
-        self._lines.addWidget(row(secondary(tr("Talk to it"), self._talk, "chat"), None))
+        self._lines.addWidget(row(secondary(tr("Try it"), self._talk, "chat"), None))
 
     def _giver(self, name: str, program: ProgramName) -> QPushButton:
         button = secondary(_ASKS[program], lambda: self.hand_over.emit(name, program), "export")
@@ -130,7 +132,8 @@ class ExportedFiles(Card):
         return button
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
-        label = ElidedLabel(path.name)
+        size = path.stat().st_size if path.is_file() else 0
+        label = ElidedLabel(facts_text(path.name, file_size(size) if size else ""))
         label.setToolTip(str(path))
         line = FlowLayout()
         line.addWidget(label)
@@ -143,6 +146,7 @@ class ExportedFiles(Card):
 
 def _copier(text: str, command: str, does: str) -> QPushButton:
     button = quiet(text, partial(_copy, command), "copy")
+    button.setAccessibleName(tr("Copy: {what}").format(what=text))
     button.setToolTip(tr("Copies a command for the terminal that {does}: {command}").format(does=does, command=command))
     return button
 

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from burnish_app.curves.export_points import ExportPoint, axis_ranges, limit_in_view, point_text, shows_gain
-from burnish_app.curves.ticks import linear_ticks
+from burnish_app.curves.ticks import linear_ticks, size_ticks
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
@@ -32,7 +32,7 @@ from burnish_app.wording.numbers import percent
 _HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
 _REACH_PX = 24.0  # distance from a point within which a press takes it
-_TICK_PX = 60
+_TICK_PX, _APART_TICKS_PX = 60, 40
 _APART_PX = 4  # between two names beside each other
 _GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
 _USUAL = ("F16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "Q2_K")  # labeled first where there is room
@@ -246,12 +246,10 @@ class SizeChart(QWidget):
             place = QRectF(0, y - line / 2, plot.left() - UNIT / 2, line)
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.setPen(QColor(colors.muted))
-        end = plot.left()
-        for size, text in linear_ticks(math.exp(left) / _GB, math.exp(right) / _GB, 12):
+        for size, text in size_ticks(math.exp(left) / _GB, math.exp(right) / _GB, plot.width() / _APART_TICKS_PX):
             place = QRectF(self._x(size * _GB) - _TICK_PX / 2, plot.bottom() + 2, _TICK_PX, line)
-            if place.left() > end - _TICK_PX / 4 and place.right() < plot.right():
+            if place.right() < plot.right():
                 painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
-                end = place.right()
         corner = QRectF(plot.right() - _TICK_PX / 2, plot.bottom() + 2, _TICK_PX / 2, line)
         painter.drawText(corner, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, tr("GB"))
         name = tr("Gain kept") if by_gain else tr("Mean KL to the trained model; higher is nearer")

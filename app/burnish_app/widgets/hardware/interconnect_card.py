@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Value, body, caption
+from burnish_app.widgets.basic.text import Value, body, caption, mono
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.link_graph import LinkGraph
 from burnish_app.wording.machine_text import edge_text, link_text, settings_figures
@@ -58,3 +58,6 @@ class InterconnectCard(Card):
         self.body.addLayout(line)
         for reason in settings.reasons:
             self.body.addWidget(body(reason, "muted"))
+        if settings.torchrun:
+            self.body.addWidget(caption(tr("The same run, started by plain torchrun:")))
+            self.body.addWidget(mono(settings.torchrun))

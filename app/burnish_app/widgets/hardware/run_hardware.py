@@ -63,7 +63,7 @@ class RunHardware(Card):
         self._draw_energy(joules)
         seconds = np.asarray(gpus[0].seconds.values()).sum()
         if joules is not None and seconds > 0:
-            self.power.set(f"{joules / seconds:.0f}")
+            self.power.set(f"{joules / seconds:,.0f}")
         hottest = max((_hottest(gpu) for gpu in gpus), default=float("nan"))
         known = bool(np.isfinite(hottest))
         self.heat.set(f"{hottest:.0f}" if known else "–", tone="warning" if known and hottest >= HOT_C else "")

@@ -91,7 +91,7 @@ class DownloadLine(QWidget):
         self.token.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)  # the words take what is left
         self.token.returnPressed.connect(self._go_on)
         self.use = self._button(secondary(tr("Use it"), lambda: self.used.emit(self._name)))
-        self.go_on = self._button(secondary(tr("Go on"), self._go_on, "play"))
+        self.go_on = self._button(secondary(tr("Resume"), self._go_on, "play"))
         self.pause = self._button(secondary(tr("Pause"), lambda: downloads.pause(self._name), "pause"))
         self.remove = self._button(quiet(tr("Cancel"), lambda: downloads.cancel(self._name)))
         words = QWidget()

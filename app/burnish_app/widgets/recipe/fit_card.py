@@ -70,7 +70,7 @@ class FitCard(Card):
         clear(self._messages)
 
     def show_elsewhere(self, where: str) -> None:
-        """Take back verdict and figures, because another machine trains, which is asked when the run is handed over."""
+        """Take back verdict and figures, because another machine trains, which was not asked yet."""
         self.show_invalid()
         self._show_figures(shown=False)
         self.verdict.setText(tr("Not known here."))
@@ -93,22 +93,26 @@ class FitCard(Card):
         clear(self._messages)
         self._messages.addWidget(body(text, "error"))
 
-    def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False) -> None:
+    def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False, where: str = "") -> None:
         """Show a plan.
 
         Args:
             plan: predicted memory, time and disk of the recipe.
             full_fine_tuning: whether the recipe trains every weight, without an adapter.
+            where: other machine that the plan is for; empty: this one.
         """
         self._show_figures(shown=True)
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
-        self._state.setText(plan.speed_source)
+        self._state.setText(where or plan.speed_source)
+        self._state.setToolTip(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
         self._memory.setText(
             tr("{memory_bytes} of the {free} that are free on the {device}.").format(
-                memory_bytes=memory_size(plan.memory_bytes), free=free, device=plan.device
+                memory_bytes=memory_size(plan.memory_bytes),
+                free=free,
+                device=tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device,
             )
         )
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]

@@ -38,10 +38,8 @@ class RecipeEditor(Card):
     wanted_all = Signal()
 
     def __init__(self, history: RecipeHistory, page: Page) -> None:
-        super().__init__(
-            tr("Settings"), tr("Suggested for this machine, your data and the target."), icon_name="recipe"
-        )
-        self.busy = BusyLine(tr("Choosing a recipe for this machine and data ..."), can_cancel=True)
+        super().__init__(tr("Settings"), tr("Suggested for the machine, your data and the target."), icon_name="recipe")
+        self.busy = BusyLine(tr("Choosing a recipe for machine and data ..."), can_cancel=True)
         self.busy.hide()
         self.presets = PresetBar()
         self.form, self.toml = RecipeForm(), TomlEditor()

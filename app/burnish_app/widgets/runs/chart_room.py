@@ -104,7 +104,7 @@ class ChartRoom(QWidget):
         for chart in hidden ^ self._hidden:
             self._cards[chart].setHidden(chart in hidden)
         self._hidden = hidden
-        self._set_heights()
+        self._set_heights(beside)
 
     def _lay_out(self) -> None:
         """Have the layouts act on what changed: those of the charts first, that of the scrolled page last."""
@@ -116,14 +116,14 @@ class ChartRoom(QWidget):
             QCoreApplication.sendPostedEvents(outer, QEvent.Type.LayoutRequest)
             outer = outer.parentWidget()
 
-    def _set_heights(self) -> None:
+    def _set_heights(self, beside: Sequence[Chart]) -> None:
         room = self._page_px - _ABOVE_PX
         around = 2 * GAP_PX + _HEAD_PX
         small = _between((room - GAP_PX) / 2 - around, *_SMALL_PX)
         stacked = _BESIDE * small + (_BESIDE - 1) * (GAP_PX + around)
         large = stacked if self.width() >= _BESIDE_PX else _between(room * 0.6, *_LARGE_PX)
         for chart in self._small:
-            chart.set_plot_height(small)
+            chart.set_plot_height(small, grows=chart in beside)  # the large one's legend may take several lines
         self._large.set_plot_height(large)
         if self._enlarged is not None:
             self._enlarged.set_plot_height(max(self._page_px - _ENLARGED_PX, _LARGE_PX[0]))

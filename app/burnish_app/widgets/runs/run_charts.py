@@ -190,6 +190,10 @@ class RunCharts(LinkedCharts):
         self.memory.set_curves(shown, limit=curves.predicted_memory)
         for chart, (key, curve) in zip(self._sampled, found.sampled().items(), strict=True):
             chart.set_curves({key: curve})
+            unit = chart.spec.unit
+            chart.head.set_unit(
+                unit if found.gpu is None else tr("{unit}, GPU {index}").format(unit=unit, index=found.gpu)
+            )
             self.room.set_shown(chart, shown=len(curve) > 0)
         self.room.arrange()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
 from burnish_app.comparison.best_run import delta_text
@@ -19,14 +19,22 @@ from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.numbers import percent, plural
+from burnish_app.wording.numbers import facts_text, percent, plural
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags
 from burnish_engine.contract.serve.replies import RunSummary
 
 _KEEP_AFTER_MS = 800
-_NOTES_PX, _CURVE_PX = 80, 200  # least height of the notes, largest of the curve
+_NOTES_PX, _CURVE_PX = 56, 200  # least height of the notes, largest of the curve
 _MOST_LISTED = 12
+
+
+class _Notes(QPlainTextEdit):
+    """The box of notes, which takes what is left of the page's height."""
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size."""
+        return QSize(super().sizeHint().width(), self.minimumHeight())
 
 
 class RunDetails(Card):
@@ -43,7 +51,7 @@ class RunDetails(Card):
         self.pill = Pill()
         self.corner.addWidget(self.pill)
         self.step, self.loss, self.held_out = Value(tr("Step")), Value(tr("Loss")), Value(tr("Held-out loss"))
-        self.delta = Value(tr("To the best"), hint=tr("Held-out loss less that of the best run on the same rows."))
+        self.delta = Value(tr("To best"), hint=tr("Held-out loss less that of the best run on the same rows."))
         self.accuracy = Value(
             tr("Preferred"),
             hint=tr("Share of held-out pairs whose chosen reply the model prefers to the rejected one."),
@@ -100,7 +108,7 @@ class RunDetails(Card):
         self._several.hide()
         self.set_heading(run_title(run))
         self.pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
-        self._model.setText("  ·  ".join(part for part in (run.model, run.data, run.state.device) if part))
+        self._model.setText(facts_text(run.model, run.data, run.state.device))
         for value, text in (
             (self.step, steps_text(run)),
             (self.loss, loss_cell_text(run.state.loss)),
@@ -188,7 +196,7 @@ def _edit(name: str, placeholder: str) -> QLineEdit:
 
 
 def _area(name: str) -> QPlainTextEdit:
-    area = QPlainTextEdit()
+    area = _Notes()
     area.setAccessibleName(name)
     area.setMinimumHeight(_NOTES_PX)
     area.setTabChangesFocus(True)

@@ -12,11 +12,10 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, body, caption, set_tone
-from burnish_app.wording.run_stages import RunStage, StageStatus
+from burnish_app.widgets.basic.status_dot import show_stage
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.wording.run_stages import RunStage
 
-_SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
-_LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}
 _PALE = 0.15
 _POINTS = 60
 
@@ -51,10 +50,8 @@ class RunStages(Card):
                 label.setVisible(number < len(stages))
         self._show_detail(stages)
         for (sign, text, time), stage in zip(self._lines, stages, strict=False):
-            for label, words in ((sign, _SIGNS[stage.status]), (text, stage.text), (time, stage.time)):
-                _set(label, words)
-            set_tone(sign, _LOOKS[stage.status])
-            set_tone(text, "muted" if stage.status == "waiting" else "")
+            show_stage(sign, text, stage.text, stage.status)
+            _set(time, stage.time)
 
     def show_facts(self, facts: list[tuple[str, str]]) -> None:
         """Show what is known of the run, below the stages."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -46,7 +45,7 @@ class RunVerdict(QWidget):
         top.setSpacing(UNIT + 4)
         top.addLayout(self._icon)
         top.addWidget(self.sentence, 1)
-        top.addWidget(self._more, alignment=Qt.AlignmentFlag.AlignTop)
+        top.addWidget(self._more)
         words = QVBoxLayout()
         words.setSpacing(4)
         words.setContentsMargins(_ICON_PX + UNIT + 4, 0, 0, 0)  # in line with the sentence
@@ -101,7 +100,7 @@ class RunVerdict(QWidget):
     def _show_verdict(self, found: GuardVerdict | None) -> None:
         clear(self._icon)
         if found is not None:
-            self._icon.addWidget(IconLabel(found.status, _ICON_PX, found.status), alignment=Qt.AlignmentFlag.AlignTop)
+            self._icon.addWidget(IconLabel(found.status, _ICON_PX, found.status))
         self.sentence.setText(found.sentence if found else "")
         self.cause.setText(found.cause if found else "")
         self.remedy.setText(found.remedy if found else "")

@@ -37,7 +37,7 @@ class TaskCard(Card):
     def __init__(self) -> None:
         super().__init__(
             tr("Score of the task"),
-            tr("Right replies to held-out rows, each the most likely one. Line: 95 % interval."),
+            tr("Held-out rows answered rightly, by the most likely reply. Thin line: 95\N{NO-BREAK SPACE}% interval."),
             icon_name="scale",
         )
         self.setProperty(PLACE_PROPERTY, "your-data.md#the-score-of-your-task")

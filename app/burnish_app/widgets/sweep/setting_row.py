@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.comparison.swept import draft_value, offered_settings, usual_values
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.text import caption, set_tone
-from burnish_app.wording.recipe_text import setting_name, setting_text
+from burnish_app.widgets.basic.text import ShorteningBox, caption, set_tone
+from burnish_app.wording.recipe_text import setting_name, setting_term, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.sweep import SweepSetting, parse_values
@@ -37,15 +37,15 @@ class SettingRow(QWidget):
     def __init__(self, recipe: Recipe, key: str, *, single: bool = False) -> None:
         super().__init__()
         self._recipe, self._single = recipe, single
-        self.name = QComboBox()
+        self.name = ShorteningBox()
         self.name.setAccessibleName(tr("Setting"))
         self.name.setMinimumWidth(_NAME_PX)
-        self.name.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.name.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.name.setMaxVisibleItems(16)
         for offered in offered_settings():
-            self.name.addItem(setting_name(offered), offered)
-            self.name.setItemData(self.name.count() - 1, offered, Qt.ItemDataRole.ToolTipRole)
+            self.name.addItem(setting_term(offered), offered)
+            hint = f"{setting_name(offered)}: {offered}"
+            self.name.setItemData(self.name.count() - 1, hint, Qt.ItemDataRole.ToolTipRole)
         self.name.setCurrentIndex(self.name.findData(key))
         self.name.currentIndexChanged.connect(self._key_changed)
         self.values = QLineEdit()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from burnish_app.engine.client_there import ClientThere
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.engine_there import EngineThere
 from burnish_app.look.language import tr
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
-from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest, FreeRequest
 
 
 class Answering(QObject):
@@ -34,7 +37,9 @@ class Answering(QObject):
 
     def __init__(self, client: EngineClient, parent: QObject) -> None:
         super().__init__(parent)
-        self._client = client
+        self._client, self._there = client, EngineThere.beside(client)
+        self._there.progressed.connect(self._connecting)
+        self._clients: dict[str, EngineClient] = {}
         self.open: dict[str, ChatPane] = {}
         self.secret = False
         self.answered: list[ChatPane] = []
@@ -43,7 +48,7 @@ class Answering(QObject):
         self,
         pane: ChatPane,
         answerer: Answerer,
-        messages: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage] | None,
         *,
         system: str,
         options: ChatOptions,
@@ -54,14 +59,18 @@ class Answering(QObject):
         Args:
             pane: pane that gets the reply.
             answerer: model that answers.
-            messages: new messages.
+            messages: new messages; None: the last question is asked again.
             system: system prompt; empty: none.
             options: how tokens are chosen.
             lane: lane of the request; those of different lanes are answered at once where memory allows.
         """
-        pane.say(messages)
+        if messages is None:
+            pane.say_again()
+        else:
+            pane.say(messages)
         before = [ChatMessage(role="system", content=system)] if system else []
-        name = self._client.send(
+        client = self._client if not answerer.where else self._there.client_to(answerer.where)
+        name = client.send(
             ChatRequest,
             target=answerer.target,
             variant=answerer.variant,
@@ -75,18 +84,43 @@ class Answering(QObject):
             on_progress=lambda progress: self._progressed(name, progress),
             on_canceled=lambda: self._stopped(name),
         )
-        self.open[name] = pane
+        self.open[name], self._clients[name] = pane, client
+        if answerer.where and client.state != "ready":
+            pane.state.setText(tr("Connecting to {where} ...").format(where=answerer.where))
 
     def cancel(self) -> None:
         """Cancel all replies; what came of them stays."""
         for request in list(self.open):
-            self._client.cancel(request)
+            self._clients[request].cancel(request)
+
+    def free(self, **callbacks: Any) -> None:
+        """Let every engine that was asked end its chat processes.
+
+        Args:
+            callbacks: callbacks of the request to this machine's engine.
+        """
+        self._client.send(FreeRequest, **callbacks)
+        for client in self._there.clients:
+            if client.state == "ready":
+                client.send(FreeRequest)
 
     def give_up(self) -> None:
         """Cancel all replies and take nothing more of them."""
         self.cancel()
         self.open.clear()
+        self._clients.clear()
         self.answered.clear()
+
+    def _connecting(self, where: str, what: str) -> None:
+        """Show what is done to reach another machine's engine."""
+        for request, pane in self.open.items():
+            client = self._clients[request]
+            if isinstance(client, ClientThere) and client.where == where:
+                pane.state.setText(what)
+
+    def _over(self, name: str) -> ChatPane | None:
+        self._clients.pop(name, None)
+        return self.open.pop(name, None)
 
     def _came(self, name: str, piece: str) -> None:
         if name in self.open:
@@ -97,7 +131,7 @@ class Answering(QObject):
             self.open[name].state.setText(progress.what)
 
     def _answered(self, name: str, result: Result) -> None:
-        pane = self.open.pop(name, None)
+        pane = self._over(name)
         if pane is not None:
             if result.reply is not None:
                 pane.finish(result.reply, secret=self.secret)
@@ -106,13 +140,13 @@ class Answering(QObject):
 
     def fail(self, name: str, failure: Failure) -> None:
         """Show why a reply did not come."""
-        pane = self.open.pop(name, None)
+        pane = self._over(name)
         if pane is not None:
             pane.stop(f"{failure.what} {failure.remedy}".strip(), "error")
             self.changed.emit()
 
     def _stopped(self, name: str) -> None:
-        pane = self.open.pop(name, None)
+        pane = self._over(name)
         if pane is not None:
             pane.stop(tr("stopped"))
             self.changed.emit()

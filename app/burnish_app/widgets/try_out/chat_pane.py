@@ -8,19 +8,14 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QGuiApplication,
-    QPaintEvent,
     QStandardItemModel,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
 )
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QPlainTextEdit,
-    QStyle,
-    QStyleOptionComboBox,
-    QStylePainter,
     QTextEdit,
 )
 
@@ -29,34 +24,14 @@ from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, caption, heading, set_tone
+from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
+from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
 
-_MIN_HEIGHT_PX = 160  # least height of the transcript
+_MIN_HEIGHT_PX = 96  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
-
-
-class WhoBox(QComboBox):
-    """A box of models that shortens a long name to its width, whatever that is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(4)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw the box with as much of the name as fits."""
-        painter, option = QStylePainter(self), QStyleOptionComboBox()
-        self.initStyleOption(option)
-        style = self.style()
-        room = style.subControlRect(
-            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
-        ).width()
-        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room - UNIT)
-        painter.drawComplexControl(QStyle.ComplexControl.CC_ComboBox, option)
-        painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
 
 class ChatPane(Card):
@@ -68,33 +43,54 @@ class ChatPane(Card):
 
     Attributes:
         choice_changed: signal without arguments, emitted when another model is chosen.
+        again_wanted: signal without arguments, emitted when the last question is to be answered once more.
         who: choice of the model that answers.
+        question: conversation up to the last question; empty before the first.
+        repeats: how often that was asked again.
     """
 
     choice_changed = Signal()
+    again_wanted = Signal()
 
     def __init__(self, name: str, usual: str) -> None:
         super().__init__()
         self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
+        self._without_reply: list[ChatMessage] = []  # where the conversation goes on if no reply comes
+        self.question: list[ChatMessage] = []
+        self.repeats = 0
         self._streamed: list[str] = []
-        self._facts = ""
+        self._facts = self._answered_by = ""
         self._waiting: list[str] = []
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
         self._timer.timeout.connect(self._flush)
-        self.who = WhoBox()
+        self.who = ShorteningBox()
         self.who.setAccessibleName(tr("{name}: who answers").format(name=name))
         self._letter = heading("")
         self._letter.hide()
         self.copy = quiet("", self._copy, "copy")
         self.copy.setAccessibleName(tr("{name}: copy the reply").format(name=name))
         self.copy.setToolTip(tr("Copy the reply"))
+        room = self.copy.sizePolicy()
+        room.setRetainSizeWhenHidden(True)  # the transcript keeps its height, and with it the end in view
+        self.copy.setSizePolicy(room)
+        self.copy.hide()
+        self.again = quiet("", self.again_wanted.emit, "refresh")
+        self.again.setAccessibleName(tr("{name}: ask again").format(name=name))
+        self.again.setToolTip(
+            tr("Ask this model alone again, with the next seed. At temperature 0 the seed changes nothing.")
+        )
+        self.again.setEnabled(False)
         self.text = QTextEdit()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)
         set_tone(self.text, "plain")
         self.text.setLineWrapMode(QTextEdit.LineWrapMode.WidgetWidth)
+        self._at_end = True
+        bar = self.text.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._keep_end_in_view)
         self.who.currentIndexChanged.connect(self._choice_changed)
         self.state = caption("")
         head = QHBoxLayout()
@@ -104,7 +100,8 @@ class ChatPane(Card):
         foot = QHBoxLayout()
         foot.setSpacing(0)
         foot.addWidget(self.state, 1)
-        foot.addWidget(self.copy, alignment=Qt.AlignmentFlag.AlignBottom)
+        for button in (self.again, self.copy):
+            foot.addWidget(button, alignment=Qt.AlignmentFlag.AlignBottom)
         self.body.addLayout(head)
         self.body.addWidget(self.text, 1)
         self.body.addLayout(foot)
@@ -119,6 +116,11 @@ class ChatPane(Card):
     def messages(self) -> list[ChatMessage]:
         """The conversation so far, without the reply that is being streamed."""
         return list(self._messages)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether any of the newest reply has come."""
+        return bool(self._streamed)
 
     def choose(self, key: str) -> None:
         """Choose the model that answers, by its key; the first one where there is none of that key."""
@@ -146,6 +148,7 @@ class ChatPane(Card):
         self.who.clear()
         for one in answerers:
             self.who.addItem(one.label, one)
+            self.who.setItemData(self.who.count() - 1, one.hint, Qt.ItemDataRole.ToolTipRole)
         items = self.who.model()
         assert isinstance(items, QStandardItemModel)  # a combo box makes this model for itself
         for number, one in enumerate(answerers):
@@ -172,20 +175,35 @@ class ChatPane(Card):
         Args:
             messages: messages of the person, or a row's turns up to the one that is answered.
         """
+        self._without_reply = list(self._messages)
         self._messages += messages
-        self._streamed.clear()
+        self.question, self.repeats = list(self._messages), 0
         for message in messages:
             self._add_speaker({"user": tr("You"), "system": tr("System")}.get(message.role, tr("Reply in the data")))
             self._insert(message.content, self._format("muted"))
-        self._add_speaker(self._letter.text() if self.who.isHidden() else self.who.currentText())
-        bar = self.text.verticalScrollBar()
-        bar.setValue(bar.maximum())
+        self._begin_reply(self._letter.text() if self.who.isHidden() else self.who.currentText())
+
+    def say_again(self) -> None:
+        """Start another reply to the last question below what is there; the conversation goes on from it."""
+        self._without_reply = list(self._messages)
+        self._messages = list(self.question)
+        self.repeats += 1
+        self._begin_reply(tr("{name}, again").format(name=self.who.currentText()))
+
+    def _begin_reply(self, who: str) -> None:
+        self._streamed.clear()
+        self._add_speaker(who)
+        self._at_end = True
+        self._keep_end_in_view()
         self.state.setText(tr("Loading the model ..."))
+        self.state.setToolTip("")
         set_tone(self.state, "muted")
+        self._show_copy()
 
     def stream(self, piece: str) -> None:
         """Add a piece of the streamed reply."""
         self._streamed.append(piece)
+        self.copy.show()
         self._waiting.append(piece)
         if not self._timer.isActive():
             self._timer.start()
@@ -195,7 +213,7 @@ class ChatPane(Card):
 
         Args:
             reply: finished reply.
-            secret: whether name and speed, which could tell who wrote it, are left out for now.
+            secret: whether name and speed, which could tell who wrote it, are left out until `reveal`.
         """
         self._flush()
         written = "".join(self._streamed)
@@ -207,12 +225,16 @@ class ChatPane(Card):
         began = "" if first is None else tr("first token {seconds} s").format(seconds=f"{first:.2g}")
         end = "" if reply.stopped else tr("cut at the longest reply")
         waited = tr("after the others: {why}").format(why=tr(reply.waited)) if reply.waited else ""
-        self._facts = "  ·  ".join(part for part in (reply.name, speed, began, end, waited) if part)
-        self.state.setText("" if secret else self._facts)
+        self._answered_by = reply.name
+        self._facts = facts_text(speed, began, end, waited)
+        self._show_copy()
+        if not secret:
+            self.reveal()
 
     def reveal(self) -> None:
-        """Show name and speed of the reply that was finished in secret."""
+        """Show the speed of the finished reply, with the whole name of its model as the tooltip."""
         self.state.setText(self._facts)
+        self.state.setToolTip(self._answered_by)
 
     def stop(self, text: str, tone: Look = "muted") -> None:
         """End the reply early; the streamed part stays.
@@ -226,30 +248,45 @@ class ChatPane(Card):
         if written:
             self._messages.append(ChatMessage(role="assistant", content=written))
         else:
-            while self._messages and self._messages[-1].role != "assistant":
-                self._messages.pop()
+            self._messages = list(self._without_reply)
         self.state.setText(text)
         set_tone(self.state, tone)
+        self._show_copy()
 
     def clear(self) -> None:
         """Start a new conversation."""
         self._timer.stop()
         self._messages.clear()
+        self.question.clear()
         self._streamed.clear()
         self._waiting.clear()
         self.text.clear()
         self.state.setText("")
-        self._facts = ""
+        self.state.setToolTip("")
+        self._facts = self._answered_by = ""
+        self._show_copy()
+
+    def _newest_reply(self) -> str:
+        replies = [message.content for message in self._messages if message.role == "assistant"]
+        return replies[-1] if replies else "".join(self._streamed)
+
+    def _show_copy(self) -> None:
+        self.copy.setVisible(bool(self._newest_reply()))
 
     def _copy(self) -> None:
-        replies = [message.content for message in self._messages if message.role == "assistant"]
-        text = replies[-1] if replies else "".join(self._streamed)
+        text = self._newest_reply()
         if text:  # what the clipboard holds is not lost for nothing
             QGuiApplication.clipboard().setText(text)
 
     def _choice_changed(self) -> None:
         able = self.answerer.able
-        self.text.setPlaceholderText(tr("Answers appear here.") if able else tr("It cannot answer yet."))
+        self.who.setToolTip(self.answerer.hint)
+        missing = (
+            tr("It answers once a file is exported.")
+            if self.answerer.variant == "exported"
+            else tr("It answers once a run has saved what it trained.")
+        )
+        self.text.setPlaceholderText(tr("Answers appear here.") if able else missing)
         self.choice_changed.emit()
 
     def _add_speaker(self, who: str) -> None:
@@ -274,10 +311,15 @@ class ChatPane(Card):
             self._insert(text, self._format("text"))
 
     def _insert(self, text: str, how: QTextCharFormat) -> None:
-        bar = self.text.verticalScrollBar()
-        at_end = bar.value() >= bar.maximum() - UNIT
         self._end().insertText(text, how)
-        if at_end:
+
+    def _scrolled(self, value_px: int) -> None:
+        self._at_end = value_px >= self.text.verticalScrollBar().maximum() - UNIT
+
+    def _keep_end_in_view(self) -> None:
+        """Show the end of the transcript where it was shown before the text grew, or the room for it shrank."""
+        if self._at_end:
+            bar = self.text.verticalScrollBar()
             bar.setValue(bar.maximum())
 
     def _end(self) -> QTextCursor:
@@ -298,5 +340,5 @@ class PromptBox(QPlainTextEdit):
         super().__init__()
         self.setFixedHeight(9 * UNIT)
         self.setTabChangesFocus(True)
-        self.setPlaceholderText(tr("Ask all the same. Ctrl+Return sends."))
+        self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
         self.setAccessibleName(tr("Your message"))

@@ -13,7 +13,7 @@ from burnish_app.widgets.basic.text import caption, set_tone
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 
 _THREE_PX, _FOUR_PX = 640, 900  # widths from which three and four stand side by side
-_WANTED_PX = 110  # height of the wanted reply below the panes
+_WANTED_PX = 104  # height of the wanted reply below the panes
 
 
 class WantedReply(Card):

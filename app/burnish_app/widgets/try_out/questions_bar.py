@@ -50,7 +50,7 @@ class QuestionsBar(QWidget):
         self.save = quiet(tr("Save this prompt"), self.save_wanted.emit, "save")
         self.remove = quiet(tr("Remove"), self._remove, "trash")
         self.nothing = caption("")
-        line = FlowLayout(2 * UNIT)
+        self._line = line = FlowLayout(2 * UNIT)
         for widget in (self.source, self._steps, self.save, self.remove):
             line.addWidget(widget)
         column = QVBoxLayout(self)
@@ -59,6 +59,10 @@ class QuestionsBar(QWidget):
         column.addLayout(line)
         column.addWidget(self.nothing)
         self._show()
+
+    def add_tool(self, widget: QWidget) -> None:
+        """Add a widget to the end of the line."""
+        self._line.addWidget(widget)
 
     @property
     def question(self) -> Question | None:

@@ -43,7 +43,7 @@ class VoteBar(Card):
         Args:
             letters: letter of each pane.
         """
-        self._text.setText(tr("Which reply is best?"))
+        self._text.setText(tr("Which reply is better?") if len(letters) == 2 else tr("Which reply is best?"))
         set_tone(self._text, "")
         for place, button in enumerate(self.buttons):
             button.setVisible(place < len(letters) or place == len(self.buttons) - 1)

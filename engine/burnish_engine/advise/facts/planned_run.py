@@ -10,6 +10,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.hardware.gpu.topology import peer_gb_s
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class PlannedRun:
         device: device that computes.
         engine: engine that trains.
         dataset: facts that `inspect` found about the data; None where it was not inspected.
+        ranks: number of processes that can share layers' weights; None: as many as the recipe lets share the run.
     """
 
     recipe: Recipe
@@ -50,6 +52,7 @@ class PlannedRun:
     device: PlannedDevice
     engine: EngineChoice
     dataset: DatasetFacts | None
+    ranks: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,8 @@ class FastRun:
         fp8: what is kept and multiplied in 8 bits.
         gpu: facts of the GPU; None where they are not known, and on the CPU.
         cpu_cores: number of physical CPU cores.
+        ranks: number of processes that can share layers' weights.
+        peer_gb_s: rate at which each of their GPUs reads another's memory, 10^9 bytes/s; 0: they cannot.
     """
 
     recipe: Recipe
@@ -77,3 +82,19 @@ class FastRun:
     fp8: Fp8Use = NO_FP8
     gpu: GpuFacts | None = None
     cpu_cores: int = 1
+    ranks: int = 1
+    peer_gb_s: float = 0.0
+
+
+def sharing(recipe: Recipe, machine: MachineFacts, ranks: int | None = None) -> tuple[int, float]:
+    """Return how many processes can share layers' weights, and how fast they read them; see `FastRun`.
+
+    Args:
+        recipe: recipe of the run.
+        machine: facts of the machine.
+        ranks: number of processes; None: as many as the recipe lets share the run.
+    """
+    devices = recipe.devices
+    if ranks is None:
+        ranks = len(devices.gpus) if devices.strategy == "data_parallel" else 1
+    return ranks, peer_gb_s(machine, devices.first_gpus(ranks)) if ranks > 1 else 0.0

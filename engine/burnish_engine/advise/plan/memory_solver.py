@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,15 @@ from burnish_engine.contract.recipe.memory_plan import (
     LEVEL_NAMES,
     MemoryPlan,
     SaveLevel,
+    layers_at,
     parse_save_levels,
     parse_weight_places,
+    places_alone,
     weight_places,
 )
+
+_Away: TypeAlias = tuple[bool, bool, tuple[int, ...], tuple[int, ...]]
+"""Parts in other places: whether embeddings and head are on the host, layers on the host, and layers of ranks."""
 
 MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
 """Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""
@@ -66,7 +71,7 @@ class _Effort(NamedTuple):
 _THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 2)
 _ROUNDS = 6  # first over mixes, then over neighbors of the best
 _SORTED = 2  # rounds that are sorted at once; most searches end with the first
-_WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are kept in host memory for speed alone
+_WORTH_STREAMING = 0.98  # predicted share of a pass's time below which weights are streamed for speed alone
 
 
 def usable_bytes(free: int, *, cuda: bool) -> int:
@@ -133,7 +138,8 @@ class _Solver:
         pinned = run.recipe.memory.layers
         self._pinned = None if pinned == AUTO else parse_save_levels(pinned, self._layers)
         places = run.recipe.memory.weights
-        self._places = None if places == AUTO else _on_host(places, self._layers)
+        self._places = None if places == AUTO else _pinned_places(places, run)
+        self._may_share = run.cuda and run.ranks > 1 and self._speed.reads_peers_faster
         self._allowed = allowed_levels(run, moving=host_budget > 0)
 
     def solve(self, budget: float) -> MemoryPlan | None:
@@ -271,9 +277,7 @@ class _Solver:
             return tiles, [min(pinned.head_rows, tokens)]
         return tiles, head_chunks(min(largest.supervised_tokens, tokens), cuda=self._run.cuda)
 
-    def _of_tile(
-        self, mlp_chunk_tokens: int, heads: list[int], away: tuple[bool, bool, tuple[int, ...]]
-    ) -> Iterator[PlanOptions]:
+    def _of_tile(self, mlp_chunk_tokens: int, heads: list[int], away: _Away) -> Iterator[PlanOptions]:
         """List the options with one chunk of the feed-forward, down to the smallest useful chunk of the head."""
         least = self.memory.least_workspace(mlp_chunk_tokens)
         for head in heads:
@@ -289,24 +293,34 @@ class _Solver:
             return [(False, False), (True, True)][: 1 + min(int(count), 1)]
         return [(False, False), (True, False), (True, True)][: 1 + min(int(count), 2)]
 
-    def _away(self) -> Iterator[tuple[bool, bool, tuple[int, ...]]]:
-        """List what may be in host memory: embeddings, head, and the layers with their weights there."""
+    def _away(self) -> Iterator[_Away]:
+        """List what may be elsewhere: embeddings, head, and layers' weights, in host memory or shared by ranks."""
+        shares = self._effort.hosted
+        counts = {self._layers * share // shares for share in range(1, shares + 1)}
         for embedding, head in self._tables():
             if self._places is not None:
-                yield embedding, head, self._places
+                yield embedding, head, *self._places
                 continue
-            yield embedding, head, ()
+            yield embedding, head, (), ()
+            for count in sorted(counts) if self._may_share else ():
+                if count > SLOTS:
+                    yield embedding, head, (), spread_layers(count, self._layers)
             used = self.memory.tables_on_host(PlanOptions(0, 1, embedding, head))
             most = self._most_hosted(used)
-            shares = self._effort.hosted
-            counts = {self._layers * share // shares for share in range(1, shares + 1)}
             for count in sorted({min(count, most) for count in counts}):
                 if count > SLOTS:
-                    yield embedding, head, spread_layers(count, self._layers)
+                    yield embedding, head, spread_layers(count, self._layers), ()
 
     def _streams(self, options: PlanOptions) -> bool:
-        """Whether the solver, not the recipe, put weights of layers in host memory."""
-        return self._places is None and bool(options.layers_on_host)
+        """Whether the solver, not the recipe, put weights of layers elsewhere."""
+        return self._places is None and bool(options.streamed)
+
+    def _with_streamed(self, options: PlanOptions, count: int) -> PlanOptions:
+        """The same options with another number of layers' weights where some are streamed from."""
+        layers = spread_layers(count, self._layers)
+        if options.layers_on_ranks:
+            return options._replace(layers_on_ranks=layers)
+        return options._replace(layers_on_host=layers)
 
     def _most_hosted(self, used: float) -> int:
         """The most layers whose weights find room in host memory beside what is used of it; 0 without a GPU."""
@@ -315,18 +329,19 @@ class _Solver:
         return min(self._layers, int(max(self._host_budget - used, 0) // self.memory.blocks.max()))
 
     def _neighboring(self, options: PlanOptions) -> Iterator[PlanOptions]:
-        """List the same options with a few layers' weights more and fewer in host memory."""
-        count, step = len(options.layers_on_host), max(1, self._layers // (2 * self._effort.hosted))
-        most = self._most_hosted(self.memory.tables_on_host(options))
+        """List the same options with a few layers' weights more and fewer where some are streamed from."""
+        count, step = len(options.streamed), max(1, self._layers // (2 * self._effort.hosted))
+        hosted = self._most_hosted(self.memory.tables_on_host(options))
+        most = self._layers if options.layers_on_ranks else hosted
         for other in {max(count - step, 0), min(count + step, most)} - {count}:
             if self._streams(options) and other > SLOTS:
-                yield options._replace(layers_on_host=spread_layers(other, self._layers))
+                yield self._with_streamed(options, other)
 
     def _with_fewest_hosted(self, best: _TimedPlan, budget: float) -> PlanOptions:
-        """The options of a plan with as few layers' weights in host memory as fit and take no longer."""
+        """The options of a plan with as few layers' weights streamed as fit and take no longer."""
         options = best.options
-        counts = range(SLOTS + 1, len(options.layers_on_host)) if self._streams(options) else range(0)
-        fewer = [options._replace(layers_on_host=spread_layers(count, self._layers)) for count in counts]
+        counts = range(SLOTS + 1, len(options.streamed)) if self._streams(options) else range(0)
+        fewer = [self._with_streamed(options, count) for count in counts]
         plans = [(best.levels, one) for one in fewer]
         if not plans:
             return options
@@ -364,8 +379,11 @@ def _plan_at(plans: Sequence[tuple[SaveLevels, PlanOptions]], place: int) -> tup
     raise AssertionError
 
 
-def _on_host(places: str, layers: int) -> tuple[int, ...]:
-    return tuple(layer for layer, place in enumerate(parse_weight_places(places, layers)) if place == "host")
+def _pinned_places(text: str, run: FastRun) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Parse the recipe's places of weights: the layers in host memory, and those that processes share."""
+    places = parse_weight_places(text, run.spec.num_layers)
+    places = places if run.ranks > 1 else places_alone(places)
+    return layers_at("host", places), layers_at("ranks", places)
 
 
 def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
@@ -375,7 +393,7 @@ def _memory_plan(levels: SaveLevels, options: PlanOptions) -> MemoryPlan:
         head_rows=options.head_chunk_tokens,
         embedding_on_host=options.embedding_on_host,
         head_on_host=options.head_on_host,
-        weights=weight_places(options.layers_on_host, levels.shape[-1]),
+        weights=weight_places(options.layers_on_host, levels.shape[-1], options.layers_on_ranks),
     )
 
 

@@ -18,7 +18,7 @@ from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size
 
-_WEIGHTS = {"base weights", "experts", "streamed weights"}
+_WEIGHTS = {"base weights", "experts", "streamed weights", "shared weights"}
 _GROWS_WITH_TOKENS = {
     "activations", "head and loss", "backward pass of a layer", "workspace", "allocator", "fragmentation",
 }  # fmt: skip
@@ -109,15 +109,21 @@ def notes_on(run: PlannedRun) -> list[str]:
 
 
 def streaming_note(plan: MemoryPlan | None) -> str:
-    """Tell a person that layers' weights come from system memory in every pass; empty where they do not."""
-    away = len(plan.layers_on_host) if plan else 0
-    if not plan or not away:
+    """Tell a person that layers' weights are copied to the GPU in every pass, and from where; empty if they are not."""
+    if plan is None:
         return ""
-    whose = "all layers" if away == len(plan.layers) else f"{away} of {len(plan.layers)} layers"
-    return (
-        f"The weights of {whose} stay in system memory and are copied to the GPU in every pass. The more tokens a pass "
-        "has (train.micro_batch_tokens), the less that slows it down."
-    )
+    where = {
+        "stay in system memory and are copied to the GPU": plan.layers_on_host,
+        "are shared out over the GPUs of the run, which read them from each other": plan.layers_on_ranks,
+    }
+    found = []
+    for what, layers in where.items():
+        if layers:
+            whose = "all layers" if len(layers) == len(plan.layers) else f"{len(layers)} of {len(plan.layers)} layers"
+            found.append(f"The weights of {whose} {what} in every pass.")
+    if found:
+        found.append("The more tokens a pass has (train.micro_batch_tokens), the less that slows it down.")
+    return " ".join(found)
 
 
 def _one_of(remedies: Sequence[str]) -> str:
@@ -137,9 +143,9 @@ def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) 
     """
     if plan is None or not run.device.cuda or run.recipe.memory.weights != AUTO:
         return ""
-    held, count = run.engine, run.spec.num_layers - len(plan.layers_on_host)
+    held, count = run.engine, run.spec.num_layers - len(plan.layers_on_host) - len(plan.layers_on_ranks)
     layer = _hosted_layer(run, nf4=held.nf4, fp8=held.fp8)
-    slots = 0 if plan.layers_on_host else SLOTS * layer.block
+    slots = 0 if count < run.spec.num_layers else SLOTS * layer.block
     weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=held.nf4, fp8=held.fp8)
     tables = weights.embedding * (2 - plan.embedding_on_host - plan.head_on_host) // 2
     machine = run.machine.model_copy(update={"ram_free_bytes": run.machine.ram_total_bytes})

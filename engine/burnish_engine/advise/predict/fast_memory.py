@@ -37,7 +37,7 @@ from burnish_engine.advise.predict.pool_sizes import (
     backward_pool_sizes,
     forward_pool_sizes,
 )
-from burnish_engine.advise.predict.transfers import PIECE_BYTES, SLOTS
+from burnish_engine.advise.predict.transfers import PART_ALIGNMENT, PIECE_BYTES, SLOTS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
 
 POOL_SHARE, POOL_BYTES = 0.01, 64 * MIB
@@ -131,7 +131,7 @@ class FastMemory:
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)
         self._freed_experts = np.array([hosted[kind].experts for kind in self._kinds], dtype=np.float64)
         self._layers: dict[int, LayerTables] = {}
-        self._known: dict[tuple[bool, bool, tuple[int, ...]], tuple[float, float]] = {}
+        self._known: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def layers(self, mlp_chunk_tokens: int) -> LayerTables:
         """Count the memory of each kind of layer at each of `LEVEL_NAMES`."""
@@ -293,21 +293,24 @@ class FastMemory:
         return self._by_place(options)[0]
 
     def slot_bytes(self, options: PlanOptions) -> int:
-        """Bytes of the slots on the device that the weights of layers in host memory pass through."""
-        if not options.layers_on_host:
-            return 0
-        widest = self.blocks[list(options.layers_on_host)].max()
-        return int(min(SLOTS, len(options.layers_on_host)) * widest)
+        """Bytes of the slots on the device that the weights of streamed layers pass through."""
+        layers = options.streamed
+        return int(min(SLOTS, len(layers)) * self.blocks[layers].max()) if layers else 0
+
+    def share_bytes(self, options: PlanOptions) -> int:
+        """Bytes of the part that this process holds of the layers' weights that several share."""
+        parts = np.ceil(self.blocks[list(options.layers_on_ranks)] / (self.run.ranks * PART_ALIGNMENT))
+        return int(parts.sum()) * PART_ALIGNMENT
 
     def freed_bytes(self, options: PlanOptions) -> int:
-        """Bytes of layers' weights that are in host memory instead of on the device."""
-        layers = list(options.layers_on_host)
+        """Bytes of layers' weights that are streamed instead of being on the device all the time."""
+        layers = options.streamed
         freed = self._freed[layers].sum() + self._freed_experts[layers].sum()
-        return int(freed if self.run.cuda else freed - self.blocks[layers].sum())
+        return int(freed if self.run.cuda else freed - self.blocks[list(options.layers_on_host)].sum())
 
     def freed_experts(self, options: PlanOptions) -> int:
-        """Bytes of experts that are in host memory instead of on the device."""
-        return int(self._freed_experts[list(options.layers_on_host)].sum()) if self.run.cuda else 0
+        """Bytes of experts that are streamed instead of being on the device all the time."""
+        return int(self._freed_experts[options.streamed].sum()) if self.run.cuda else 0
 
     def _permanent_bytes(self, options: PlanOptions) -> float:
         """Bytes that exist all the time: weights, adapters, gradients, optimizer state."""
@@ -315,11 +318,11 @@ class FastMemory:
 
     def _by_place(self, options: PlanOptions) -> tuple[float, float]:
         """Bytes in host memory and on the device that follow from the weights' places, and are asked for by the 100."""
-        away = options.embedding_on_host, options.head_on_host, options.layers_on_host
+        away = options[2:]  # embeddings, head, layers
         if away not in self._known:
             trained = 8 * self.trained + self.optimizer.device + self.exchange  # with its gradient
             tables = self.tables_on_host(options)
-            here = self.weights.stored - tables - self.freed_bytes(options)
+            here = self.weights.stored - tables - self.freed_bytes(options) + self.share_bytes(options)
             permanent = here + self.slot_bytes(options) + self.weights.scratch + trained
             self._known[away] = tables + float(self.blocks[list(options.layers_on_host)].sum()), permanent
         return self._known[away]

@@ -39,8 +39,13 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     parts = [MemoryPart(name="base weights", bytes=stored, note=_weights_note(run, options))]
     if weights.experts:
         parts.append(MemoryPart(name="experts", bytes=experts, note=_experts_note(run)))
-    if options.layers_on_host:
-        note = f"{SLOTS} layers' at a time, copied from host memory"
+    if options.layers_on_ranks:
+        note = f"a {_ordinal(run.ranks)} of {len(options.layers_on_ranks)} layers'; other GPUs hold the rest"
+        parts.append(MemoryPart(name="shared weights", bytes=memory.share_bytes(options), note=note))
+    if options.streamed:
+        sources = {"host memory": options.layers_on_host, "GPUs that share them": options.layers_on_ranks}
+        source = " and ".join(name for name, layers in sources.items() if layers)
+        note = f"{SLOTS} layers' at a time, copied from {source}"
         parts.append(MemoryPart(name="streamed weights", bytes=memory.slot_bytes(options), note=note))
     if tables:
         parts.append(MemoryPart(name="quantization tables", bytes=tables, note="scales of NF4"))
@@ -85,7 +90,13 @@ def _weights_note(run: FastRun, options: PlanOptions) -> str:
         f"{len(options.layers_on_host)} of {run.spec.num_layers} layers": bool(options.layers_on_host),
     }
     names = " and ".join(name for name, there in away.items() if there)
-    return f"{note}; {names} in host memory" if names else note
+    note = f"{note}; {names} in host memory" if names else note
+    return f"{note}; {len(options.layers_on_ranks)} layers shared" if options.layers_on_ranks else note
+
+
+def _ordinal(ranks: int) -> str:
+    """Return what one of so many equal parts is called."""
+    return {2: "half", 3: "third", 4: "quarter"}.get(ranks, f"{ranks}th")
 
 
 def _experts_note(run: FastRun) -> str:

@@ -87,6 +87,7 @@ class Rates(NamedTuple):
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
         link: rate of copies to or from host memory, bytes/s.
+        peer: rate of copies from another process's device, bytes/s.
         experts: rates of products with experts.
     """
 
@@ -96,6 +97,7 @@ class Rates(NamedTuple):
     memory: float
     unpacking: float
     link: float
+    peer: float
     experts: ExpertRates
 
 
@@ -128,13 +130,16 @@ class FastSpeed:
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
         copies = self._offloaded[kinds, levels] / self._rates.link
-        moved = np.vstack([np.broadcast_to(self._hosted(options), one.shape) for one, options in plans])
+        moved, coming = (
+            np.vstack([np.broadcast_to(of(options), one.shape) for one, options in plans])
+            for of in (self._streamed, self._copy_seconds)
+        )
         if not copies.any() and not moved.any():
             return forward.sum(axis=1) + backward.sum(axis=1) + outside
-        weights, written = moved / (self._rates.link * _WEIGHTS_SHARE), moved / self._rates.memory
+        written = moved / self._rates.memory
         forward, backward = forward + written, backward + written
-        seconds = forward_seconds(forward, copies, weights)
-        return seconds + backward_seconds(backward, copies, AHEAD[levels], weights) + outside
+        seconds = forward_seconds(forward, copies, coming)
+        return seconds + backward_seconds(backward, copies, AHEAD[levels], coming) + outside
 
     def approximate_seconds(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Seconds:
         """Approximate `seconds` from the number of layers of each save level, [choices, plans].
@@ -143,16 +148,16 @@ class FastSpeed:
             counts: number of layers of each level, [plans, levels].
             choices: options to count with, all with one chunk of the feed-forward.
         """
-        moved = {options.layers_on_host: self._hosted(options) for options in choices}
-        number = [list(moved).index(options.layers_on_host) for options in choices]
-        total, largest = (np.array([[size(one)] for one in moved.values()]) for size in (np.sum, np.max))
+        places = {options[-2:]: options for options in choices}  # of layers, on hosts and ranks
+        number = [list(places).index(options[-2:]) for options in choices]
+        coming = [self._copy_seconds(options) for options in places.values()]
+        weights, first = (np.array([[size(one)] for one in coming]) for size in (np.sum, np.max))
+        moved = np.array([[self._streamed(options).sum()] for options in places.values()])
         copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
-        count, link = self._run.spec.num_layers, self._rates.link * _WEIGHTS_SHARE
-        weights, written = total / link, total / self._rates.memory
-        first = largest / link  # the first to come is waited for
-        back = np.maximum(weights - SLOTS * first, 0.0)
+        count, written = self._run.spec.num_layers, moved / self._rates.memory
+        back = np.maximum(weights - SLOTS * first, 0.0)  # the first to come is waited for
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (total > 0)
+        slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (moved > 0)
         out = np.ones_like(again), slower, weights + first + slower
         ways = (out, (self._backward + again, back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
@@ -162,12 +167,25 @@ class FastSpeed:
             found = found + np.maximum(np.maximum(compute, inward), copies + beside + compute / count)[number]
         return found
 
-    def _hosted(self, options: PlanOptions) -> Bytes:
-        """The bytes of each layer's weights that come from host memory in each pass, [layers]; 0: they are there."""
-        found = np.zeros(len(self._kinds))
-        layers = list(options.layers_on_host)
+    def _streamed(self, options: PlanOptions) -> Bytes:
+        """The bytes of each layer's weights that are copied to the device in each pass, [layers]; 0: they are there."""
+        found, layers = np.zeros(len(self._kinds)), options.streamed
         found[layers] = memory_of(self._run).blocks[layers]
         return found
+
+    def _copy_seconds(self, options: PlanOptions) -> Seconds:
+        """The time to copy each layer's weights to the device, seconds, [layers]; 0: they are there."""
+        at, found = self._rates, self._streamed(options)
+        own = 1 / self._run.ranks  # the part that is on this device, read and written there
+        shared = (1 - own) / (at.peer * _WEIGHTS_SHARE) + 2 * own / at.memory
+        pace = np.full(len(found), 1 / (at.link * _WEIGHTS_SHARE))
+        pace[list(options.layers_on_ranks)] = shared
+        return found * pace
+
+    @property
+    def reads_peers_faster(self) -> bool:
+        """Whether weights come faster from other processes' devices than from host memory."""
+        return self._run.peer_gb_s * 1e9 > self._rates.link
 
     def layers(self, mlp_chunk_tokens: int) -> tuple[Seconds, Seconds]:
         """The times of layers' forward and backward passes without attention, seconds, [kinds of layers, levels]."""
@@ -322,7 +340,8 @@ def rates(run: FastRun) -> Rates:
         operations = _CPU_GFLOPS_PER_CORE[run.precision] * 1e9 * cores
         unpacking = UNPACKED_PER_S_AND_CORE * cores
         experts = ExpertRates.of_cpu(run, operations, unpacking)
-        return Rates(operations, operations, operations, _CPU_GB_S * 1e9, unpacking, _CPU_GB_S * 1e9, experts)
+        memory = _CPU_GB_S * 1e9
+        return Rates(operations, operations, operations, memory, unpacking, memory, memory, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
@@ -333,9 +352,9 @@ def rates(run: FastRun) -> Rates:
     rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
     share = _INT8_SHARE if run.fp8.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
-    return Rates(
-        peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, ExpertRates.of_gpu(run, peak, unpacking)
-    )
+    peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
+    experts = ExpertRates.of_gpu(run, peak, unpacking)
+    return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, peer, experts)
 
 
 def _backward_share(spec: DecoderSpec) -> float:

@@ -22,6 +22,7 @@ class PlanOptions(NamedTuple):
         embedding_on_host: whether the embedding table stays in host memory.
         head_on_host: whether the head's matrix stays in host memory.
         layers_on_host: numbers of the layers whose frozen weights stay in host memory.
+        layers_on_ranks: numbers of the layers whose frozen weights the processes of the run share.
     """
 
     mlp_chunk_tokens: int
@@ -29,11 +30,16 @@ class PlanOptions(NamedTuple):
     embedding_on_host: bool = False
     head_on_host: bool = False
     layers_on_host: tuple[int, ...] = ()
+    layers_on_ranks: tuple[int, ...] = ()
+
+    @property
+    def streamed(self) -> list[int]:
+        """The numbers of the layers whose frozen weights are copied to the device in every pass, from the lowest."""
+        return sorted({*self.layers_on_host, *self.layers_on_ranks})
 
 
 def split_plan(plan: MemoryPlan) -> tuple[SaveLevels, PlanOptions]:
     """Split a plan into its layers' save levels, [1, layers], and its options."""
     levels = np.array([[LEVEL_NAMES.index(level) for level in plan.layers]], dtype=np.int8)
-    return levels, PlanOptions(
-        plan.mlp_rows, plan.head_rows, plan.embedding_on_host, plan.head_on_host, plan.layers_on_host
-    )
+    away = plan.embedding_on_host, plan.head_on_host, plan.layers_on_host, plan.layers_on_ranks
+    return levels, PlanOptions(plan.mlp_rows, plan.head_rows, *away)

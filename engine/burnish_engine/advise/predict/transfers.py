@@ -7,7 +7,8 @@ first or second layer above it begins. A layer's weights are asked for when the 
 computed. So a link that is too slow shows as waiting.
 
 Tensors that leave while weights arrive slow both down. Tensors and weights that come at once share the link, so weights
-arrive no earlier than what was asked for with them.
+arrive no earlier than what was asked for with them. Weights that come from other GPUs are counted as if they took the
+same link, at their own rate: over PCIe they do, over NVLink the prediction errs on the slow side.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PIECE_BYTES = 32 * MIB
 IN_FLIGHT = 2
 """Most tensors on their way out at once, as in `models.host_memory.offloader`."""
 SLOTS = 2
-"""Layers whose weights from host memory are on the device at once, as in `models.host_memory.weight_ring`."""
+"""Streamed layers whose weights are on the device at once, as in `models.host_memory.weight_ring`."""
+PART_ALIGNMENT = 256
+"""Bytes at whose multiples the parts of a shared layer begin, as in `models.host_memory.layer_shares`."""
 BOTH_WAYS_SHARE = 0.6
 """Share of a direction's rate that copies reach while others go the other way: with `_WEIGHTS_SHARE` of `fast_speed`
 set by three measured steps whose weights come from host memory (`tests/bench/LOG.md`)."""

@@ -212,6 +212,11 @@ def _notes(machine: MachineFacts, gpu: GpuFacts | None, gpu_gib: float, short_of
 def _notes_on(plans: Sequence[RunPlan]) -> list[str]:
     """List the notes that all plans share, and the error of plans for this device where runs on it are known."""
     notes, chosen = [], [plan.memory_plan for plan in plans if plan.memory_plan]
+    if any(plan.layers_on_ranks for plan in chosen):
+        notes.append(
+            "Where the weights of a model do not fit beside its rows, the GPUs share those of some layers, and read "
+            "them from each other in every pass."
+        )
     if any(plan.layers_on_host for plan in chosen):
         notes.append(
             "Where the weights of a model do not fit beside its rows, those of some layers stay in system memory and "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from burnish_engine.advise.facts.engine_choice import Config, EngineChoice, choose_engine
-from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, sharing
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES, smallest_plan_bytes
 from burnish_engine.advise.plan.plan import plan_run, planned_device
@@ -109,9 +109,10 @@ class PassSearch:
         if not self._engine.fast:
             plan = self._plan(length, rows, recompute=True)
             return plan.memory_bytes - self._room
-        tokens = length * rows
+        tokens, recipe = length * rows, self._recipe(length, rows)
+        ranks, peer = sharing(recipe, self.machine)
         run = FastRun(
-            recipe=self._recipe(length, rows),
+            recipe=recipe,
             spec=self.spec,
             largest=MicroBatchSize(tokens, tokens, longest=length, span=length),
             cuda=self._device.cuda,
@@ -120,6 +121,8 @@ class PassSearch:
             fp8=self._engine.fp8,
             gpu=self._device.gpu(self.machine),
             cpu_cores=self.machine.cpu_cores,
+            ranks=ranks,
+            peer_gb_s=peer,
         )
         movable = self._movable if host or not self._movable else _UNLIMITED
         return smallest_plan_bytes(run, host_budget_bytes=movable) - self._room

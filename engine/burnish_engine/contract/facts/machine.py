@@ -156,13 +156,12 @@ class ParallelSettings(_Facts):
 
     strategy: Strategy
     gpus: list[int] = Field(description="Indices of the GPUs to use; empty: the CPU.")
-    bucket_mib: int | None = Field(default=None, description="Size of a gradient bucket.")
     accumulation: int = Field(default=1, description="Least passes per optimizer step that hide the exchange.")
-    overlap: bool = Field(default=False, description="Exchange gradients while the backward pass goes on.")
     compress: bool = Field(default=False, description="Exchange gradients in bf16.")
     environment: dict[str, str] = Field(default={}, description="Variables that NCCL needs here.")
     exchange_gb_s: float | None = Field(default=None, description="Expected all-reduce rate, 10^9 bytes/s.")
     exchange_ms: float | None = Field(default=None, description="Expected time of one exchange of this adapter.")
+    torchrun: str = Field(default="", description="Command that starts the same with plain torchrun; empty: none.")
     reasons: list[str] = Field(description="One sentence for each setting.")
 
 

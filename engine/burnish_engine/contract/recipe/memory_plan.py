@@ -22,8 +22,9 @@ SaveLevel = Literal["all", "rotated", "products", "offloaded", "narrow", "attent
 - input: the layer's input alone, in host memory. A third to a half for the link to carry."""
 
 LEVEL_NAMES: tuple[SaveLevel, ...] = get_args(SaveLevel)
-WeightPlace = Literal["card", "host"]
-"""The place of a layer's frozen weights: the device, or host memory (`models.host_memory.weight_ring`)."""
+WeightPlace = Literal["card", "ranks", "host"]
+"""The place of a layer's frozen weights: the device; a part on the device of each process that shares the run; or host
+memory (`models.host_memory.weight_ring`)."""
 WEIGHT_PLACES: tuple[WeightPlace, ...] = get_args(WeightPlace)
 AUTO = "auto"
 _MOST_DIGITS = 4  # digits of a number of layers
@@ -66,18 +67,35 @@ class MemoryPlan(BaseModel):
     @property
     def layers_on_host(self) -> tuple[int, ...]:
         """The numbers of the layers whose frozen weights are in host memory, from the lowest."""
-        return tuple(layer for layer, place in enumerate(self.weights) if place == "host")
+        return layers_at("host", self.weights)
+
+    @property
+    def layers_on_ranks(self) -> tuple[int, ...]:
+        """The numbers of the layers whose frozen weights the processes of the run share, from the lowest."""
+        return layers_at("ranks", self.weights)
 
 
-def weight_places(on_host: Iterable[int], count: int) -> tuple[WeightPlace, ...]:
+def layers_at(place: WeightPlace, weights: Sequence[WeightPlace]) -> tuple[int, ...]:
+    """Return the numbers of the layers whose weights are in a place, from the lowest."""
+    return tuple(layer for layer, its_place in enumerate(weights) if its_place == place)
+
+
+def weight_places(on_host: Iterable[int], count: int, on_ranks: Iterable[int] = ()) -> tuple[WeightPlace, ...]:
     """Return `MemoryPlan.weights` of a model.
 
     Args:
         on_host: numbers of the layers whose frozen weights are in host memory.
         count: number of layers.
+        on_ranks: numbers of the layers whose frozen weights the processes of the run share.
     """
-    found = set(on_host)
-    return tuple("host" if layer in found else "card" for layer in range(count)) if found else ()
+    places: dict[int, WeightPlace] = dict.fromkeys(on_ranks, "ranks")
+    places |= dict.fromkeys(on_host, "host")
+    return tuple(places.get(layer, "card") for layer in range(count)) if places else ()
+
+
+def places_alone(weights: tuple[WeightPlace, ...]) -> tuple[WeightPlace, ...]:
+    """Return the places of weights for a run of one process, which has nobody to share layers with."""
+    return tuple("card" if place == "ranks" else place for place in weights)
 
 
 def parse_save_levels(text: str, count: int | None = None) -> tuple[SaveLevel, ...]:

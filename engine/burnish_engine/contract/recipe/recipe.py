@@ -56,7 +56,8 @@ class MemorySection(Section):
         AUTO,
         "Where layers keep their frozen weights. auto: as the plan decides, on the card where there is room. Otherwise "
         'places from the first layer on, such as "card:8,host", or "card+host:32" by turns. card: on the GPU; host: in '
-        "system memory, from where they are copied to the GPU while other layers compute.",
+        "system memory, from where they are copied to the GPU while other layers compute; ranks: shared out over the "
+        "GPUs of the data_parallel strategy, which read them from each other meanwhile (one GPU alone: as card).",
         min_length=1,
     )
     budget_gib: float = setting(

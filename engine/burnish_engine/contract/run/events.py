@@ -139,6 +139,14 @@ class PlanMade(_Event):
         return self.total_seconds or self.seconds
 
 
+class LayersPlaced(_Event):
+    """The fast engine took a memory plan up: at the beginning, and whenever memory ran out and it became smaller."""
+
+    type: Literal["layers"] = "layers"
+    activations: str = Field(description="Save level of each layer, in the form of the recipe's `memory.layers`.")
+    weights: str = Field(description="Place of their frozen weights, in the form of `memory.weights`; card: all there.")
+
+
 class _PairFigures(_Event):
     """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
 
@@ -352,6 +360,7 @@ Event = Annotated[
     | PhaseProgress
     | DataReady
     | PlanMade
+    | LayersPlaced
     | StepDone
     | EvaluationDone
     | GeneralTextDone
@@ -390,6 +399,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         PhaseProgress,
         DataReady,
         PlanMade,
+        LayersPlaced,
         StepDone,
         EvaluationDone,
         GeneralTextDone,

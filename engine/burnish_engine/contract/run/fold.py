@@ -24,6 +24,7 @@ from burnish_engine.contract.run.events import (
     GeneralTextDone,
     GuardReported,
     HeldOutPairsDone,
+    LayersPlaced,
     PhaseChanged,
     PhaseProgress,
     PlanMade,
@@ -39,6 +40,7 @@ from burnish_engine.contract.run.forgetting import Forgetting
 
 _NEWEST = {
     "data_ready": "data",
+    "layers": "layers",
     "progress": "progress",
     "guard": "guard",
     "best_kept": "best",
@@ -126,6 +128,7 @@ class RunState:
         beginnings: phase events of the present process up to its first step, in order.
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
+        layers: where layers keep weights and activations; None before it is known, and on the plain engine.
         peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
         last_step: newest step event; None before the first step.
         steps: figures of each optimizer step.
@@ -154,6 +157,7 @@ class RunState:
     beginnings: tuple[PhaseChanged, ...] = ()
     data: DataReady | None = None
     plan: PlanMade | None = None
+    layers: LayersPlaced | None = None
     peak_bytes: int = 0
     last_step: StepDone | None = None
     steps: StepHistory = field(default_factory=StepHistory)
@@ -302,7 +306,7 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | PhaseProgress() | GuardReported() | BestKept():
+        case DataReady() | LayersPlaced() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone() | HeldOutPairsDone() | TaskScored():
             name = _MEASURES[event.type]

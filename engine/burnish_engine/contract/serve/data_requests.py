@@ -8,6 +8,7 @@ from pydantic import Field
 
 from burnish_engine.contract.facts.data_report import RowPlace
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
 
@@ -54,4 +55,7 @@ class EstimateRequest(ProtocolRequest):
     dataset: DatasetFacts | None = Field(
         default=None,
         description="What an earlier inspection with this recipe found; a server that began anew needs it.",
+    )
+    machine: MachineFacts | None = Field(
+        default=None, description="Another machine to plan for, as its own server describes it; null: this one."
     )

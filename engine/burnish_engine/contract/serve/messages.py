@@ -30,7 +30,7 @@ from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION, ProtocolLine
-from burnish_engine.contract.serve.replies import Preview, Reply, RunSummary
+from burnish_engine.contract.serve.replies import Bench, Preview, Reply, RunSummary
 
 
 class Hello(ProtocolLine):
@@ -93,6 +93,7 @@ class Result(ProtocolLine):
     suggestion: Suggestion | None = None
     reply: Reply | None = None
     runs: list[RunSummary] | None = None
+    benches: list[Bench] | None = None
     conversations: list[list[ChatMessage]] | None = None
     votes: VoteCount | None = None
     comparison: RunsComparison | None = None

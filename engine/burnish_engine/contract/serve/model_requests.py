@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.protocol_line import ProtocolLine, ProtocolRequest
 
@@ -125,6 +126,9 @@ class SuggestRequest(ProtocolRequest):
     validation: list[str] = Field(default=[])
     target: TargetSection = TargetSection()
     recipe: str = Field(default="", description="TOML. How its `data` is read is kept: shape, columns and the like.")
+    machine: MachineFacts | None = Field(
+        default=None, description="Another machine to train on, as its own server describes it; null: this one."
+    )
 
 
 class ChatOptions(ProtocolLine):

@@ -65,6 +65,7 @@ from burnish_engine.contract.serve.run_requests import (
     RunsRequest,
     StartRequest,
     StartSweepRequest,
+    StopBenchRequest,
     SweepsRequest,
     VoteRequest,
 )
@@ -110,6 +111,7 @@ Request = Annotated[
     | HeldOutRequest
     | VoteRequest
     | CompareRequest
+    | StopBenchRequest
     | PlanSweepRequest
     | StartSweepRequest
     | SweepsRequest

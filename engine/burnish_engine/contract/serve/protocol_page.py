@@ -26,13 +26,14 @@ from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions
 from burnish_engine.contract.serve.protocol import message_classes, request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
-from burnish_engine.contract.serve.replies import ExportJob, Preview, Reply, RunSummary
+from burnish_engine.contract.serve.replies import Bench, ExportJob, Preview, Reply, RunSummary
 
 _PARTS: tuple[type[BaseModel], ...] = (
     ChatMessage,
     ChatOptions,
     TargetSection,
     RunSummary,
+    Bench,
     ExportJob,
     FileColumns,
     Preview,
@@ -63,6 +64,10 @@ else happens. NaN and infinity travel as strings.
 
 The server ends when its standard input closes. Runs and exports go on: they are processes of their own, and their
 folders say how far they are. Only the protocol is written to standard output; logs go to standard error.
+
+With `--on ssh:HOST` the server of that machine answers. Messages with an empty id come before its `hello`: `progress`
+on how the connection is made, and a `failure` where it cannot be made. A `failure` with an empty id at the end says how
+it broke.
 
 ```
 > {{"id":"1","method":"machine"}}

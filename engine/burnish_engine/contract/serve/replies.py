@@ -1,4 +1,4 @@
-"""The parts of some results: a run's summary, its export, a row as it is trained on, a finished reply."""
+"""The parts of some results: a run's summary, its export, a benchmark, a row as it is trained on, a finished reply."""
 
 from __future__ import annotations
 
@@ -12,6 +12,22 @@ from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.contract.serve.protocol_line import ProtocolLine
+
+BenchKind = Literal["kernels", "step", "gguf"]
+
+
+class Bench(ProtocolLine):
+    """A `burnish bench` that goes on, whoever started it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    v: Literal[1] = 1
+    kind: BenchKind
+    about: str = Field(description="What is measured: kernels, a model's shape, or files.")
+    started: float = Field(description="Seconds since the epoch.")
+    share: float | None = Field(default=None, ge=0, le=1, description="How far it is; None: it cannot be told.")
+    pid: int
+    process_created: float
 
 
 class ExportJob(ProtocolLine):

@@ -13,7 +13,10 @@ from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
 
 class RunsRequest(ProtocolRequest):
-    """List all runs, newest first; also starts waiting runs whose device is free. Result: `runs`."""
+    """List all runs, newest first, and the benchmarks that go on; also starts waiting runs whose device is free.
+
+    Result: `runs` and `benches`.
+    """
 
     method: Literal["runs"] = "runs"
     folders: list[str] = Field(default=[], description="Folders of runs elsewhere to list as well.")
@@ -102,6 +105,13 @@ class CompareRequest(ProtocolRequest):
 
     method: Literal["compare"] = "compare"
     runs: list[str] = Field(min_length=1)
+
+
+class StopBenchRequest(ProtocolRequest):
+    """End a benchmark that `runs` listed, wherever it was started. Result: `done`."""
+
+    method: Literal["stop_bench"] = "stop_bench"
+    pid: int = Field(description="Its process.")
 
 
 class PlanSweepRequest(ProtocolRequest):

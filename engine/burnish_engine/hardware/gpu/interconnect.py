@@ -16,10 +16,8 @@ TYPICAL_ADAPTER_BYTES: Final = 168_000_000
 _STATE_COPIES = 4  # an adapter's weights, gradients and two moments
 _RESERVE_BYTES = 2**30  # CUDA's context and a small pass of activations
 _TOGETHER = 0.9  # share of the sum of the GPUs' speeds that they reach together
-# DDP's own 25 MiB suits NVLink; slower links want larger pieces, since each one costs a fixed start.
-_BUCKET_MIB: dict[LinkKind, int] = {"nvlink": 25, "pcie_p2p": 50, "host_staged": 100}
-# Share of an optimizer step that an exchange may take. Over direct links it hides under half of the backward pass;
-# through host memory it competes with loading and with the copies of training itself.
+# Share of an optimizer step that an exchange may take; through host memory it competes with loading and with the copies
+# of training itself.
 _MOST_SHARE: dict[LinkKind, float] = {"nvlink": 0.5, "pcie_p2p": 0.5, "host_staged": 0.05}
 _MOST_ACCUMULATION = 8
 _NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
@@ -149,14 +147,10 @@ def _data_parallel(
     accumulation = 1
     while exchange_s > _MOST_SHARE[kind] * job.step_s * accumulation and accumulation < _MOST_ACCUMULATION:
         accumulation *= 2
-    bucket = _BUCKET_MIB[kind]
-    overlap = job.adapter_bytes > bucket * 2**20
     return ParallelSettings(
         strategy="data_parallel",
         gpus=indices,
-        bucket_mib=bucket,
         accumulation=accumulation,
-        overlap=overlap,
         compress=compress,
         environment=environment,
         exchange_gb_s=rate,
@@ -166,7 +160,6 @@ def _data_parallel(
             f"adapter's gradients ({memory_size(job.adapter_bytes)}) are exchanged.",
             _link_reason(machine, edge),
             *_difference(machine, edge, rate, group),
-            _bucket_reason(kind, bucket, overlap),
             _accumulation_reason(accumulation, exchange_s, job.step_s),
             *(["Gradients are sent in bf16, which halves what these slow links carry."] if compress else []),
             *why,
@@ -227,25 +220,12 @@ def _difference(machine: MachineFacts, edge: EdgeFacts, rate: float, group: Sequ
     return words
 
 
-def _bucket_reason(kind: LinkKind, bucket: int, overlap: bool) -> str:
-    if not overlap:
-        return f"The adapter's gradients fit into one bucket of {bucket} MiB, so there is nothing to overlap."
-    why = {
-        "nvlink": "small enough that the first leaves early",
-        "pcie_p2p": "larger than usual, since each one costs a start on PCIe",
-        "host_staged": "large, since each one goes through host memory twice",
-    }[kind]
-    return f"Buckets of {bucket} MiB, {why}, are exchanged while the backward pass goes on."
-
-
 def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) -> str:
     share = exchange_s / (step_s * accumulation)
+    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {_ms(exchange_s)}"
     if accumulation == 1:
-        return f"One pass per optimizer step is enough: an exchange takes {_ms(exchange_s)}, {share:.1%} of it."
-    return (
-        f"At least {accumulation} passes per optimizer step, so that an exchange of {_ms(exchange_s)} is {share:.1%} "
-        "of it."
-    )
+        return f"{once}: {share:.1%} of a step of one pass on each GPU."
+    return f"{once}: give each GPU at least {accumulation} passes a step, so that it is {share:.1%} of it."
 
 
 def _too_big(machine: MachineFacts, job: _SharedRun, obstacle: str) -> ParallelSettings:
@@ -272,7 +252,6 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
     return ParallelSettings(
         strategy="sharded",
         gpus=[gpu.index for gpu in group],
-        overlap=True,
         environment=environment,
         exchange_gb_s=edge.gb_s,
         exchange_ms=gather_s * 1e3,

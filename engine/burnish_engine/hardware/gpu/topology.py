@@ -71,6 +71,21 @@ def topology(machine: MachineFacts) -> Topology:
     return Topology(tuple(edges))
 
 
+def peer_gb_s(machine: MachineFacts, gpus: Sequence[int]) -> float:
+    """Return the rate at which each of some GPUs reads the others' memory, 10^9 bytes/s; 0: not all of them can.
+
+    Args:
+        machine: facts of the machine.
+        gpus: indices of two or more GPUs; where it does not have one of them, they cannot.
+    """
+    found = topology(machine)
+    try:
+        edges = [found.between(*pair) for pair in combinations(gpus, 2)]
+    except KeyError:
+        return 0.0
+    return 0.0 if any(edge.kind == "host_staged" for edge in edges) else min(edge.gb_s for edge in edges)
+
+
 def with_edges(machine: MachineFacts) -> MachineFacts:
     """Return a machine's facts with the connections of its graph."""
     return machine.model_copy(update={"edges": list(topology(machine).edges)})

@@ -41,6 +41,7 @@ from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module, family
 from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.families.matrices import StackName
+from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
@@ -64,6 +65,8 @@ class DecoderOptions:
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.
         layers_on_host: numbers of the layers whose frozen weights stay in host memory, page-locked as far as possible.
+        layers_on_ranks: numbers of the layers whose frozen weights the ranks of the run share.
+        memory: memory of all ranks; needed where a layer is shared.
         lockable: number of bytes of host memory that may be page-locked; None: as the system allows.
         progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """
@@ -77,6 +80,8 @@ class DecoderOptions:
     embedding_on_host: bool = False
     head_on_host: bool = False
     layers_on_host: frozenset[int] = frozenset()
+    layers_on_ranks: frozenset[int] = frozenset()
+    memory: RankMemory | None = None
     lockable: int | None = None
     progress: Callable[[int, int], object] | None = None
 
@@ -109,7 +114,7 @@ def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
         options: settings of the decoder.
 
     Raises:
-        SetupError: Weights are missing or damaged.
+        SetupError: Weights are missing or damaged, or ranks that share them cannot read each other's memory.
         ValueError: The fast decoder does not do this family; ask `why_not_fast` first.
     """
     spec, known = source.spec, family(source.spec.family) if source.spec else None
@@ -146,6 +151,7 @@ def build_decoder(checkpoint: WeightSource, spec: DecoderSpec, options: DecoderO
     }
     segments |= {id(slot.adapted): slot.segments for slot in experts.values()}
     ordered = [segment for adapted in options.plan.parts for segment in segments[id(adapted)]]
+    decoder.ring.shares.wait_until_kept()
     decoder.measure_rows()
     return LoadedDecoder(decoder, options.plan, compute_buffer, ordered, builder.pages)
 
@@ -190,7 +196,8 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
             for item in chosen
         )
         stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
-        is_apart = options.quantize or bool(options.fp8.stored) or key[0] in options.layers_on_host
+        is_streamed = key[0] in options.layers_on_host | options.layers_on_ranks
+        is_apart = options.quantize or bool(options.fp8.stored) or is_streamed
         slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots
 
@@ -254,7 +261,9 @@ class _Builder:
             self._compute_buffer,
             quantize=options.quantize,
             fp8=options.fp8,
-            on_host=sorted(options.layers_on_host),
+            on_host=options.layers_on_host,
+            on_ranks=options.layers_on_ranks,
+            memory=options.memory,
             pages=self.pages,
         )
         tables = position_tables(spec, options.positions, self._device)
@@ -280,6 +289,7 @@ class _Builder:
             if layer.is_mixture and experts is not None:
                 weights.experts = experts.layer(index, reader.experts(index), of_experts[index])
                 sizes = experts.sizes(weights.experts)
+            reader.finish(index)
             mixer = build_mixer(spec, index, weights.own, tables)
             tensors = layer_tensors(spec, layer.kind, weights.stacks, experts=sizes)
             layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))

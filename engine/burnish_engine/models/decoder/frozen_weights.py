@@ -1,12 +1,12 @@
-"""Read the frozen weights of a decoder's stacks: to the device, or for some layers to host memory.
+"""Read the frozen weights of a decoder's stacks: to the device, or for some layers to where they are streamed from.
 
-A layer whose weights are in host memory is one block there (`host_memory.weight_ring`). Its stacks multiply with views
-of the slot that the block is copied to; the adapters' compute copies are always on the device.
+A streamed layer is one block in host memory, or shared by ranks (`host_memory.weight_ring`). Its stacks multiply with
+views of the slot that the block is copied to; the adapters' compute copies are always on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -33,6 +33,7 @@ from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
+from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
 from burnish_kernels.fp8_linear.op import Fp8Rows
@@ -95,10 +96,12 @@ class FrozenWeightReader:
         quantize: whether weights are kept in NF4.
         fp8: what is stored and multiplied in 8 bits; never stored where weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
+        on_ranks: numbers of the layers whose weights the ranks share.
+        memory: memory of all ranks; needed where a layer is shared.
         pages: page locks of host memory.
 
     Attributes:
-        ring: owner of the weights in host memory.
+        ring: owner of the streamed weights.
     """
 
     def __init__(
@@ -111,7 +114,9 @@ class FrozenWeightReader:
         *,
         quantize: bool,
         fp8: Fp8Use = NO_FP8,
-        on_host: Iterable[int],
+        on_host: Collection[int],
+        on_ranks: Collection[int] = (),
+        memory: RankMemory | None = None,
         pages: PageLock,
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
@@ -122,52 +127,57 @@ class FrozenWeightReader:
         self._code_scratch = self._make_code_scratch() if fp8.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
         self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
-        self._parts = {index: self._like_layer(index) for index in on_host}
+        streamed = sorted({*on_host, *on_ranks})
+        self._parts = {index: self._like_layer(index) for index in streamed}
         self._expert_parts = {
-            index: {stack.role: self._experts.like(stack) for stack in self._expert_stacks[index]} for index in on_host
+            index: {stack.role: self._experts.like(stack) for stack in self._expert_stacks[index]} for index in streamed
         }
-        sizes = {index: block_bytes(self._block(index)) for index in self._parts}
-        self.ring = WeightRing(self._device, sizes, pages)
+        sizes = [{index: block_bytes(self._block(index)) for index in one} for one in (on_host, on_ranks)]
+        self.ring = WeightRing(self._device, sizes[0], pages, sizes[1], memory)
 
     def layer(self, index: int) -> dict[StackName, FrozenWeight]:
-        """Read the frozen weights of a layer's stacks; those of experts apart (`experts`)."""
+        """Read the frozen weights of a layer's stacks; those of experts apart (`experts`). `finish` follows."""
         if index in self._parts:
-            return self._to_host(index)
+            return self._streamed(index)
         read = self._packed if self._is_packed else self._resident
         return {name: read(self._slots[index, name], name) for name in STACK_NAMES if (index, name) in self._slots}
 
     def experts(self, index: int) -> dict[ExpertRole, ExpertWeight]:
-        """Read the experts of a layer; empty for a dense layer. Of a layer on the host, views of its slot."""
+        """Read the experts of a layer; empty for a dense layer. Of a streamed layer, views of its slot."""
         if index not in self._parts:
             return {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
         like, found = self._expert_parts[index], dict[ExpertRole, ExpertWeight]()
         before = sum(1 for _ in _tensors(self._parts[index].values()))
-        host_views, slot_views = (islice(views, before, None) for views in self._views(index))
+        stored_views, slot_views = (islice(views, before, None) for views in self._views(index))
         for stack in self._expert_stacks[index]:
-            self._experts.read(stack, into=placed_weight(like[stack.role], host_views))
+            self._experts.read(stack, into=placed_weight(like[stack.role], stored_views))
             found[stack.role] = placed_weight(like[stack.role], slot_views)
         return found
+
+    def finish(self, index: int) -> None:
+        """Keep what was read of a layer, before the next one is."""
+        self.ring.keep(index)
 
     def _like_layer(self, index: int) -> dict[StackName, list[WeightPart]]:
         return {name: self._like(self._slots[index, name]) for name in STACK_NAMES if (index, name) in self._slots}
 
     def _block(self, index: int) -> Iterator[torch.Tensor]:
-        """Yield the tensors of a layer on the host, in the order in which they lie there: stacks, then experts."""
+        """Yield the tensors of a streamed layer, in the order in which they lie in its block: stacks, then experts."""
         yield from _tensors(self._parts[index].values())
         for weight in self._expert_parts[index].values():
             yield from weight_tensors(weight).values()
 
     def _views(self, index: int) -> tuple[Iterator[torch.Tensor], Iterator[torch.Tensor]]:
-        """Return a layer's tensors in host memory, and in the slot that they are copied to."""
-        host, slot = self.ring.host(index), self.ring.slot(index)
-        return carve(host, self._block(index)), carve(slot, self._block(index))
+        """Return a layer's tensors where they are read into, and in the slot that they are copied to."""
+        stored, slot = self.ring.storage(index), self.ring.slot(index)
+        return carve(stored, self._block(index)), carve(slot, self._block(index))
 
-    def _to_host(self, index: int) -> dict[StackName, FrozenWeight]:
+    def _streamed(self, index: int) -> dict[StackName, FrozenWeight]:
         like, found = self._parts[index], dict[StackName, FrozenWeight]()
-        host_views, slot_views = self._views(index)
+        stored_views, slot_views = self._views(index)
         for name, parts in like.items():
             slot = self._slots[index, name]
-            stored = [placed(part, host_views) for part in parts]
+            stored = [placed(part, stored_views) for part in parts]
             used = [placed(part, slot_views) for part in parts]
             if self._is_packed:
                 self._read_parts(slot, stored)
@@ -210,7 +220,7 @@ class FrozenWeightReader:
         Args:
             slot: the stack.
             name: name of the stack.
-            parts: parts as products read them; where the layer is on the host, they are not filled yet.
+            parts: parts as products read them; where the layer is streamed, they may not be filled yet.
             stored: the same parts where they are filled.
         """
         a_RK, sb_NR = self._compute_copies(slot)
@@ -267,7 +277,7 @@ class FrozenWeightReader:
         return found
 
     def _read_parts(self, slot: StackSlot, places: list[WeightPart]) -> None:
-        """Read a stack's weights into host memory."""
+        """Read a stack's weights into the memory given."""
         if self._fp8.stored:
             (rows,) = places
             assert isinstance(rows, CODED)
@@ -309,7 +319,7 @@ class FrozenWeightReader:
         return made
 
     def _read_part(self, module: Module, place: WeightPart) -> None:
-        """Read one module's weight into host memory. What is stored in its final form does not pass the device."""
+        """Read one module's weight into the memory given. What is stored in its final form does not pass the device."""
         if isinstance(place, torch.Tensor):
             self._checkpoint.read_into(self._name(module), place)
             return

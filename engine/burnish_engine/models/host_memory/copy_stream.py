@@ -1,7 +1,8 @@
-"""Copies between host and device on a separate stream, ordered with the device's work by events."""
+"""Copies to and from a device on a separate stream, ordered with the device's work by events."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import torch
@@ -13,7 +14,7 @@ class CopyStream:
     On the CPU they are plain copies.
 
     Args:
-        device: device to copy to and from.
+        device: device to copy to and from, with host memory or another device.
 
     Attributes:
         is_asynchronous: whether copies run beside the device's work.
@@ -30,12 +31,18 @@ class CopyStream:
         Returns:
             The event that marks the end of the copy; None on the CPU, where it has ended.
         """
+        return self.copy_all([(source, target)])
+
+    def copy_all(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.cuda.Event | None:
+        """Copy each source to its target, one after the other; see `copy`."""
         if self._stream is None:
-            target.copy_(source)
+            for source, target in pairs:
+                target.copy_(source)
             return None
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            target.copy_(source, non_blocking=True)
+            for source, target in pairs:
+                target.copy_(source, non_blocking=True)
         return self._stream.record_event()
 
     def wait(self, copied: torch.cuda.Event | None) -> None:

@@ -1,4 +1,6 @@
-"""Frozen weights of layers in host memory, copied to the device shortly before each of these layers computes.
+"""Frozen weights of layers that are not on the device, copied there shortly before each of these layers computes.
+
+They are in host memory, or shared by the ranks of a run (`layer_shares`).
 
 The device has a ring of slots, fewer than there are such layers. When a layer has computed, the next one that needs its
 slot is copied there while the layers between compute: upward in the forward pass, downward in the backward pass, which
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 import torch
 
 from burnish_engine.models.host_memory.copy_stream import CopyStream
+from burnish_engine.models.host_memory.layer_shares import LayerShares, RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 
 SLOTS = 2
@@ -27,25 +30,36 @@ ALIGNMENT = 256
 
 
 class WeightRing:
-    """Holds the frozen weights of some layers in host memory, and brings each to the device when it is needed.
+    """Holds the frozen weights of some layers elsewhere, and brings each to the device when it is needed.
 
     The weights of a layer are one block of bytes (see `carve`).
 
     Args:
         device: device that the layers compute on.
-        sizes: number of bytes of each such layer, by the layer's number; empty: all weights are on the device.
+        sizes: number of bytes of each layer in host memory, by the layer's number; empty: none are there.
         pages: page locks of the host memory.
+        shared_sizes: number of bytes of each layer that the ranks share, by the layer's number.
+        memory: memory of all ranks; needed where a layer is shared.
 
     Attributes:
+        shares: this rank's part of the shared layers.
         problem: reason why memory is not page-locked, as a sentence; empty where it is.
     """
 
-    def __init__(self, device: torch.device, sizes: Mapping[int, int], pages: PageLock) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        sizes: Mapping[int, int],
+        pages: PageLock,
+        shared_sizes: Mapping[int, int] | None = None,
+        memory: RankMemory | None = None,
+    ) -> None:
         self.problem = ""
-        self._sizes, self._pages, self._copies = sizes, pages, CopyStream(device)
-        self._slot_of = {layer: number % SLOTS for number, layer in enumerate(sorted(sizes))}
-        widest = max(sizes.values(), default=0)
-        self._slots = [torch.empty(widest, dtype=torch.uint8, device=device) for _ in range(min(SLOTS, len(sizes)))]
+        self.shares = LayerShares(shared_sizes or {}, memory)
+        self._sizes, self._pages, self._copies = {**sizes, **(shared_sizes or {})}, pages, CopyStream(device)
+        self._slot_of = {layer: number % SLOTS for number, layer in enumerate(sorted(self._sizes))}
+        widest, count = max(self._sizes.values(), default=0), min(SLOTS, len(self._sizes))
+        self._slots = [torch.empty(widest, dtype=torch.uint8, device=device) for _ in range(count)]
         self._hosts: dict[int, torch.Tensor] = {}
         self._held: dict[int, int] = {}  # slot: layer that is there, or on its way
         self._coming: dict[int, torch.cuda.Event | None] = {}  # layer: end of its copy
@@ -53,8 +67,8 @@ class WeightRing:
 
     @property
     def layers(self) -> Mapping[int, torch.Tensor]:
-        """The weights in host memory by the layer's number, each uint8 of one dimension."""
-        return self._hosts
+        """The weights that this process holds, by the layer's number, each uint8 of one dimension: all, or its part."""
+        return self._hosts | self.shares.own
 
     @property
     def host_bytes(self) -> int:
@@ -72,6 +86,18 @@ class WeightRing:
                     "layers there."
                 )
         return self._hosts[layer]
+
+    def storage(self, layer: int) -> torch.Tensor:
+        """Return the memory that a layer's weights are read into, uint8 of one dimension; `keep` follows.
+
+        Of a shared layer it is the slot: nothing but this rank's part of it stays.
+        """
+        return self.slot(layer) if layer in self.shares else self.host(layer)
+
+    def keep(self, layer: int) -> None:
+        """Keep what was read into the `storage` of a layer."""
+        if layer in self.shares:
+            self.shares.keep(layer, self.slot(layer))
 
     def slot(self, layer: int) -> torch.Tensor:
         """Return the device memory that a layer's weights are copied to, uint8 of one dimension."""
@@ -124,8 +150,9 @@ class WeightRing:
         layer = self._waiting.popleft()
         slot = self._slot_of[layer]
         if self._held.get(slot) != layer:  # else the forward pass left it there
-            self._held[slot] = layer
-            self._coming[layer] = self._copies.copy(self._hosts[layer], self.slot(layer))
+            self._held[slot], target = layer, self.slot(layer)
+            pairs = self.shares.pieces(layer, target) if layer in self.shares else [(self._hosts[layer], target)]
+            self._coming[layer] = self._copies.copy_all(pairs)
 
 
 def block_bytes(like: Iterable[torch.Tensor]) -> int:

@@ -11,6 +11,7 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.bundle.bundle import Bundle
+from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine
 
 
@@ -90,8 +91,8 @@ class Backend(Protocol):
         """Ask what became of a job that reports nothing."""
         ...
 
-    def send(self, job: RemoteJob, command: Command) -> None:
-        """Hand a command to the run."""
+    def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
+        """Hand a command to the run; return how the job ended, where the command ended one that had not begun."""
         ...
 
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:

@@ -144,16 +144,17 @@ class HfBackend(Backend):
         return JobStatus(True, "Waits for a machine of Hugging Face Jobs." if stage == "SCHEDULING" else "")
 
     @override
-    def send(self, job: RemoteJob, command: Command) -> None:
+    def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
         if command.name == "stop_now":
             self._client.ask("POST", f"/api/jobs/{self._client.namespace}/{job.id}/cancel")
-            return
+            return None
         path = f"{job.folder}/control.jsonl"
         former = self._client.read_bucket_file(self._bucket, path) or b""
         with tempfile.TemporaryDirectory() as folder:
             whole = Path(folder, "control.jsonl")
             whole.write_bytes(former + command.model_dump_json().encode() + b"\n")
             self._upload(self._bucket, [(whole, path)], self._token)
+        return None
 
     @override
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:

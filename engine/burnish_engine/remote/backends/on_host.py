@@ -8,17 +8,19 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
 
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import BurnishError, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
-from burnish_engine.remote.backends.backend import MirrorPosition
+from burnish_engine.remote.backends.backend import DroppedError, MirrorPosition
 from burnish_engine.remote.backends.shell import Shell, run, run_into, stream
 from burnish_engine.remote.bundle.bundle import Bundle
+from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine, read_line
 
 FOLDER_VARIABLE = "BURNISH_REMOTE_FOLDER"
@@ -27,25 +29,44 @@ PYTHON_VARIABLE = "BURNISH_REMOTE_PYTHON"
 """Environment variable here with a Python there that has all that Burnish needs: then nothing is installed but it."""
 INSTALL_S = 3600.0  # torch with CUDA is some gigabytes
 COPY_S = 24 * 3600.0
+_CLEAN_UP_S = 30.0
 _JOB = "burnish_engine.remote.there.job"
 _RELAY = "burnish_engine.remote.there.relay"
 
 _FIND_ROOT = 'root={root}; case "$root" in /*) ;; *) root="$HOME/$root" ;; esac'
-_INSTALL = """
+# A job's folder has another name until it is whole and somebody was told so; whatever goes wrong before deletes it.
+_SENDING = ".sending"
+_BEGIN = """
 set -eu; umask 077
 {find_root}
-env="$root/env/{key}"; job="$root/jobs/{name}"
+job="$root/jobs/{name}"; part="$job{sending}"
+trap 'exit 1' HUP INT PIPE TERM
+trap 'rm -rf -- "$part"' EXIT
+"""
+_RECEIVE = """
+mkdir -p "$root/jobs"
+# What a machine left behind that lost its power, or a connection that broke between two scripts.
+find "$root/jobs" -maxdepth 1 '(' -name '*{sending}' -o -name 'serve-*' ')' -mtime +1 \\
+  -exec rm -rf -- {{}} + 2> /dev/null || true
+[ ! -e "$job" ]
+mkdir "$part"
+tar -xf - -C "$part"
+[ -f "$part"/{last} ]  # to tar a stream that was cut between two files is whole
+trap - EXIT
+"""
+_INSTALL = """
+env="$root/env/{key}"
 exec 9> "$root/env.lock"  # two runs that are sent at once make one environment
 if command -v flock > /dev/null; then flock 9 || true; fi
 if [ ! -f "$env/ready" ]; then
   rm -rf "$env"; mkdir -p "$env"
   if [ -n {python} ]; then
     {python} -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$env/site" \\
-      "$job/{wheel}" 1>&2
+      "$part/{wheel}" 1>&2
     printf 'PYTHONPATH="%s" exec %s -P "$@"\\n' "$env/site" {quoted_python} > "$env/python"
   elif command -v uv > /dev/null; then
     uv venv --quiet --python ">=3.11" "$env/venv" 1>&2
-    uv pip install --quiet --python "$env/venv/bin/python" -c "$job/constraints.txt" "$job/{wheel}{extra}" 1>&2
+    uv pip install --quiet --python "$env/venv/bin/python" -c "$part/constraints.txt" "$part/{wheel}{extra}" 1>&2
     printf 'exec "%s/venv/bin/python" -P "$@"\\n' "$env" > "$env/python"
   else
     python=
@@ -54,14 +75,17 @@ if [ ! -f "$env/ready" ]; then
     done
     if [ -z "$python" ]; then echo "no Python 3.11 or newer, and no uv" 1>&2; exit 3; fi
     "$python" -m venv "$env/venv" 1>&2
-    "$env/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$job/constraints.txt" \\
-      "$job/{wheel}{extra}" 1>&2
+    "$env/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$part/constraints.txt" \\
+      "$part/{wheel}{extra}" 1>&2
     printf 'exec "%s/venv/bin/python" -P "$@"\\n' "$env" > "$env/python"
   fi
   touch "$env/ready"
 fi
-ln -sfn "$env/python" "$job/python"
+ln -sfn "$env/python" "$part/python"
+mv -- "$part" "$job"
+part=$job  # deleted as well where the answer reaches nobody
 printf '%s\\n' "$job"
+trap - EXIT
 """
 
 
@@ -101,6 +125,12 @@ class HostFolder:
         begun = f"[ -f {file} ] || {{ echo 'the run has not begun there yet' >&2; exit 1; }}"
         run(self.shell, f"{begun}; cat >> {file}", feed=partial(_write, data=text))
 
+    def write_end(self, end: JobEnd) -> None:
+        """Write how a job ended that could not say so itself; a reader sees it whole or not at all."""
+        file = shlex.quote(self.path + "/job_end.json")
+        text = end.model_dump_json().encode() + b"\n"
+        run(self.shell, f"cat > {file}.new && mv -- {file}.new {file}", feed=partial(_write, data=text))
+
     def fetch(self, files: Sequence[str], target: Path) -> None:
         """Bring files of the run's folder here."""
         names = "".join(f"./{name}\0" for name in files).encode()
@@ -135,21 +165,37 @@ def send_bundle(shell: Shell, bundle: Bundle, name: str) -> HostFolder:
         SetupError: The host refuses us, or the environment could not be made.
     """
     python = os.environ.get(PYTHON_VARIABLE, "")
-    make = f'set -eu; umask 077; {find_root()}; job="$root/jobs/{name}"; mkdir -p "$root/jobs"; mkdir "$job"; '
-    run(shell, make + 'exec tar -xf - -C "$job"', feed=bundle.write_tar, wait_s=COPY_S)
-    script = _INSTALL.format(
-        find_root=find_root(),
+    *_, (last, _) = bundle.files()
+    begin = _BEGIN.format(find_root=find_root(), name=name, sending=_SENDING)
+    receive = begin + _RECEIVE.format(sending=_SENDING, last=shlex.quote(last))
+    install = begin + _INSTALL.format(
         key=bundle.wheel.sha256[:16] + ("-demo" if bundle.needs_demo else "") + ("-own" if python else ""),
-        name=name,
         python=shlex.quote(python),
         quoted_python=shlex.quote(shlex.quote(python)),
         wheel=bundle.wheel.name,
         extra="[demo]" if bundle.needs_demo else "",
     )
-    answer = run(shell, script, wait_s=INSTALL_S).strip()
+    try:
+        run(shell, receive, feed=bundle.write_tar, wait_s=COPY_S)
+        answer = run(shell, install, wait_s=INSTALL_S).strip()
+    except BaseException:
+        with suppress(DroppedError, BurnishError):  # a shell that was killed could not do it itself
+            run(shell, f'{find_root()}; rm -rf -- "$root/jobs/{name}{_SENDING}"', wait_s=_CLEAN_UP_S)
+        raise
     if not answer.startswith("/"):
         raise SetupError(f"{shell.host} did not say where the job lies.", "Does its shell print something at login?")
     return HostFolder(shell, answer.splitlines()[-1])
+
+
+@contextmanager
+def kept_if_taken(folder: HostFolder) -> Iterator[None]:
+    """Delete a folder that was sent where the place refuses the job inside; where it is unclear, it stays."""
+    try:
+        yield
+    except BurnishError:
+        with suppress(DroppedError, BurnishError):
+            folder.remove()
+        raise
 
 
 def unpack(archive: IO[bytes], target: Path) -> None:

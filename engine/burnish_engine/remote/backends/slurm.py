@@ -12,14 +12,17 @@ from typing import IO
 
 from typing_extensions import override
 
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
+from burnish_engine.contract.run.commands import Command, CommandName
+from burnish_engine.contract.run.state import Status
 from burnish_engine.remote.backends.backend import JobStatus, Offer
 from burnish_engine.remote.backends.machines import first_number, service_machine
-from burnish_engine.remote.backends.on_host import send_bundle
+from burnish_engine.remote.backends.on_host import kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import run
 from burnish_engine.remote.backends.ssh import HostBackend
 from burnish_engine.remote.bundle.bundle import Bundle
+from burnish_engine.remote.there.job_folder import JobEnd
 
 SAVE_BEFORE_S = 120
 _SINFO = "sinfo --noheader --format '%P|%G|%m|%c|%l'"
@@ -28,6 +31,8 @@ _SBATCH = "env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN sbatch"
 _JUDGE = f'said=$({_SBATCH} --test-only 2>&1) || {{ printf "%s\\n" "$said" >&2; exit 1; }}; printf "%s\\n" "$said"'
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
 _WAITING = {"PENDING": "Waits in the cluster's queue", "CONFIGURING": "The cluster prepares a node"}
+_ENDS: dict[CommandName, Status] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
+_TAKEN_OUT = "It was taken out of the cluster's queue before it began."
 _GONE = {"", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
@@ -63,11 +68,12 @@ class SlurmBackend(HostBackend):
     @override
     def submit(self, bundle: Bundle, offer: Offer, name: str) -> RemoteJob:
         folder = send_bundle(self._shell, bundle, name)
-        script = sbatch_script(name, folder.path, "exec " + folder.job_command(), bundle, offer)
-        self._judge(script)
-        target = shlex.quote(f"{folder.path}/job.sbatch")
-        run(self._shell, f"cat > {target}", feed=lambda pipe: _write(pipe, script))
-        return self._start(folder.job(self._where, ""))
+        with kept_if_taken(folder):
+            script = sbatch_script(name, folder.path, "exec " + folder.job_command(), bundle, offer)
+            self._judge(script)
+            target = shlex.quote(f"{folder.path}/job.sbatch")
+            run(self._shell, f"cat > {target}", feed=lambda pipe: _write(pipe, script))
+            return self._start(folder.job(self._where, ""))
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:
@@ -82,6 +88,22 @@ class SlurmBackend(HostBackend):
             return JobStatus(False, self._last_words(job) or f"The cluster ended the job ({state or 'no trace'}).")
         wait = _WAITING.get(state, "")
         return JobStatus(True, f"{wait} ({reason})." if wait and reason not in ("", "None") else wait)
+
+    @override
+    def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
+        """Hand a command to the run; one that ends it takes a job that still waits out of the queue."""
+        if (status := _ENDS.get(command.name)) is not None and self._take_out(job):
+            end = JobEnd(exit_code=ExitCode.STOPPED, status=status, message=_TAKEN_OUT)
+            self._folder(job).write_end(end)
+            return end
+        return super().send(job, command)
+
+    def _take_out(self, job: RemoteJob) -> bool:
+        """Take a job out of the queue, unless it has begun meanwhile; return whether it is out."""
+        if self._state(job)[0] != "PENDING":
+            return False
+        run(self._shell, f"scancel --state=PENDING {int(job.id)}")
+        return self._state(job)[0] in ("", "CANCELLED")
 
     def _state(self, job: RemoteJob) -> tuple[str, str]:
         """Ask for the job's state and its reason; empty where the cluster has no trace of it."""

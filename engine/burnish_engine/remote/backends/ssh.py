@@ -13,9 +13,10 @@ from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.backends.backend import Backend, JobStatus, MirrorPosition, Offer
 from burnish_engine.remote.backends.machines import SURVEY, host_machine
-from burnish_engine.remote.backends.on_host import HostFolder, send_bundle
+from burnish_engine.remote.backends.on_host import HostFolder, kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import Shell, run
 from burnish_engine.remote.bundle.bundle import Bundle
+from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine
 
 # One simple command in the background: a list of commands would be a shell of its own that keeps the connection open.
@@ -41,8 +42,9 @@ class HostBackend(Backend):
         return self._folder(job).lines(position)
 
     @override
-    def send(self, job: RemoteJob, command: Command) -> None:
+    def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
         self._folder(job).send(command)
+        return None
 
     @override
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:
@@ -77,7 +79,8 @@ class SshBackend(HostBackend):
     @override
     def submit(self, bundle: Bundle, offer: Offer, name: str) -> RemoteJob:
         folder = send_bundle(self._shell, bundle, name)
-        return self._start(folder.job(self._where, ""))
+        with kept_if_taken(folder):
+            return self._start(folder.job(self._where, ""))
 
     @override
     def restart(self, job: RemoteJob) -> RemoteJob:

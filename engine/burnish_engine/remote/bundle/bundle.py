@@ -50,7 +50,7 @@ class Bundle:
     def files(self) -> Iterator[tuple[str, Path | bytes]]:
         """Yield every file, by its path in the job's folder; the manifest comes last."""
         yield from sorted(self._paths.items())
-        yield from sorted(self._texts.items())
+        yield from sorted(self._texts.items(), key=lambda one: (one[0] == MANIFEST, one[0]))
 
     def text(self, name: str) -> str:
         """Return a text that was made for the job."""

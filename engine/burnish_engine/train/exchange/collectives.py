@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.train.exchange.windows import FileWindow, GpuWindow, SharedWindow
 
 _TIMEOUT = timedelta(days=1)
 """Time after which torch gives an operation up, and with NCCL goes on without its result.
@@ -37,6 +38,18 @@ class Collectives(Protocol):
 
     def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
         """Gather every rank's tensor, of one size, one after another in the order of ranks."""
+        ...
+
+    def window(self, count: int) -> SharedWindow:
+        """Allocate memory that all ranks will read, on this rank's device.
+
+        Args:
+            count: bytes, the same on every rank.
+
+        Raises:
+            MemoryError: There is no room for it.
+            SetupError: The device cannot let others read.
+        """
         ...
 
     def close(self, *, abort: bool = False) -> None:
@@ -76,7 +89,7 @@ class TorchCollectives:
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
         # CleanUpOnly: when a peer dies, torch would end this process before it can say so. The links notice it.
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
-        self._device = device
+        self._device, self._size = device, size
         if device.type == "cuda":
             torch.cuda.set_device(device)
         torch.distributed.init_process_group(
@@ -102,6 +115,12 @@ class TorchCollectives:
     def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
         """Gather every rank's tensor."""
         torch.distributed.all_gather_into_tensor(gathered, own)
+
+    def window(self, count: int) -> SharedWindow:
+        """Allocate memory that all ranks will read."""
+        if self._device.type == "cuda":
+            return GpuWindow(count, self._size, self._device)
+        return FileWindow(count, self._size, self.all_gather)
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group."""

@@ -13,15 +13,18 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
+from burnish_engine.advise.facts.planned_run import sharing
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.coverage import Coverage
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, places_alone
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.frozen.format_choice import check_fp8, fp8_use
 from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
@@ -99,12 +102,17 @@ class FastEngine(Engine):
         check_fp8(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
         fp8 = fp8_use(recipe, products, nf4=nf4)
         self._precision, self._nf4, self._fp8 = spec.precision, nf4, fp8
+        self._sharing = spec.memory.size if spec.memory else 1
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
-            recipe, shape, stream, device, precision=spec.precision, nf4=nf4, fp8=fp8
+            recipe, shape, stream, device, precision=spec.precision, nf4=nf4, fp8=fp8, ranks=self._sharing
         )
         lockable = lockable_memory(device)
         if spec.plan == SMALLEST:
-            plan = with_weights_on_host(plan, recipe, shape, room=lockable, precision=spec.precision, nf4=nf4, fp8=fp8)
+            plan = self._with_weights_away(plan, shape, lockable)
+        if self._sharing == 1:
+            plan = plan.model_copy(update={"weights": places_alone(plan.weights)})
+        elif plan.layers_on_ranks:
+            self._load_shared(spec, plan)
         options = DecoderOptions(
             dtype=DTYPES[spec.precision],
             device=device,
@@ -115,6 +123,8 @@ class FastEngine(Engine):
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
             layers_on_host=frozenset(plan.layers_on_host),
+            layers_on_ranks=frozenset(plan.layers_on_ranks),
+            memory=spec.memory,
             lockable=lockable if device.type == "cuda" else None,
             progress=spec.progress,
         )
@@ -128,6 +138,22 @@ class FastEngine(Engine):
         self._slices: Sequence[GradientSlice] = ()
         self.use_plan(plan)
         self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
+
+    def _load_shared(self, spec: EngineSpec, plan: MemoryPlan) -> None:
+        """Take note that ranks share layers' weights, before any are loaded: all ranks have to load together."""
+
+    def _with_weights_away(self, plan: MemoryPlan, spec: DecoderSpec, room: int) -> MemoryPlan:
+        """Return a plan that keeps as few weights on the device as possible; see `with_weights_on_host`."""
+        return with_weights_on_host(
+            plan,
+            self._recipe,
+            spec,
+            room=room,
+            precision=self._precision,
+            nf4=self._nf4,
+            fp8=self._fp8,
+            ranks=self._sharing if sharing(self._recipe, probe(), self._sharing)[1] else 1,
+        )
 
     def use_plan(self, plan: MemoryPlan) -> None:
         """Switch to a memory plan; the caller must call `start` again."""
@@ -205,9 +231,7 @@ class FastEngine(Engine):
         if device.type == "cpu":
             return ""
         room = lockable_memory(device) + self.locked_bytes  # which loading anew gives back
-        smaller = with_weights_on_host(
-            self.plan, self._recipe, spec, room=room, precision=self._precision, nf4=self._nf4, fp8=self._fp8
-        )
+        smaller = self._with_weights_away(self.plan, spec, room)
         return "" if smaller == self.plan else smaller.model_dump_json()
 
     @property

@@ -43,9 +43,9 @@ def gradient_slices(names: Sequence[str], layout: FlatLayout, most: int) -> tupl
 def backward_cuts(slices: Sequence[GradientSlice], plan: MemoryPlan) -> tuple[int, ...]:
     """List the layers at which the backward pass is cut for its slices to be exchanged; none where it must be whole.
 
-    Copies to and from host memory run beside the pass, ahead of the layers that they are for, and would have to wait at
-    every cut.
+    Copies of activations and weights run beside the pass, ahead of the layers that they are for, and would have to wait
+    at every cut.
     """
-    if OFFLOADING.intersection(plan.layers) or plan.layers_on_host:
+    if OFFLOADING.intersection(plan.layers) or plan.layers_on_host or plan.layers_on_ranks:
         return ()
     return tuple(part.lowest for part in slices[:-1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.advise.facts.engine_choice import EngineChoice
-from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun, sharing
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
@@ -41,6 +41,7 @@ def choose_memory_plan(
     precision: str,
     nf4: bool,
     fp8: Fp8Use = NO_FP8,
+    ranks: int = 1,
 ) -> MemoryPlan:
     """Choose the memory plan before anything is loaded; the smallest plan where none is predicted to fit.
 
@@ -52,10 +53,11 @@ def choose_memory_plan(
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
         fp8: what is held and multiplied in 8 bits.
+        ranks: number of processes that can share layers' weights.
     """
     cuda, machine = device.type == "cuda", probe()
     target = PlannedDevice(cuda, device.index or 0, precision)
-    run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4, fp8=fp8), None)
+    run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4, fp8=fp8), None, ranks)
     return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
 
 
@@ -68,8 +70,11 @@ def with_weights_on_host(
     precision: str,
     nf4: bool,
     fp8: Fp8Use = NO_FP8,
+    ranks: int = 1,
 ) -> MemoryPlan:
     """Return a plan that keeps embeddings, head and the weights of layers in host memory as far as these find room.
+
+    Layers that do not are shared by the ranks, if there are several.
 
     Args:
         plan: memory plan.
@@ -79,6 +84,7 @@ def with_weights_on_host(
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
         fp8: what is held and multiplied in 8 bits.
+        ranks: number of processes that can share layers' weights.
     """
     count, pinned = spec.num_layers, recipe.memory.weights
     changes: dict[str, object] = {"embedding_on_host": True, "head_on_host": True}
@@ -87,8 +93,11 @@ def with_weights_on_host(
         block = max(hosted_layer(spec, recipe.adapter, layer, precision, nf4=nf4, fp8=fp8).block for layer in layers)
         tables = embedding_parameters(spec) * BYTES_OF[precision] * (1 if spec.tied_embeddings else 2)
         most = min(count, max(room - tables, 0) // block)
+        shared = range(count) if ranks > 1 else ()
         if most > max(SLOTS, len(plan.layers_on_host)):
-            changes["weights"] = weight_places(spread_layers(most, count), count)
+            changes["weights"] = weight_places(spread_layers(most, count), count, shared)
+        elif ranks > 1:
+            changes["weights"] = weight_places(plan.layers_on_host, count, shared)
     else:
         changes["weights"] = parse_weight_places(pinned, count)
     return plan.model_copy(update=changes)
@@ -122,6 +131,7 @@ def plan_within(
     fp8: Fp8Use = NO_FP8,
     host_bytes: int | None = None,
     or_least: bool = False,
+    ranks: int = 1,
 ) -> BudgetPlan:
     """Choose the fastest plan within a budget for passes in which every token is supervised; no evaluation is planned.
 
@@ -136,6 +146,7 @@ def plan_within(
         nf4: whether the frozen weights are held in 4 bits.
         fp8: what is held and multiplied in 8 bits.
         host_bytes: bytes of host memory that may be page-locked; None: as many as a run would lock.
+        ranks: number of processes that can share layers' weights.
         or_least: whether to return the smallest plan where none fits, as a run does, instead of raising.
 
     Raises:
@@ -159,6 +170,8 @@ def plan_within(
         fp8=fp8,
         gpu=PlannedDevice(cuda, device.index or 0, precision).gpu(machine),
         cpu_cores=machine.cpu_cores,
+        ranks=ranks,
+        peer_gb_s=sharing(recipe, machine, ranks)[1],
     )
     host = lockable_memory(device) if host_bytes is None else host_bytes
     plan = solve_memory_plan(run, budget_bytes=budget_bytes, host_budget_bytes=host)

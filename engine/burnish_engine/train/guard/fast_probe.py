@@ -98,8 +98,10 @@ class FastProbe(EngineProbe):
                 for role, experts in weights.experts.stacks.items():
                     tensors = weight_tensors(experts.weight)
                     found |= {f"layer {index} experts {role} {key}": tensor for key, tensor in tensors.items()}
-        for index, host in decoder.ring.layers.items():
-            found[f"layer {index} in host memory"] = host.view(torch.int64)  # fewer numbers than bytes
+        for index, held in decoder.ring.layers.items():
+            is_shared = index in decoder.ring.shares
+            place = f"own part of layer {index}" if is_shared else f"layer {index} in host memory"
+            found[place] = held.view(torch.int64)  # fewer numbers than bytes
         return found
 
     @override

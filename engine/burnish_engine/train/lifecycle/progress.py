@@ -1,14 +1,17 @@
-"""Count what a run has done, and record its finished steps: events, the state file, measurements."""
+"""Count what a run has done, and record its finished steps: events, the state file, measurements, the memory plan."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 import torch
+from pydantic import ValidationError
 
-from burnish_engine.contract.run.events import StepDone
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.run.events import LayersPlaced, StepDone
 from burnish_engine.models.device.device import memory_bytes
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import StepResult
@@ -72,17 +75,30 @@ class StepRecorder:
         self._recorder, self._inputs, self._measure, self._device = recorder, inputs, measure, device
         self._state_written = 0.0
         self._left = left
+        self._told = ""
         recorder.observe(left.observe)
 
-    def follow(self, name: str, locked: Callable[[], int]) -> None:
+    def follow(self, name: str, locked: Callable[[], int], plan: Callable[[], str]) -> None:
         """Switch to the steps of another engine. No reference to it is kept, since it may have to free its memory.
 
         Args:
             name: name of the engine.
             locked: function that returns the engine's bytes of page-locked host memory.
+            plan: function that returns the engine's memory plan, as text.
         """
+        self._plan = plan
         self._measure.engine, self._measure.locked = name, locked
         self._spill = SpillWatch(self._device, locked=locked)
+
+    def tell_plan(self) -> None:
+        """Record where layers keep what they need, unless nothing changed or the engine has no such plan."""
+        text = self._plan()
+        if text == self._told:
+            return
+        self._told = text
+        with suppress(ValidationError):  # the plain engine's is a word
+            plan = MemoryPlan.model_validate_json(text)
+            self._recorder.emit(LayersPlaced(activations=plan.text, weights=plan.weights_text))
 
     def step(self, result: StepResult, micro_batches: int) -> None:
         """Record a step.
@@ -91,6 +107,7 @@ class StepRecorder:
             result: result of the step.
             micro_batches: micro-batches of the run up to the end of the step.
         """
+        self.tell_plan()
         seconds, total = result.seconds, self._inputs.budget.steps
         self._measure.step(result.tokens, seconds)
         if spilled := self._spill.step(seconds, result.tokens):

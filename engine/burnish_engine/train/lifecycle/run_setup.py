@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from pydantic import ValidationError
 
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_hash
 from burnish_engine.data.tokens.pack import DATA_ORDER
@@ -75,6 +77,7 @@ class RunSetup:
         *,
         device: torch.device,
         anyway: bool = False,
+        gpus: int = 0,
     ) -> Self:
         """Seed all generators, read model and data, plan the run, and get the device ready.
 
@@ -85,6 +88,7 @@ class RunSetup:
             tally: tally of the run; it gets the measurements as soon as there are any.
             device: device to train on.
             anyway: whether to train although the plan says that the run does not fit.
+            gpus: number of GPUs of this machine that share the run now; 0: as many as the recipe says.
 
         Raises:
             BurnishError: The model or the data cannot be used, or the run does not fit.
@@ -99,7 +103,7 @@ class RunSetup:
         inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh, order=order)
         frozen, recipe = recipe, started_recipe(recipe, inputs.start)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
-        plan = check_fit(recipe, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
+        plan = check_fit(_on_gpus(recipe, gpus), inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
         measure = tally.measure = Measure(device)
         if not fresh:  # it goes on with whatever plan it had
             measure.not_as_planned()
@@ -125,7 +129,7 @@ class RunSetup:
             inputs=inputs,
             measure=measure,
             resume=resume,
-            plan=position.plan if position else planned,
+            plan=_resumed_plan(position.plan, planned) if position else planned,
             planned_coverage=plan.coverage if plan and fresh and not recipe.adapter.start else None,
             predicted_s=(plan.seconds or 0.0) if plan else 0.0,
             time_left=TimeLeft(recipe, plan, inputs.budget.steps),
@@ -146,3 +150,30 @@ def _prepare_gpu(device: torch.device, budget_gib: float, measure: Measure) -> N
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats(device)
         cap_memory(device, budget_gib, measure.beside)
+
+
+def _on_gpus(recipe: Recipe, count: int) -> Recipe:
+    """Return the recipe for so many GPUs, where they share its passes; 0: as it is."""
+    devices = recipe.devices
+    if not count or devices.strategy != "data_parallel":
+        return recipe
+    return recipe.model_copy(update={"devices": devices.model_copy(update={"gpus": devices.first_gpus(count)})})
+
+
+def _resumed_plan(saved: str, planned: str) -> str:
+    """Return the memory plan to resume with: the saved one, which may have become smaller than was predicted.
+
+    Where layers were shared and are not to be any more, or the other way around, other places of weights and other save
+    levels are needed. They change no bit; the rest of the saved plan does, and stays.
+
+    Args:
+        saved: plan of the checkpoint, as text.
+        planned: plan that a run begun now would have, as text.
+    """
+    try:
+        old, new = MemoryPlan.model_validate_json(saved), MemoryPlan.model_validate_json(planned)
+    except ValidationError:  # of the plain engine, or of another version
+        return saved
+    if bool(old.layers_on_ranks) == bool(new.layers_on_ranks):
+        return saved
+    return old.model_copy(update={"layers": new.layers, "weights": new.weights}).model_dump_json()

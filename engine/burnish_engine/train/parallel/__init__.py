@@ -12,7 +12,8 @@ others hold a replica of its engine and do as it says. A step, and the file of e
 
 The gradients may be summed in slices while the last pass goes on (exchange_choice.py), or rounded
 (exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not
-held by each rank but shared out over all (sharded_engine.py).
+held by each rank but shared out over all (sharded_engine.py); so may be the frozen weights of layers, which each rank
+then reads from the others without their doing (exchange/windows.py), so that only loading takes all at once.
 
 Before its first step, and wherever the leader begins anew (a checkpoint, a rollback, a smaller plan), it sends weights
 and optimizer state to all, so that only the leader has to know how they came about.

@@ -72,7 +72,8 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             Rank(rank, links[rank], processes[rank - 1] if processes else None, _log(logs, rank))
             for rank in range(1, world.size)
         ]
-        ranks = Ranks(others, lambda: TorchCollectives(devices[0], store, 0, world.size))
+        is_local = given is None or given.local_size == given.size
+        ranks = Ranks(others, lambda: TorchCollectives(devices[0], store, 0, world.size), is_local=is_local)
         if devices[0].type == "cuda":
             torch.cuda.set_device(devices[0])  # the collectives did so on a thread of their own
         try:

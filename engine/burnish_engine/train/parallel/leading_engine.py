@@ -21,6 +21,7 @@ from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.exchange.deal import deal_by_cost
 from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_evaluate import EvaluationPasses, mean_loss
 from burnish_engine.train.parallel.evaluation_share import (
@@ -58,20 +59,33 @@ class LeadingEngine(FastEngine):
         self._shares = False  # whether steps are shared now: they are not in a dry run
         self._steps = self._compared = 0
         self._errors: dict[str, torch.Tensor] = {}  # of a checkpoint, until all ranks have them
-        super().__init__(replace(spec, exchange=exchange))
-        order = {
-            "do": "load",
-            "plan": self.memory_plan,
-            "adapter": str(spec.adapter) if spec.adapter else "",
-            "learning_rate": spec.recipe.train.learning_rate,
-        }
-        ranks.call(replica | order)
+        self._order, self._loading = replica, False  # whether the others load already
+        memory = RankWindows(0, ranks.size, ranks.collectives, partial(ranks.agree, more=True))
+        try:
+            super().__init__(replace(spec, exchange=exchange, memory=memory if ranks.is_local else None))
+        except MEMORY_ERRORS:
+            ranks.drop_step()
+            raise
+        if not self._loading:
+            self._load_shared(spec, self.plan)
+        ranks.wait()
         self._others_plan = self.memory_plan
         recipe, gradient = spec.recipe, self.model.optimizer.grad
         passes = recipe.train.accumulation / ranks.size
         self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
         self.notes += self._choice.notes
         exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
+
+    @override
+    def _load_shared(self, spec: EngineSpec, plan: MemoryPlan) -> None:
+        self._loading = True
+        order = {
+            "do": "load",
+            "plan": plan.model_dump_json(),
+            "adapter": str(spec.adapter) if spec.adapter else "",
+            "learning_rate": spec.recipe.train.learning_rate,
+        }
+        self._ranks.begin(self._order | order)
 
     @override
     def use_plan(self, plan: MemoryPlan) -> None:

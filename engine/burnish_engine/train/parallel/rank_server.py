@@ -4,7 +4,7 @@ Orders and answers, each a JSON object:
 
 | order (`do`) | with | answer |
 |---|---|---|
-| load | what the replica is made from, plan | plan |
+| load | what the replica is made from, plan | plan; before, where layers are shared, as of a step, three times |
 | plan | plan | plan |
 | start | position; tensors: weights, optimizer state, references | checksum of the weights |
 | step | | `ready` when the rank's passes are queued; the leader answers `exchange` or `abandon` |
@@ -45,7 +45,7 @@ _Order = tuple[Message, dict[str, torch.Tensor]]
 
 
 class AbandonedStepError(Exception):
-    """The leader dropped the step, because some rank ran out of memory."""
+    """The leader dropped the step, or loading, because some rank ran out of memory."""
 
 
 class Replica(Protocol):
@@ -120,7 +120,11 @@ class RankServer:
         return self._rank, self._size, self._collectives
 
     def meet(self) -> None:
-        """Wait, in a step, until all ranks are there."""
+        """Wait, in a step or in loading, until all ranks are there.
+
+        Raises:
+            AbandonedStepError: Some rank ran out of memory.
+        """
         self._agree()
 
     def exchange(self, *, exact: bool) -> RankExchange:
@@ -143,6 +147,8 @@ class RankServer:
                     return ExitCode.DONE
                 try:
                     self._obey(replica, order, tensors)
+                except AbandonedStepError:
+                    release(self._device)
                 except MEMORY_ERRORS as error:
                     if not is_out_of_memory(error):
                         raise
@@ -212,8 +218,6 @@ class RankServer:
         self._exchanged = False
         try:
             replica.step()
-        except AbandonedStepError:
-            release(self._device)
         except (HalfUpdatedError, *MEMORY_ERRORS) as error:
             of_memory = isinstance(error, HalfUpdatedError) or is_out_of_memory(error)
             if not (self._exchanged and of_memory):

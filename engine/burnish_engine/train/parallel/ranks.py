@@ -107,9 +107,11 @@ class Ranks:
     Args:
         others: other ranks, in order of their numbers.
         connect: function that makes the collectives, which waits until all ranks do so.
+        is_local: whether all are on this machine.
 
     Attributes:
         size: number of ranks, the leader counted.
+        is_local: whether all are on this machine.
         collectives: operations in which all ranks take part, the leader too.
 
     Raises:
@@ -117,8 +119,8 @@ class Ranks:
         SetupError: A rank could not be connected, or not all of them in time.
     """
 
-    def __init__(self, others: list[Rank], connect: Callable[[], Collectives]) -> None:
-        self._others = others
+    def __init__(self, others: list[Rank], connect: Callable[[], Collectives], *, is_local: bool = True) -> None:
+        self._others, self.is_local = others, is_local
         self.size = 1 + len(others)
         self._stepping = self._is_lost = False
         self._early: dict[int, Message] = {}  # answers of the step that came before they were waited for
@@ -201,8 +203,12 @@ class Ranks:
         """Whether an answer that arrives early is that of the step: a rank may be ready before the leader is."""
         return self._stepping and rank.number not in self._early and answer.get("failed") != "error"
 
-    def agree(self) -> None:
-        """Wait until all have queued their passes of the step, and let the exchange begin.
+    def agree(self, *, more: bool = False) -> None:
+        """Wait until all are ready, as when they have queued their passes of the step, and let the exchange begin.
+
+        Args:
+            more: whether each goes on with what it was told to, and answers again; `agree`, `drop_step` or `wait`
+                must follow.
 
         Raises:
             OtherRankMemoryError: A rank ran out of memory; all drop the step.
@@ -214,6 +220,7 @@ class Ranks:
             if answer.get("failed", "memory") != "memory":
                 raise self._failure(rank, answer)
         failed = any("failed" in answer for answer in answers)
+        self._stepping = more and not failed
         self._send({"do": "abandon" if failed else "exchange"})
         self._good(answers)
 

@@ -21,6 +21,7 @@ from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.exchange.rank_exchange import RankExchange
+from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.smaller_plan import read_memory_plan
@@ -113,7 +114,7 @@ class RunReplica(Replica):
             spec = replace(spec, name="plain", layout=order["layout"] or None, exchange=None)
             self._take_part(lambda: self._sharded.append(ShardedEngine(spec, *self._server.place)))
             return {}
-        self._engines.append(FastEngine(spec))
+        self._engines.append(FastEngine(replace(spec, memory=RankWindows(*self._server.place, self._server.meet))))
         return {"plan": self._engine.memory_plan}
 
     @override

@@ -158,3 +158,16 @@ def destroy(layout, *, at_once):
         shiboken6.delete(layout)
     else:
         layout.deleteLater()
+
+
+def test_text_that_would_hang_out_of_its_line_goes_below(filled):
+    beside, words = boxes(1, 100)[0], QLabel("some words " * 12)
+    words.setWordWrap(True)
+    words.setMinimumWidth(60)
+    words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+    layout = filled(FlowLayout(8, 8), [beside, words])
+    wide = places(layout, 2000)
+    assert wide[1][1] == wide[0][1], "in one line there is room"
+    narrow = places(layout, 400)
+    assert narrow[1][0] == 0
+    assert narrow[1][1] >= 20

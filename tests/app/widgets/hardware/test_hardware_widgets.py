@@ -268,8 +268,8 @@ def test_each_connection_is_told_to_a_screen_reader(qtbot, theme):
 
 def test_the_card_shows_rates_and_settings(qtbot, theme):
     settings = ParallelSettings(
-        strategy="data_parallel", gpus=[0, 1], bucket_mib=25, accumulation=2, exchange_ms=3.7,
-        environment={"NCCL_P2P_DISABLE": "1"}, reasons=["Because of this."],
+        strategy="data_parallel", gpus=[0, 1], accumulation=2, exchange_ms=3.7,
+        environment={"NCCL_P2P_DISABLE": "1"}, torchrun="python -m torch.distributed.run", reasons=["Because of this."],
     )  # fmt: skip
     links = [LinkFacts(first=0, second=1, nvlinks=4, nvlink_gb_s=450)]
     facts = machine(gpu(0), gpu(1), links=links, edges=edges_of(2), all_reduce_gb_s=210)
@@ -278,7 +278,7 @@ def test_the_card_shows_rates_and_settings(qtbot, theme):
     assert "450 GB/s specified" in card.detail.text()
     assert "365 GB/s measured" in card.detail.text()
     shown = " ".join(label.text() for label in card.findChildren(type(card.detail)))
-    for part in ("25", "MiB", "2 or more", "NCCL_P2P_DISABLE=1", "Because of this.", "210 GB/s"):
+    for part in ("2 or more", "NCCL_P2P_DISABLE=1", "torch.distributed.run", "Because of this.", "210 GB/s"):
         assert part in shown
     qtbot.keyClick(card.graph, Qt.Key.Key_Right)
     assert "63 GB/s specified" in card.detail.text()

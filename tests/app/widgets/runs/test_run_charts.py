@@ -96,6 +96,7 @@ def test_the_hardware_is_shown_where_it_was_recorded(qtbot, charts):
     assert (read["this run"], read["other programs"]) == (5.0, 1.0), "of the GPU that the run trains on"
     assert (read["Power"], read["Clock"]) == (300.0, 2500.0)
     assert read["Temperature"] == pytest.approx(73.9)
+    assert charts.power.head.unit == "W, GPU 1", "of several, it says which"
     assert "peak so far" not in read
     assert not charts.load.isVisible(), "the driver did not tell it"
     top = charts.memory.content.values("others")

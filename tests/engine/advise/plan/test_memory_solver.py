@@ -170,6 +170,39 @@ def test_pinned_places_of_weights_stay(weights):
     assert len(smallest_memory_plan(planned).layers_on_host) == parse_weight_places(weights, 40).count("host")
 
 
+def test_gpus_share_layers_where_they_read_each_other_faster_than_the_host():
+    """QLoRA of a 70B on two cards joined by NVLink, and without peer-to-peer."""
+    budget, host = 40 * GIB, 16 * GIB
+    planned = run("llama-3.1-70b", 2048, ranks=2, peer_gb_s=300.0)
+    plan = solve_memory_plan(planned, budget_bytes=budget, host_budget_bytes=host)
+    assert plan.layers_on_ranks
+    assert not plan.layers_on_host
+    assert peak_bytes(planned, plan) <= budget
+    hosted = replace(planned, peer_gb_s=0.0)
+    other = solve_memory_plan(hosted, budget_bytes=budget, host_budget_bytes=host)
+    assert other.layers_on_host
+    assert not other.layers_on_ranks
+    assert time_of(planned, plan) < time_of(hosted, other)
+    assert solve_memory_plan(planned, budget_bytes=budget).layers_on_ranks, "host memory is not needed"
+    assert solve_memory_plan(hosted, budget_bytes=budget) is None
+
+
+def test_no_layer_is_shared_where_the_card_has_room_or_nobody_is_there_to_share_with():
+    planned = run("qwen3-14b", 2048, ranks=2, peer_gb_s=300.0)
+    assert not solve_memory_plan(planned, budget_bytes=70 * GIB).weights
+    alone = run("qwen3-14b", 2048, memory={"weights": "ranks"})
+    assert not solve_memory_plan(alone, budget_bytes=70 * GIB).weights
+    pinned = run("qwen3-14b", 2048, memory={"weights": "ranks:30,card"}, ranks=4)
+    assert len(solve_memory_plan(pinned, budget_bytes=70 * GIB).layers_on_ranks) == 30
+
+
+def test_layers_that_no_share_of_is_small_enough_come_from_the_host():
+    """A card that holds less than its half of them."""
+    planned = run("llama-3.1-70b", 2048, ranks=2, peer_gb_s=300.0)
+    plan = solve_memory_plan(planned, budget_bytes=14 * GIB, host_budget_bytes=200 * GIB)
+    assert plan.layers_on_host
+
+
 def test_pinned_levels_leave_the_weights_to_choose():
     planned = run("qwen3-14b", 2048, memory={"layers": "attention"})
     plan = solve_memory_plan(planned, budget_bytes=5 * GIB, host_budget_bytes=48 * GIB)

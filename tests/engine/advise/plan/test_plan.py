@@ -4,8 +4,10 @@ import pytest
 
 from burnish_engine.advise.plan.memory_solver import usable_bytes
 from burnish_engine.advise.plan.plan import plan_run, planned_device, refuse_unfit
+from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
+from burnish_engine.contract.facts.machine import LinkFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -171,6 +173,33 @@ def test_weights_in_system_memory_make_large_models_fit_and_what_lacks_of_it_is_
     assert "of system memory, where weights of layers can be" in busy.problems[0]
     there = nf4.model_copy(update={"memory": MemorySection(weights="card")})
     assert 'memory.weights = "auto"' in plan_run(there, LLAMA_8B, card).problems[0]
+
+
+@pytest.mark.parametrize("peer_gb_s", [0.0, 300.0])
+def test_gpus_that_read_each_other_share_what_none_holds(peer_gb_s):
+    """A 70B in 4 bits on two cards of 40 GiB: where they cannot, no card has room and there is no host memory."""
+    nf4 = Recipe(
+        model=ModelSection(quantize="nf4"),
+        train=TrainSection(micro_batch_tokens=1024, accumulation=2),
+        data=DataSection(max_length=512),
+        devices=DevicesSection(strategy="data_parallel", gpus=[0, 1]),
+    )
+    machine = gpu_machine("NVIDIA A100-SXM4-40GB", 40 * GIB, ram=8 * GIB, count=2, capability=(8, 0))
+    links = [LinkFacts(first=0, second=1, nvlinks=4, nvlink_gb_s=peer_gb_s)] if peer_gb_s else []
+    machine = machine.model_copy(update={"links": links, "disk_free_bytes": 1 << 40})
+    plan = plan_run(nf4, shape("llama-3.1-70b"), machine)
+    assert plan.fits == bool(peer_gb_s)
+    if not peer_gb_s:
+        return
+    shared = len(plan.memory_plan.layers_on_ranks)
+    assert shared > 40
+    parts = {part.name: part.bytes for part in plan.memory}
+    assert parts["shared weights"] > parts["streamed weights"]
+    assert sum(parts.values()) <= 40 * GIB
+    assert f"{shared} layers shared" in plan.memory[0].note
+    assert any("read them from each other" in note for note in plan.notes)
+    alone = nf4.model_copy(update={"devices": DevicesSection()})
+    assert not plan_run(alone, shape("llama-3.1-70b"), machine).fits
 
 
 def test_the_engine_decides_what_a_run_takes():

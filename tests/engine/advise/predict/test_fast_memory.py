@@ -18,7 +18,7 @@ from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, 
 from burnish_engine.advise.plan.memory_solver import peak_bytes
 from burnish_engine.advise.predict.fast_experts import expert_sizes, order_bytes, scratch_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes, kept_bytes, offloaded_bytes
-from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
+from burnish_engine.advise.predict.fast_memory import POOL_SHARE, host_bytes, memory_of
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_tokens, stacks
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
@@ -46,6 +46,7 @@ from burnish_kernels.attention.op import tile_rows
 
 from support.allocator import Allocator
 from support.live_bytes import peak_of_a_pass, watched_pass
+from support.rank_memory import MemoryHere
 
 GIB = 2**30
 CPU = torch.device("cpu")
@@ -189,12 +190,12 @@ FP8 = {
     "MXFP8": (False, Fp8Use("mxfp8", "mxfp8")),
     "NF4 to MXFP8": (True, Fp8Use("", "mxfp8")),
 }
+DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
 CODED = [
     (name, way)
-    for name in FAMILIES
+    for name in DENSE
     for way, (_, use) in FP8.items()
     if not (use.products and why_not_eight(use.products, Recipe(), spec_of(name), "bf16", None))
-    if not spec_of(name).num_experts
 ]
 
 
@@ -217,6 +218,25 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
         held -= (256 * 4 + 4) * len(loaded.plan.modules)
     real = outside(loaded) + loaded.compute_buffer.nbytes + held
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("nf4", [False, True])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
+    """A rank's part, and the slots; together the ranks hold what one would on the host, and some padding."""
+    spec, section, layers = spec_of(name), ADAPTERS["all"], frozenset({0, 1, 2})
+    options = {"dtype": torch.bfloat16, "quantize": nf4, "layers_on_ranks": layers, "memory": MemoryHere(0, [], ranks)}
+    ring = build(spec, section, **options).decoder.ring
+    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, ranks=ranks)
+    memory, places = memory_of(planned), PlanOptions(0, 256, layers_on_ranks=tuple(layers))
+    hosted = PlanOptions(0, 256, layers_on_host=tuple(layers))
+    assert memory.share_bytes(places) == ring.shares.bytes
+    assert memory.slot_bytes(places) == sum(slot.nbytes for slot in ring._slots) == memory.slot_bytes(hosted)
+    assert memory.weights_on_host(places) == ring.host_bytes == 0
+    level = np.zeros((1, spec.num_layers), np.int8)
+    more = memory.totals(level, places) - memory.totals(level, hosted)
+    assert more == pytest.approx(ring.shares.bytes * (1 + POOL_SHARE), rel=1e-6)
 
 
 @pytest.mark.parametrize(("name", "way"), CODED)

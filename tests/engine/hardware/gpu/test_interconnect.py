@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from burnish_engine.contract.facts.machine import HOST, GpuFacts, LinkFacts, LinkMeasurement, MachineFacts, PcieFacts
 from burnish_engine.hardware.gpu.interconnect import is_slow_exchange, parallel_settings
-from burnish_engine.hardware.gpu.topology import pcie_gb_s, topology
+from burnish_engine.hardware.gpu.topology import pcie_gb_s, peer_gb_s, topology
 
 GB = 10**9
 QWEN_4B_R16, LLAMA_8B_R16, LLAMA_8B_R64, QWEN_32B_R16 = 132_000_000, 168_000_000, 671_000_000, 537_000_000
@@ -59,17 +59,6 @@ def test_pcie_has_the_rates_of_its_specification(generation, width, gb_s):
 def test_an_exchange_takes_as_long_as_worked_out_by_hand(link, width, adapter, ms):
     advice = parallel_settings(pair(link, width=width), adapter_bytes=adapter)
     assert advice.exchange_ms == pytest.approx(ms, rel=0.05)
-
-
-@pytest.mark.parametrize(("link", "low", "high"), [(BRIDGE, 25, 25), (P2P, 25, 50), (NO_P2P, 50, 100)])
-def test_slower_links_get_larger_buckets(link, low, high):
-    advice = parallel_settings(pair(link))
-    assert low <= advice.bucket_mib <= high
-    assert advice.overlap
-
-
-def test_one_bucket_leaves_nothing_to_overlap():
-    assert not parallel_settings(pair(BRIDGE), adapter_bytes=20_000_000).overlap
 
 
 def test_short_steps_over_host_memory_accumulate_and_then_compress():
@@ -183,7 +172,6 @@ def test_only_geforce_40_with_an_old_driver_loses_peer_to_peer(name, driver, dis
     brand = "NVIDIA" if "Ada" in name else "NVIDIA GeForce"
     advice = parallel_settings(machine(gpu(0, f"{brand} {name}"), gpu(1, f"{brand} {name}"), link=P2P, driver=driver))
     assert (advice.environment.get("NCCL_P2P_DISABLE") == "1") is disabled
-    assert (advice.bucket_mib == 100) is disabled
 
 
 def measured(link, copy_gb_s, peer_access):
@@ -194,7 +182,6 @@ def test_cuda_has_the_last_word_on_peer_to_peer():
     advice = parallel_settings(pair(measured(P2P, 5.0, False)))
     assert advice.environment == {"NCCL_P2P_DISABLE": "1"}
     assert advice.exchange_gb_s == 5.0
-    assert advice.bucket_mib == 100
 
 
 def test_a_patched_driver_that_was_measured_gets_peer_to_peer_across_the_host_bridge():
@@ -208,6 +195,19 @@ def test_a_measured_all_reduce_counts_only_for_the_gpus_it_was_measured_with():
     assert parallel_settings(both).exchange_gb_s == 41.0
     three = machine(gpu(0), gpu(1), gpu(2, free=1), link=BRIDGE, all_reduce_gb_s=9.0)
     assert parallel_settings(three).exchange_gb_s == pytest.approx(45.0)
+
+
+def test_gpus_read_each_other_as_fast_as_the_slowest_two_or_not_at_all():
+    assert peer_gb_s(machine(gpu(0), gpu(1), link=BRIDGE), [0, 1]) == pytest.approx(45.0)
+    slow = LinkFacts(first=0, second=2, **P2P)
+    three = machine(gpu(0), gpu(1), gpu(2), link=BRIDGE)
+    mixed = three.model_copy(
+        update={"links": [link for link in three.links if link.second != 2 or link.first] + [slow]}
+    )
+    assert peer_gb_s(mixed, [0, 1, 2]) == topology(mixed).between(0, 2).gb_s < 45
+    assert peer_gb_s(mixed, [0, 1]) == pytest.approx(45.0)
+    assert not peer_gb_s(machine(gpu(0), gpu(1), link=NO_P2P), [0, 1])
+    assert not peer_gb_s(three, [0, 3]), "a GPU of another machine"
 
 
 def test_an_idle_link_is_not_taken_for_a_slow_one():

@@ -19,6 +19,7 @@ from support import parity, tiny_models
 from support.bitsandbytes_files import save_quantized
 from support.catalog_models import pack_mxfp4
 from support.late_copies import LateCopies
+from support.rank_memory import MemoryHere
 
 BATCH = parity.micro_batch()
 WAYS = {
@@ -49,6 +50,16 @@ def made(folders, layers=(), **options):
     return ours
 
 
+def shared(folders, layers, **options):
+    """Our decoder on the second of three ranks that share layers; the others were loaded too."""
+    windows, loaded = [], []
+    for rank in (0, 2, 1):
+        memory = MemoryHere(rank, windows, 3)
+        loaded.append(parity.fast(*folders, layers_on_ranks=frozenset(layers), memory=memory, **options))
+    loaded[-1].loaded.decoder.ring._copies = LateCopies(parity.CPU)
+    return loaded[-1]
+
+
 def same(found, wanted):
     """Whether losses and gradients have the same bits."""
     equal = all(torch.equal(gradient, wanted[1][name]) for name, gradient in found[1].items())
@@ -65,6 +76,15 @@ def test_weights_from_the_host_compute_the_same_bits(model, way, places):
         for _ in range(2):
             assert same(there.gradients(BATCH, keep), wanted)
     assert len(there.loaded.decoder.ring.layers) == len(PLACES[places])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_that_ranks_share_compute_the_same_bits(model, way):
+    here, there = made(model, **WAYS[way]), shared(model, PLACES["all"], **WAYS[way])
+    assert torch.equal(there.logits(BATCH), here.logits(BATCH))
+    wanted = here.gradients(BATCH, "input")
+    for _ in range(2):
+        assert same(there.gradients(BATCH, "input"), wanted)
 
 
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
@@ -87,8 +107,9 @@ def test_of_any_family(tmp_path, name, way):
     folders = base, tiny_models.lora(base, tmp_path / "adapter", experts=2 if name in tiny_models.MIXTURES else None)
     here = made(folders, **WAYS[way])
     count = len(here.loaded.decoder.layers)
-    there = made(folders, range(count), **WAYS[way])
-    assert same(there.gradients(BATCH, "attention"), here.gradients(BATCH, "attention"))
+    wanted = here.gradients(BATCH, "attention")
+    for make in (made, shared):
+        assert same(make(folders, range(count), **WAYS[way]).gradients(BATCH, "attention"), wanted), make.__name__
 
 
 def test_published_experts_from_the_host_compute_the_same_bits(tmp_path):

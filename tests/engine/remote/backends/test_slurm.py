@@ -1,15 +1,20 @@
 """A recipe trained by a one-node SLURM: judged by sbatch, queued, followed, asked to save before its time is over."""
 
 import contextlib
+import os
 import re
 import shlex
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.run.commands import Command
 from burnish_engine.contract.run.events import StepDone
 from burnish_engine.remote.backends.backend import Offer
 from burnish_engine.remote.backends.machines import service_machine
@@ -18,7 +23,7 @@ from burnish_engine.remote.backends.slurm import SlurmBackend, sbatch_script, se
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
-from burnish_engine.runs.store import create_run
+from burnish_engine.runs.store import create_run, read_state
 
 from support.remote_jobs import UNWATCHED
 from support.runs import of_kind, tiny_recipe
@@ -40,6 +45,25 @@ def cluster(daemons, monkeypatch):
     monkeypatch.setenv("BURNISH_REMOTE_PYTHON", sys.executable)
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody_else")
     return daemons
+
+
+QUICKLY = {"note": lambda _text: None, "waits_s": (0.1, 0.5)}
+
+
+@contextlib.contextmanager
+def followed(paths):
+    """Train elsewhere in a thread meanwhile, and to the end."""
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(train_elsewhere, paths, **QUICKLY)
+        yield
+        training.result(120)
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def there(tmp_path, hours, **train):
@@ -78,6 +102,96 @@ def test_sbatch_judges_before_anything_is_queued(cluster, tmp_path):
     # The node has no GPU.
     with pytest.raises(SetupError, match="gres"):
         backend.submit(fitting, Offer("short", service_machine("A100", 1), gpus=1), "burnish-on-gpu")
+
+
+def test_a_job_that_the_cluster_lets_wait_is_stopped_in_its_queue(cluster, tmp_path):
+    paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
+    with cluster.occupied(), followed(paths):
+        until(lambda: "queue" in read_state(paths).message)
+        assert cluster.jobs()
+        send(paths, "stop")
+    state = read_state(paths)
+    assert (state.status, state.exit_code, state.step) == ("stopped", ExitCode.STOPPED, 0)
+    assert "queue" in state.message
+    assert not cluster.jobs()
+
+
+@pytest.fixture
+def fake_cluster(tmp_path, monkeypatch):
+    """SLURM's commands as scripts: every job waits until a test writes another state into the file `state`."""
+    if os.name == "nt":
+        pytest.skip("a cluster has a POSIX shell")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    state = folder / "state"
+    scripts = {
+        "sinfo": "echo 'cpu*|(null)|64000|8|1:00:00'",
+        "sbatch": f"case $* in *--test-only*) exit 0;; esac; echo PENDING > {state}; echo 7",
+        "squeue": f'read -r state < {state} || exit 0; echo "$state|Resources"',
+        "scancel": f'echo "$*" >> {folder}/canceled; grep -qx PENDING {state} && : > {state} || true',
+    }
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    state.write_text("", encoding="utf-8")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("BURNISH_REMOTE_FOLDER", str(tmp_path / "burnish"))
+    monkeypatch.setenv("BURNISH_REMOTE_PYTHON", sys.executable)
+    return folder
+
+
+def test_a_waiting_job_is_stopped_whether_followed_or_not(fake_cluster, tmp_path, capsys):
+    paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
+    with followed(paths):
+        until(lambda: "queue" in read_state(paths).message)
+        assert main(["runs", "stop", str(paths.root)]) == ExitCode.DONE  # the follower hands it on
+    assert read_state(paths).status == "stopped"
+    assert "queue" in capsys.readouterr().out
+
+    def close(text):
+        if "queue" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_elsewhere(paths, **{**QUICKLY, "note": close})  # queued again
+    assert main(["runs", "stop", str(paths.root), "--now"]) == ExitCode.DONE  # nobody hands it on
+    assert "queue" in capsys.readouterr().out
+    assert (read_state(paths).status, read_state(paths).pid) == ("stopped", None)
+    assert (fake_cluster / "canceled").read_text(encoding="utf-8").split() == ["--state=PENDING", "7"] * 2
+
+
+def test_a_job_that_began_meanwhile_gets_the_command_itself(fake_cluster, tmp_path):
+    """SLURM is asked to cancel only what waits: where the job began a moment before, the run saves and stops."""
+    run = tmp_path / "job" / "run"
+    run.mkdir(parents=True)
+    (run / "control.jsonl").touch()
+    state = fake_cluster / "state"
+    state.write_text("PENDING\n", encoding="utf-8")
+    (fake_cluster / "scancel").write_text(f"#!/bin/sh\necho RUNNING > {state}\n", encoding="utf-8")
+    job, command = RemoteJob(where="slurm", id="7", folder=str(tmp_path / "job")), Command(name="stop", t=1.0)
+    assert SlurmBackend("slurm", LocalShell()).send(job, command) is None
+    assert Command.model_validate_json((run / "control.jsonl").read_text(encoding="utf-8")) == command
+    assert not (tmp_path / "job" / "job_end.json").exists()
+
+
+def test_a_job_that_somebody_took_out_of_the_queue_has_ended(fake_cluster, tmp_path):
+    paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
+
+    def take_out(text):
+        if "queue" in text:
+            (fake_cluster / "state").write_text("", encoding="utf-8")
+
+    outcome = train_elsewhere(paths, **{**QUICKLY, "note": take_out})
+    assert outcome.status == "failed"
+    assert outcome.message
+
+
+def test_what_was_sent_for_a_job_that_the_cluster_refuses_is_deleted(fake_cluster, tmp_path):
+    (fake_cluster / "sbatch").write_text("#!/bin/sh\necho 'no such account' >&2; exit 1\n", encoding="utf-8")
+    paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
+    with pytest.raises(SetupError, match="no such account"):
+        train_elsewhere(paths, **QUICKLY)
+    assert not list((tmp_path / "burnish" / "jobs").iterdir())
 
 
 @pytest.mark.parametrize(

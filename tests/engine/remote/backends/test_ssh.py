@@ -1,8 +1,11 @@
 """A recipe trained over ssh: the sshd is real, the job is a process of its own, and its result comes back verified."""
 
+import io
 import json
 import subprocess
 import sys
+import tarfile
+import time
 
 import pytest
 
@@ -13,12 +16,14 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.run.events import CheckpointSaved, RunEnded, RunStarted, StepDone
 from burnish_engine.models.saved_adapters.start_adapter import open_start
-from burnish_engine.remote.backends.on_host import HostFolder
+from burnish_engine.remote.backends.backend import DroppedError
+from burnish_engine.remote.backends.on_host import HostFolder, send_bundle
 from burnish_engine.remote.backends.shell import LocalShell, SshShell, run
+from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.mirror import read_job
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.store import create_run, read_state, summarize
+from burnish_engine.runs.store import create_run, read_recipe, read_state, summarize
 
 from support.remote_jobs import UNWATCHED
 from support.runs import losses, of_kind, tiny_recipe
@@ -92,6 +97,7 @@ def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
     stopped = read_state(paths).step
     assert list(losses(paths)) == list(range(1, stopped + 1))
     assert (paths.adapter / "adapter_model.safetensors").is_file()  # what was saved is here
+    assert reply_there(f"{read_job(paths).folder}/run")  # and still there, with its base model, to talk to
 
     def kill(event):
         if isinstance(event, StepDone):
@@ -102,6 +108,58 @@ def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
     assert of_kind(paths, RunStarted)[-1].resumed_from_step == stopped
     events = list(read_events(paths.events))
     assert [event.seq for event in events] == list(range(len(events)))
+
+
+def test_what_was_sent_of_a_run_is_deleted_where_the_connection_breaks(office, tmp_path):
+    """Whatever arrived until then lies under another name, and the machine itself deletes it."""
+    paths = create_run(there(tmp_path), tmp_path / "run")
+    bundle = make_bundle(read_recipe(paths), "run")
+    arrived, start = [], bundle_start(bundle)
+
+    def cut_in_the_middle(pipe):
+        pipe.write(start)
+        pipe.flush()
+        until(lambda: list(office.jobs.glob("jobs/burnish-cut*/*")))
+        arrived.extend(path.name for path in office.jobs.glob("jobs/burnish-cut*"))
+        office.wire.down = True
+        office.wire.cut()
+
+    bundle.write_tar = cut_in_the_middle
+    with pytest.raises(DroppedError):
+        send_bundle(SshShell(HOST), bundle, "burnish-cut")
+    assert arrived
+    assert arrived != ["burnish-cut"]
+    until(lambda: not list(office.jobs.glob("jobs/burnish-cut*")))
+
+
+def bundle_start(bundle):
+    """The stream of a bundle up to the end of a file that is not the last."""
+    whole = io.BytesIO()
+    bundle.write_tar(whole)
+    with tarfile.open(fileobj=io.BytesIO(whole.getvalue())) as archive:
+        return whole.getvalue()[: archive.getmembers()[-1].offset]
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def reply_there(run):
+    """Text that a run's tuned model there answers with."""
+    asked = {"method": "chat", "id": "a", "target": run, "messages": [{"role": "user", "content": "Hi"}],
+             "options": {"max_tokens": 4}}  # fmt: skip
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve", "--on", f"ssh:{HOST}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        server.stdin.write(json.dumps(asked) + "\n")
+        server.stdin.flush()
+        said = (json.loads(line) for line in server.stdout if line.strip())
+        end = next(line for line in said if line["type"] in ("result", "failure"))
+        server.stdin.close()
+        server.wait(60)
+    return end["reply"]["text"]
 
 
 def test_a_dry_run_starts_nothing(office, tmp_path, capsys):
@@ -140,13 +198,33 @@ def test_the_machine_answers_a_program_here(office):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         server.stdin.write(asked)
         server.stdin.flush()
-        hello, answer = (json.loads(server.stdout.readline()) for _ in range(2))
+        said = (json.loads(line) for line in server.stdout if line.strip())
+        hello = next(line for line in said if line["type"] != "progress")
+        answer = next(said)
         server.stdin.close()
         assert server.wait(60) == 0
     assert hello["type"] == "hello"
     assert (answer["type"], answer["id"]) == ("result", "a")
     assert answer["machine"]["cpu_cores"] >= 1
     assert not [path for path in office.jobs.glob("jobs/*") if path.name.startswith("serve-")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
+@pytest.mark.parametrize("wrong", ["cut", "install", "taken"])
+def test_a_send_that_fails_leaves_nothing_and_touches_nothing_else(wrong, tmp_path, monkeypatch):
+    """The stream is cut between two files, the environment cannot be made, or a job of that name is there already."""
+    monkeypatch.setenv("BURNISH_REMOTE_FOLDER", str(tmp_path / "burnish"))
+    monkeypatch.setenv("BURNISH_REMOTE_PYTHON", "no-such-python" if wrong == "install" else sys.executable)
+    bundle = make_bundle(there(tmp_path), "run")
+    jobs = tmp_path / "burnish" / "jobs"
+    if wrong == "cut":
+        start = bundle_start(bundle)
+        bundle.write_tar = lambda pipe: pipe.write(start)
+    elif wrong == "taken":
+        (jobs / "burnish-x").mkdir(parents=True)
+    with pytest.raises(SetupError):
+        send_bundle(LocalShell(), bundle, "burnish-x")
+    assert [path.name for path in jobs.iterdir()] == (["burnish-x"] if wrong == "taken" else [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")

@@ -19,9 +19,9 @@ BLOCK = hosted_layer(SPEC, Recipe().adapter, SPEC.layers[0], "bf16", nf4=True).b
 TABLES = 2 * 2 * embedding_parameters(SPEC)
 
 
-def fallback(room, plan=PLAN, **memory):
+def fallback(room, plan=PLAN, ranks=1, **memory):
     recipe = Recipe(memory=MemorySection(**memory))
-    return with_weights_on_host(plan, recipe, SPEC, room=room, precision="bf16", nf4=True)
+    return with_weights_on_host(plan, recipe, SPEC, room=room, precision="bf16", nf4=True, ranks=ranks)
 
 
 @pytest.mark.parametrize(("blocks", "layers"), [(0, 0), (2, 0), (3, 3), (20.5, 20), (100, 32)])
@@ -36,6 +36,13 @@ def test_as_many_weights_go_to_host_memory_as_find_room(blocks, layers):
 def test_what_is_there_stays_there():
     plan = PLAN.model_copy(update={"weights": weight_places(range(16), 32)})
     assert fallback(TABLES + 10 * BLOCK, plan).weights == plan.weights
+
+
+@pytest.mark.parametrize(("blocks", "layers"), [(0, 0), (20.5, 20), (100, 32)])
+def test_several_processes_share_what_finds_no_room(blocks, layers):
+    plan = fallback(TABLES + int(blocks * BLOCK), ranks=2)
+    assert len(plan.layers_on_host) == layers
+    assert len(plan.layers_on_ranks) == 32 - layers
 
 
 @pytest.mark.parametrize("weights", ["card", "card:30,host"])

@@ -15,6 +15,7 @@ from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
 
 from support.runs import WATCHED, losses, of_kind, tiny_recipe, trained
+from support.tiny import make_llama
 
 pytestmark = [
     pytest.mark.gpu,
@@ -82,6 +83,59 @@ def test_a_long_run_tries_itself_first_beside_nccl(tmp_path):
         assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
         assert losses(paths) == losses(alone)
         assert trained(paths) == trained(alone)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "weights"), [("none", "ranks"), ("nf4", "ranks"), ("none", "ranks:2,card,host,ranks")]
+)
+def test_shared_layers_train_the_bits_of_resident_ones(tmp_path, quantize, weights):
+    """Captured, with unequal numbers of passes, a dry run of the leader alone, and held-out rows on all."""
+    make_llama(tmp_path / "base", num_hidden_layers=7)
+    recipe = recipe_of(tmp_path, precision='"bf16"', max_steps=54, epochs=90.0, checkpoint_every=30, accumulation=3)
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"quantize": quantize})})
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+    recipe = recipe.model_copy(update={"memory": recipe.memory.model_copy(update={"weights": weights})})
+    for count in COUNTS if weights == "ranks" else COUNTS[-1:]:
+        paths = create_run(recipe, tmp_path / str(count))
+        outcome = run_training(paths, gpus=range(count))
+        assert outcome.exit_code is ExitCode.DONE, outcome.message
+        assert "dry_run" in [event.phase for event in of_kind(paths, PhaseChanged)]
+        assert not any("CUDA graphs" in event.message for event in of_kind(paths, Warned)), "steps are captured"
+        assert losses(paths) == losses(alone)
+        assert trained(paths) == trained(alone)
+
+
+def test_a_run_with_shared_layers_goes_on_after_a_kill_and_on_one_gpu(tmp_path, monkeypatch):
+    """What the killed process shared is read until the leader knows of its end; it must not fail over that."""
+    make_llama(tmp_path / "base", num_hidden_layers=7)
+    recipe, started, start = recipe_of(tmp_path), [], launch._start
+    alone = create_run(recipe, tmp_path / "alone")
+    assert run_training(alone).exit_code is ExitCode.DONE
+
+    def remember(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    def kill(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            os.kill(started[0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(launch, "_start", remember)
+    recipe = recipe.model_copy(update={"memory": recipe.memory.model_copy(update={"weights": "ranks"})})
+    paths = create_run(recipe, tmp_path / "shared")
+    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.DRIVER
+    assert "SIGKILL" in outcome.message
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 9:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
+    assert run_training(paths).exit_code is ExitCode.DONE
+    assert losses(paths) == losses(alone)
+    assert trained(paths) == trained(alone)
 
 
 def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp_path, monkeypatch):

@@ -8,8 +8,16 @@ import pytest
 import torch
 
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan
-from burnish_engine.contract.run.events import CheckpointSaved, CommandDone, RunStarted, SampleDone, StepDone, Warned
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, parse_save_levels
+from burnish_engine.contract.run.events import (
+    CheckpointSaved,
+    CommandDone,
+    LayersPlaced,
+    RunStarted,
+    SampleDone,
+    StepDone,
+    Warned,
+)
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
@@ -148,6 +156,8 @@ def test_a_smaller_plan_that_was_asked_for_changes_no_number(made, smaller, engi
     assert_like(paths, engine, smaller, plans=plans)
     assert [event.accepted for event in of_kind(paths, CommandDone)] == [True, plans == 2]
     assert not any("Memory ran out" in message for message in smaller_plans(paths))
+    told = [parse_save_levels(event.activations) for event in of_kind(paths, LayersPlaced)]
+    assert [set(levels) for levels in told] == ([{"products"}, {"narrow"}, {"attention"}] if engine == "fast" else [])
     plan = checkpoints.read_position(newest_of(paths)).plan
     assert (
         plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"attention"}

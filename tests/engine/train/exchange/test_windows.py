@@ -1,0 +1,72 @@
+"""Memory that ranks read from each other."""
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed import _symmetric_memory
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.train.exchange import windows
+from burnish_engine.train.exchange.rank_memory import RankWindows
+from burnish_engine.train.exchange.windows import GpuWindow
+
+from support.ranks import together
+
+
+def test_every_rank_reads_what_the_others_wrote(tmp_path, monkeypatch):
+    monkeypatch.setattr(windows.tempfile, "tempdir", str(tmp_path))
+    arrivals = []
+
+    def share(rank, collectives):
+        memory = RankWindows(rank, 3, collectives, lambda: collectives.all_reduce(torch.ones(1)))
+        found = memory.allocate(1000)
+        found[rank].fill_(rank + 1)
+        arrivals.append(rank)
+        memory.wait_until_filled()
+        assert len(arrivals) == 3, "nobody reads before all have written"
+        return [set(one.tolist()) for one in found]
+
+    assert together(3, share) == [[{1}, {2}, {3}]] * 3
+    gc.collect()
+    assert not list(Path(tmp_path).iterdir()), "nothing is left behind"
+
+
+@pytest.mark.parametrize("lacks", ["this rank", "another"])
+def test_where_a_rank_has_no_room_nothing_is_opened(lacks):
+    """Opening takes all ranks at once: one that went on alone would wait for ever."""
+    done = []
+
+    class Told:
+        def window(self, count):
+            done.append("window")
+            if lacks == "this rank":
+                raise MemoryError(count)
+            return self
+
+        def open_all(self):
+            done.append("opened")
+
+    def agree():
+        done.append("agreed")
+        if lacks == "another" and done.count("agreed") == 2:
+            raise MemoryError("on rank 1")
+
+    with pytest.raises(MemoryError):
+        RankWindows(0, 2, Told(), agree).allocate(100)
+    assert done[:2] == ["agreed", "window"], "others have let go of theirs first"
+    assert "opened" not in done
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    ("CUDA driver error: invalid device ordinal", SetupError), ("CUDA driver error: out of memory", RuntimeError),
+])  # fmt: skip
+def test_gpus_that_cannot_read_each_other_are_named_and_lack_of_memory_is_not_mistaken(monkeypatch, words, error):
+    def refuse(*_arguments, **_options):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(_symmetric_memory, "empty", refuse)
+    with pytest.raises(error, match=words.split(": ")[1]) as raised:
+        GpuWindow(100, 2, torch.device("cpu"))
+    assert ("memory.weights" in str(raised.value)) == (error is SetupError)

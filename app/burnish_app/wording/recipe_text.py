@@ -267,7 +267,9 @@ NOTES: dict[tuple[str, Any], str] = {
     ("model.quantize", "fp8"): tr("Half of the memory of 16 bits, a third of NF4's error. Dense models only."),
     ("train.products", "fp8"): tr("Faster on RTX 40, RTX 50 and H100; the frozen weights are then rounded to 8 bits."),
     ("train.products", "auto"): tr("Timed for a few seconds on this GPU when the run begins."),
-    ("train.products", "int8"): tr("For cards without FP8, such as RTX 30: the loss rises half as much again."),
+    ("train.products", "int8"): tr(
+        "Like FP8 in whole numbers, also on RTX 30. How well it trains was not measured yet."
+    ),
     ("train.products", "mxfp8"): tr(
         "For RTX 50 alone. Others measured twice FP8's speed on a GeForce; Burnish ran it on none yet."
     ),

@@ -46,7 +46,11 @@ class CodesBuffer:
         """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""
         codes, scale = reference.quantize_rows(x_TK, factor_K, self.rows.codes.dtype)
         same = torch.equal(self._buffer[:, : self._columns], codes.view(torch.uint8))
-        return same and torch.equal(self.rows.scale, scale) and bool((self._buffer[:, self._columns :] == 9).all())
+        return same and torch.equal(self.rows.scale, scale) and self.is_whole()
+
+    def is_whole(self) -> bool:
+        """Return whether nothing beside the rows was written."""
+        return bool((self._buffer[:, self._columns :] == 9).all())
 
 
 def product_case(

@@ -22,6 +22,7 @@ from burnish_kernels.fp8_linear.case_parts import (
     result_error,
 )
 from burnish_kernels.fp8_linear.projected import cases as projected
+from burnish_kernels.fp8_linear.rotated import cases as rotated
 from burnish_kernels.fp8_linear.rows import CODES, INT8, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import (
     CAPABILITIES_OF,
@@ -94,7 +95,7 @@ def cases() -> list[Case]:
             found.append(Case(name, 0.0, options))
     for rows, columns in ((130, 40), (1, 1), (128, 256)):
         found.append(Case(f"transpose-{rows}x{columns}", 0.0, {"kind": "transpose", "shape": (rows, columns)}))
-    return [*found, *projected.cases()]
+    return [*found, *projected.cases(), *rotated.cases()]
 
 
 def _int8_products() -> list[Case]:
@@ -134,6 +135,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return _compare_product(case.options, device, generator)
     if case.options["kind"] == "projected":
         return projected.compare(case.options, device, generator)
+    if case.options["kind"].startswith("rotated"):
+        return rotated.compare(case.options, device, generator)
     rows, columns = case.options["shape"]
     if case.options["kind"] == "transpose":
         return _compare_transpose(rows, columns, device, generator)
@@ -216,7 +219,8 @@ def compilations() -> list[Compilation]:
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "scale_ptr": "*fp32"}
         signature["codes_ptr"] = f"*{_POINTERS[codes]}"
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns, "INTERPRETED": False}
+        constants = {"HAS_FACTOR": factor, "ROTATION": 0, "ROWS": own.rows, "COLUMNS": own.columns}
+        constants["INTERPRETED"] = False
         name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}{NAMES[codes]}"
         function = kernel.quantize_rows_kernel
         found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
@@ -231,7 +235,7 @@ def compilations() -> list[Compilation]:
     for tile in HOPPER_CANDIDATES:
         found += [_compilation("bf16", tile, HOPPERS, backward, True) for backward in (False, True)]
     found = list({one.name: one for one in found}.values())  # a candidate may be the choice
-    return [*found, *projected.compilations()]
+    return [*found, *projected.compilations(), *rotated.compilations()]
 
 
 def _compilation(
@@ -323,3 +327,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         plain = partial(turned.view(torch.uint8).copy_, codes.t())
         yield Benchmark(f"transpose-{name}", transpose, plain, 2 * codes.nbytes)
     yield from projected.benchmarks(device)
+    yield from rotated.benchmarks(device)

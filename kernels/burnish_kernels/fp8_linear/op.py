@@ -51,6 +51,7 @@ def quantize_rows(
     *,
     factor_K: torch.Tensor | None = None,
     codes: torch.dtype = CODES,
+    rotation: int = 0,
     out: Fp8Rows | None = None,
 ) -> Fp8Rows:
     """Quantize each row to codes with one scale, its largest magnitude over 448 (E4M3) or 127; 1 for a row of zeros.
@@ -61,6 +62,8 @@ def quantize_rows(
         x_TK: rows to quantize, fp32, fp16 or bf16; may be strided.
         factor_K: factor of each column `[K]` fp32, multiplied before; None: none.
         codes: type of the codes, `CODES` (E4M3) or `INT8`; that of `out` if given.
+        rotation: columns of a block that is rotated before, 16, 32 or 64 (`reference.rotation_of`); 0: none. Not with
+            factors.
         out: codes and scales to write to. Allocated if None.
 
     Returns:
@@ -74,6 +77,10 @@ def quantize_rows(
     tokens, columns = x_TK.shape
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
+    if rotation:
+        if factor_K is not None:
+            raise ValueError("rows that are rotated have no factors")
+        reference.check_rotation(rotation, columns)
     if out is None:
         out = new_rows(tokens, columns, x_TK.device, codes)
     _require_codes(out, tokens, columns)
@@ -82,9 +89,9 @@ def quantize_rows(
     elif use_fp8_kernels(x_TK, out.codes.dtype):
         from burnish_kernels.fp8_linear.quantize.kernel import launch_quantize_rows
 
-        launch_quantize_rows(x_TK, factor_K, out)
+        launch_quantize_rows(x_TK, factor_K, out, rotation)
     else:
-        made, scale = reference.quantize_rows(x_TK, factor_K, out.codes.dtype)
+        made, scale = reference.quantize_rows(x_TK, factor_K, out.codes.dtype, rotation)
         out.codes.copy_(made)
         out.scale.copy_(scale)
     return out

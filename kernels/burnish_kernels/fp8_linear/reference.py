@@ -19,6 +19,10 @@ SMALLEST_SCALE = 2.0**-126
 """Smallest scale of a row: its reciprocal is finite."""
 
 
+ROTATIONS = (64, 32, 16)
+"""Columns of a block that can be rotated; Triton multiplies no smaller matrices."""
+
+
 def row_scale(largest_T: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
     """Return the scale of rows whose largest magnitudes are given, fp32: over 448 or 127, and 1 for a row of zeros."""
     return torch.where(largest_T == 0, 1.0, over_largest(largest_T, codes).clamp(min=SMALLEST_SCALE))
@@ -38,14 +42,54 @@ def encode(x_TK: torch.Tensor, scale_T: torch.Tensor, codes: torch.dtype = CODES
     return ratio_TK.to(codes)
 
 
+def rotation_of(columns: int) -> int:
+    """Return the columns of a block that a matrix is rotated by: 64, or the largest power of two that fits; 0: none."""
+    return next((block for block in ROTATIONS if columns % block == 0), 0)
+
+
+def check_rotation(rotation: int, columns: int) -> None:
+    """Raise ValueError unless blocks of that many columns divide a matrix."""
+    if rotation not in ROTATIONS or columns % rotation:
+        raise ValueError(f"{columns} columns are not rotated by blocks of {rotation}, but of one of {ROTATIONS}")
+
+
+def hadamard(size: int, device: torch.device) -> torch.Tensor:
+    """Return Sylvester's Hadamard matrix `[size, size]` fp32 of -1 and 1, for a power of two."""
+    found = torch.ones(1, 1, device=device)
+    while len(found) < size:
+        found = torch.cat([torch.cat([found, found], dim=1), torch.cat([found, -found], dim=1)])
+    return found
+
+
+def rotate(x_TK: torch.Tensor, rotation: int) -> torch.Tensor:
+    """Return rows in fp32 or fp64 whose blocks of columns are multiplied with the orthogonal Hadamard matrix."""
+    signs = hadamard(rotation, x_TK.device).to(x_TK.dtype)
+    return (x_TK.reshape(-1, rotation) @ signs * rotation**-0.5).view(x_TK.shape)
+
+
+def rotate_back(
+    x_TK: torch.Tensor,
+    rotation: int,
+    narrow_TR: torch.Tensor | None,
+    adapter_KR: torch.Tensor | None,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Compute the rotated rows and the adapter's product in `dtype`; see `rotated.op.rotate_back`."""
+    found = rotate(x_TK.to(dtype), rotation)
+    if narrow_TR is not None and adapter_KR is not None:
+        found = found + narrow_TR.to(dtype) @ adapter_KR.to(dtype).t()
+    return found
+
+
 def quantize_rows(
-    x_TK: torch.Tensor, factor_K: torch.Tensor | None, codes: torch.dtype = CODES
+    x_TK: torch.Tensor, factor_K: torch.Tensor | None, codes: torch.dtype = CODES, rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return codes and scales of `x * factor`.
+    """Return codes and scales of `x * factor`, whose columns are rotated by blocks before if asked for.
 
     A row that holds a NaN or an infinity gets an infinite scale, so that its products are not finite.
     """
     wide = x_TK.float() if factor_K is None else x_TK.float() * factor_K
+    wide = rotate(wide, rotation) if rotation else wide
     scale = row_scale(wide.abs().nan_to_num(nan=math.inf, posinf=math.inf).amax(dim=1), codes)
     return encode(wide, scale, codes), scale
 

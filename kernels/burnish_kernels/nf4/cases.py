@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
+from burnish_kernels.fp8_linear.rotated.cases import SCALE_ERROR, SHARE
 from burnish_kernels.fp8_linear.rows import CODES, INT8
 from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
@@ -51,6 +52,10 @@ def cases() -> list[Case]:
     for first, transposed in ((0, False), (6, True), (6, False)):
         options = {"shape": (130, 192), "dtype": CODES, "double": True, "transposed": transposed, "first_row": first}
         found.append(Case(f"130x192-e4m3-tiles-{first}{'-transposed' * transposed}", 0.0, options))
+    for rows, columns, rotation, transposed in ((130, 192, 64, False), (130, 192, 64, True), (7, 96, 32, False)):
+        options = {"shape": (rows, columns), "dtype": INT8, "double": True, "transposed": transposed}
+        name = f"{rows}x{columns}-int8-rotated-{rotation}{'-transposed' * transposed}"
+        found.append(Case(name, SHARE, options | {"rotation": rotation}))
     large = {"shape": (1 << 19, 4160), "dtype": torch.bfloat16, "double": True, "view": True}
     return [*found, Case(name="past-2^31", tolerance=0.0, options=large, gpu_only=True)]
 
@@ -68,6 +73,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     options = case.options
     (rows, columns), dtype = options["shape"], options["dtype"]
     weight = random_weight(rows, columns, device, options["double"], seed)
+    if options.get("rotation"):
+        return _compare_rotated(weight, transposed=options["transposed"], rotation=options["rotation"])
     if dtype in CODE_NAMES:
         return _compare_codes(weight, dtype, transposed=options["transposed"], first_row=options.get("first_row"))
     margin = 16 if options["view"] else 0
@@ -111,6 +118,22 @@ def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_ro
     expected = codes.view(torch.uint8)
     same = same and torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
     return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
+
+
+def _compare_rotated(weight: Any, *, transposed: bool, rotation: int) -> float:
+    """Return the share of codes that are the next one, as sums in another order make them; else infinity."""
+    from burnish_kernels.fp8_linear.reference import quantize_rows
+    from burnish_kernels.nf4 import op
+
+    values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
+    codes, scale = quantize_rows(values, None, INT8, rotation)
+    found = op.fp8_row_scale(weight, INT8, rotation=rotation)
+    rows, columns = weight.shape[::-1] if transposed else weight.shape
+    buffer = torch.full((rows, columns + 16), 9, dtype=INT8, device=weight.device)
+    op.fp8_codes(weight, found, buffer[:, :columns], transposed=transposed, rotation=rotation)
+    away = (buffer[:, :columns].int() - (codes.t() if transposed else codes).int()).abs()
+    wrong = bool(((found - scale) / scale).abs().max() > SCALE_ERROR) or int(away.max()) > 1
+    return math.inf if wrong or not bool((buffer[:, columns:] == 9).all()) else float(away.float().mean())
 
 
 def random_weight(rows: int, columns: int, device: str, double: bool, seed: int = 0) -> Any:
@@ -199,14 +222,19 @@ def _code_compilations(signature: dict[str, str], name: str) -> list[Compilation
     tile = {"ROWS": kernel.CODE_ROWS, "WORDS": kernel.CODE_WORDS, "DOUBLE": name == "double", "INTERPRETED": False}
     return [
         Compilation(
-            f"{CODE_NAMES[codes]}-{name}{'-transposed' * transposed}{'-tiles' * bool(tiles)}",
+            f"{CODE_NAMES[codes]}-{name}{'-transposed' * transposed}{'-tiles' * bool(tiles)}{'-rotated' * bool(turn)}",
             kernel.encode_kernel,
             signature | {"out_ptr": pointer},
-            tile | {"TRANSPOSED": transposed, "TILE": tiles},
+            tile | {"TRANSPOSED": transposed, "TILE": tiles, "ROTATION": turn},
             kernel.CODE_WARPS,
             capabilities=CAPABILITIES_OF[codes],
         )
-        for codes, pointer, tiles in ((CODES, "*fp8e4nv", 0), (CODES, "*fp8e4nv", TILE), (INT8, "*i8", 0))
+        for codes, pointer, tiles, turn in (
+            (CODES, "*fp8e4nv", 0, 0),
+            (CODES, "*fp8e4nv", TILE, 0),
+            (INT8, "*i8", 0, 0),
+            (INT8, "*i8", 0, 64),
+        )
         for transposed in (False, True)
     ]
 

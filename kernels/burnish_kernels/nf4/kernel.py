@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, to_codes
+from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, rotated_columns, to_codes
 from burnish_kernels.nf4.reference import TILE
 from burnish_kernels.nf4.state import Nf4
 
@@ -124,6 +124,7 @@ def encode_kernel(
     DOUBLE: tl.constexpr,
     TRANSPOSED: tl.constexpr,
     TILE: tl.constexpr,
+    ROTATION: tl.constexpr,  # columns of a block that is rotated; 0: none. Not with TILE
     ROWS: tl.constexpr,
     WORDS: tl.constexpr,
     INTERPRETED: tl.constexpr,
@@ -143,7 +144,11 @@ def encode_kernel(
     lane = tl.arange(0, 8)
     nibble = (bits[:, :, None] >> ((lane ^ 1) * 4)[None, None, :]) & 15
     level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
-    value = tl.reshape(level * scale[:, :, None] * inverse[:, :, None], [ROWS, WORDS * 8])
+    if ROTATION:
+        value = tl.reshape(level * scale[:, :, None], [ROWS, WORDS * 8])
+        value = rotated_columns(value, ROTATION, ROWS, WORDS * 8, INTERPRETED) * inverse
+    else:
+        value = tl.reshape(level * scale[:, :, None] * inverse[:, :, None], [ROWS, WORDS * 8])
     codes = to_codes(value, out_ptr.dtype.element_ty == tl.int8, INTERPRETED)
     column = tl.program_id(0) * WORDS * 8 + tl.arange(0, WORDS * 8)
     if TRANSPOSED:
@@ -239,7 +244,9 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
         )
 
 
-def launch_encode(weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool, first_row: int) -> None:
+def launch_encode(
+    weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool, first_row: int, rotation: int
+) -> None:
     """Fill `out`, `[N, K]`, or `[K, N]` if transposed."""
     rows, columns = weight.shape
     assert whole_words(weight)
@@ -256,6 +263,7 @@ def launch_encode(weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transp
         DOUBLE=weight.double,
         TRANSPOSED=transposed,
         TILE=TILE if scale.ndim == 2 else 0,
+        ROTATION=rotation,
         ROWS=CODE_ROWS,
         WORDS=CODE_WORDS,
         INTERPRETED=interpreted(),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear.reference import encode, row_scale
+from burnish_kernels.fp8_linear.reference import check_rotation, encode, rotate, row_scale
 from burnish_kernels.fp8_linear.rows import CODES, LARGEST_OF
 from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
 from burnish_kernels.nf4 import reference
@@ -123,12 +123,13 @@ def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dty
     return out
 
 
-def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES) -> torch.Tensor:
+def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES, *, rotation: int = 0) -> torch.Tensor:
     """Return the scale of each row in 8 bits, `[N]` fp32: as `fp8_linear.quantize_rows` makes it of the same values.
 
     Args:
         weight: quantized weight.
         codes: type of the codes, `CODES` (E4M3) or `INT8`.
+        rotation: columns of a block that is rotated before; 0: none.
 
     Raises:
         ValueError: The tensors do not fit one another.
@@ -136,12 +137,18 @@ def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES) -> torch.Tensor:
     weight.check()
     largest = torch.empty(weight.shape[0], dtype=torch.float32, device=weight.device)
     for rows, values in _row_chunks(weight, torch.float32):
-        largest[rows] = values.abs_().amax(dim=1)
+        largest[rows] = (rotate(values, rotation) if rotation else values).abs_().amax(dim=1)
     return row_scale(largest, codes)
 
 
 def fp8_codes(
-    weight: Nf4, scale: torch.Tensor, out: torch.Tensor, *, transposed: bool = False, first_row: int = 0
+    weight: Nf4,
+    scale: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    transposed: bool = False,
+    first_row: int = 0,
+    rotation: int = 0,
 ) -> torch.Tensor:
     """Return the weight in E4M3 or INT8, as the memory given is: the fp32 value over its scale, rounded once.
 
@@ -153,6 +160,7 @@ def fp8_codes(
             that lie one under another fill parts of one.
         transposed: whether the transposed weight is wanted, as for the input's gradient.
         first_row: number of the first row in the larger weight.
+        rotation: columns of a block that is rotated before, as for the scales; 0: none. Not with scales of tiles.
 
     Returns:
         The given memory.
@@ -171,11 +179,15 @@ def fp8_codes(
         fits = columns == TILE * scale.shape[1] and 0 <= first_row <= TILE * len(scale) - rows
     if not fits or scale.dtype != torch.float32 or not scale.is_contiguous():
         raise ValueError(f"scales must be [{rows}] or of tiles, fp32, not {tuple(scale.shape)} {scale.dtype}")
+    if rotation:
+        check_rotation(rotation, columns)
+        if tiled:
+            raise ValueError("weights with scales of tiles are not rotated")
     if use_fp8_kernels(weight.packed, out.dtype):
         from burnish_kernels.nf4.kernel import launch_encode, whole_words
 
         if whole_words(weight):
-            launch_encode(weight, scale, out, transposed=transposed, first_row=first_row)
+            launch_encode(weight, scale, out, transposed=transposed, first_row=first_row, rotation=rotation)
             return out
     out_NK = out.t() if transposed else out
     for chunk, values in _row_chunks(weight, torch.float32):
@@ -184,7 +196,8 @@ def fp8_codes(
             tiles = scale[own // TILE].repeat_interleave(TILE, dim=1)
             out_NK[chunk] = encode(values / tiles, torch.ones(len(values), device=scale.device), out.dtype)
         else:
-            out_NK[chunk] = encode(values, scale[chunk], out.dtype)
+            own = rotate(values, rotation) if rotation else values
+            out_NK[chunk] = encode(own, scale[chunk], out.dtype)
     return out
 
 

@@ -9,6 +9,7 @@ import torch
 
 from burnish_kernels.fp8_linear import reference, tiles
 from burnish_kernels.fp8_linear.op import CODES, INT8, MOST_COLUMNS, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.fp8_linear.rotated.op import rotate_back
 from burnish_kernels.fp8_linear.rows import LARGEST, LARGEST_OF
 from burnish_kernels.tuning import Device
 
@@ -149,6 +150,48 @@ def test_the_error_is_that_of_the_quantized_operands(backward, kind):
     assert distance(y, operands) < 2**-11  # half of fp16's last bit
     assert distance(y, exact) <= distance(operands, exact) + 2**-9
     assert 0.005 < distance(operands, exact) < 0.05
+
+
+def test_columns_that_are_rotated_leave_levels_to_the_others():
+    """INT8 errs less than E4M3 and than INT8 that is not rotated; the gradient is rotated back."""
+    weight_NK, x, dy = drawn(48, 192) * 192**-0.5, with_outliers(33, 192, seed=1), drawn(33, 48, seed=2)
+    exact, errors = (x.double() @ weight_NK.double().t(), dy.double() @ weight_NK.double()), {}
+    for kind, rotation in ((CODES, 0), (INT8, 0), (INT8, 64)):
+        weight = quantize_rows(weight_NK, codes=kind, rotation=rotation)
+        rows = quantize_rows(x.half(), codes=kind, rotation=rotation)
+        y = fp8_linear(rows, weight.codes, scale_N=weight.scale, dtype=torch.float16)
+        dx = fp8_linear(quantize_rows(dy, factor_K=weight.scale, codes=kind), turned(weight.codes), dtype=torch.float16)
+        if rotation:
+            rotate_back(dx, rotation)
+        errors[kind, rotation] = distance(y, exact[0]), distance(dx, exact[1])
+    assert errors[INT8, 64][0] < 0.7 * min(errors[CODES, 0][0], errors[INT8, 0][0])
+    assert errors[INT8, 64][1] < 0.6 * errors[CODES, 0][1]
+
+
+@pytest.mark.parametrize(("columns", "block"), [(576, 64), (1056, 32), (48, 16), (40, 0), (64, 64)])
+def test_blocks_are_as_large_as_they_fit(columns, block):
+    assert reference.rotation_of(columns) == block
+
+
+def test_rows_rotated_twice_are_as_before_and_an_adapter_is_not_rotated():
+    x, narrow, adapter = drawn(5, 96).bfloat16(), drawn(5, 3, seed=1).bfloat16(), drawn(96, 3, seed=2).bfloat16()
+    twice = rotate_back(rotate_back(x.clone(), 32), 32)
+    torch.testing.assert_close(twice, x, rtol=0, atol=0.06)
+    assert distance(rotate_back(x.clone(), 32), x.double()) > 1
+    added = rotate_back(x.clone(), 32, narrow_TR=narrow, adapter_KR=adapter)
+    tail = added.double() - rotate_back(x.clone(), 32).double()
+    torch.testing.assert_close(tail, narrow.double() @ adapter.double().t(), rtol=0, atol=0.06)
+    assert rotate_back(x[:0], 32).shape == (0, 96)
+
+
+@pytest.mark.parametrize(("columns", "rotation"), [(96, 64), (64, 8), (64, 128)])
+def test_blocks_that_do_not_divide_a_row_are_refused(columns, rotation):
+    with pytest.raises(ValueError, match="rotated"):
+        quantize_rows(torch.zeros(3, columns), codes=INT8, rotation=rotation)
+    with pytest.raises(ValueError, match="rotated"):
+        rotate_back(torch.zeros(3, columns).half(), rotation)
+    with pytest.raises(ValueError, match="no factors"):
+        quantize_rows(torch.zeros(3, 64), codes=INT8, rotation=64, factor_K=torch.ones(64))
 
 
 def test_an_adapter_of_no_rank_adds_nothing():

@@ -126,8 +126,8 @@ class TrainSection(Section):
         "16",
         "What products with the frozen weights are computed in. 16: in `precision`. fp8: in 8 bits (E4M3) with a scale "
         "for each token and each output, on RTX 40, RTX 50 and H100; the weights are then kept in 8 bits too, unless "
-        "in nf4. int8: the same with whole numbers from -127 to 127, also on RTX 30 and A100; its loss rises half as "
-        "much again as that of fp8, for tokens with a few numbers far above their others leave these few levels. "
+        "in nf4. int8: the same with whole numbers from -127 to 127, also on RTX 30 and A100; columns are rotated by "
+        "blocks, so that numbers far above their neighbors leave these enough levels. "
         "mxfp8: E4M3 with a power of two for each 32 columns of a token and each 32 x 32 weights, on RTX 50 alone; "
         "compiled for these cards, and run on none yet. Adapters, attention, norms and head stay as they are. auto: "
         "fp8 or mxfp8, in this order, where a few seconds of timing on this GPU find it clearly faster.",

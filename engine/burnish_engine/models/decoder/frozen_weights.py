@@ -36,7 +36,7 @@ from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
-from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows
+from burnish_kernels.fp8_linear.op import Fp8Rows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -314,7 +314,9 @@ class FrozenWeightReader:
                     return Fp8Rows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        return quantize_rows(weight, codes=codes)
+        made = CODE_FORMATS[self._fp8.stored].quantize(weight)
+        assert isinstance(made, Fp8Rows)
+        return made
 
     def _read_part(self, module: Module, place: WeightPart) -> None:
         """Read one module's weight into the memory given. What is stored in its final form does not pass the device."""

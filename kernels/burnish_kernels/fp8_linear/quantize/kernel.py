@@ -18,6 +18,7 @@ from burnish_kernels.dispatch import interpreted
 from burnish_kernels.fp8_linear import reference
 from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, Fp8Rows
 from burnish_kernels.fp8_linear.tiles import rows_tile
+from burnish_kernels.lora_linear.kernel import dot
 
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
 
@@ -89,10 +90,58 @@ def row_scale(largest, INT8: tl.constexpr):
 
 
 @triton.jit
-def load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR: tl.constexpr):
-    """Load columns of some rows as what is quantized: fp32, times the columns' factors; zeros past K."""
+def rotated(x, BLOCK: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Return rows of BLOCK columns times the orthogonal Hadamard matrix, fp32.
+
+    Entry i, j of Sylvester's matrix is -1 to the number of ones that the binary numbers i and j have in common. Tensor
+    cores add its products in an order of their own, so that the last bit may be another one than the reference's.
+
+    Args:
+        x: rows `[M, BLOCK]`, fp16 or bf16; or fp32, multiplied as two parts in bf16, so that 2^-17 of it is lost.
+        BLOCK: 16, 32 or 64.
+        INTERPRETED: whether Triton's interpreter runs it.
+    """
+    common = tl.arange(0, BLOCK)[:, None] & tl.arange(0, BLOCK)[None, :]
+    common = common ^ (common >> 4)
+    common = common ^ (common >> 2)
+    common = common ^ (common >> 1)
+    signs = (1 - 2 * (common & 1)).to(tl.float32)
+    sums = tl.zeros([x.shape[0], BLOCK], tl.float32)
+    if x.dtype == tl.float32:
+        high = x.to(tl.bfloat16)
+        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+        sums = dot(high, signs.to(tl.bfloat16), sums, INTERPRETED)
+        sums = dot(low, signs.to(tl.bfloat16), sums, INTERPRETED)
+    else:
+        sums = dot(x, signs.to(x.dtype), sums, INTERPRETED)
+    return sums * (BLOCK**-0.5)
+
+
+@triton.jit
+def rotated_columns(x, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Return rows `[ROWS, COLUMNS]` whose blocks of BLOCK columns are rotated, fp32."""
+    blocks = tl.reshape(x, [ROWS * COLUMNS // BLOCK, BLOCK])
+    return tl.reshape(rotated(blocks, BLOCK, INTERPRETED), [ROWS, COLUMNS])
+
+
+@triton.jit
+def load_scaled(
+    x_at,
+    factor_ptr,
+    column,
+    K,
+    HAS_FACTOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROTATION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Load columns of some rows as what is quantized: fp32, rotated or times the columns' factors; zeros past K."""
     inside = column < K
-    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
+    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0)
+    if ROTATION:
+        return rotated_columns(x, ROTATION, ROWS, COLUMNS, INTERPRETED)
+    x = x.to(tl.float32)
     if HAS_FACTOR:
         x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
@@ -109,6 +158,8 @@ def store_codes(
     HAS_FACTOR: tl.constexpr,
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
+    ROWS: tl.constexpr = 1,
+    ROTATION: tl.constexpr = 0,
 ):
     """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
 
@@ -122,10 +173,12 @@ def store_codes(
         HAS_FACTOR: whether columns have factors.
         COLUMNS: number of columns at a time.
         INTERPRETED: whether codes are bytes.
+        ROWS: number of rows, with ROTATION.
+        ROTATION: columns of a block that is rotated; 0: none.
     """
     for first in range(0, K, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR, ROWS, COLUMNS, ROTATION, INTERPRETED)
         codes = to_codes(x * inverse[:, None], codes_at.dtype.element_ty == tl.int8, INTERPRETED)
         tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
@@ -141,6 +194,7 @@ def quantize_rows_kernel(
     x_stride,
     codes_stride,
     HAS_FACTOR: tl.constexpr,
+    ROTATION: tl.constexpr,  # columns of a block that is rotated; 0: none. Not with factors
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
@@ -152,11 +206,12 @@ def quantize_rows_kernel(
     codes_at = codes_ptr + row.to(tl.int64)[:, None] * codes_stride
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
-        x = load_scaled(x_at, factor_ptr, first + tl.arange(0, COLUMNS), K, HAS_FACTOR)
+        column = first + tl.arange(0, COLUMNS)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR, ROWS, COLUMNS, ROTATION, INTERPRETED)
         largest = tl.maximum(largest, magnitude(x))
     scale, inverse = row_scale(tl.max(largest, axis=1), codes_ptr.dtype.element_ty == tl.int8)
     tl.store(scale_ptr + row, scale, mask=own)
-    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
+    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED, ROWS, ROTATION)
 
 
 @triton.jit
@@ -183,7 +238,7 @@ def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.uint8) if interpreted() and codes.dtype == CODES else codes
 
 
-def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows) -> None:
+def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows, rotation: int = 0) -> None:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape
@@ -198,6 +253,7 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
         x_stride=x_TK.stride(0),
         codes_stride=out.codes.stride(0),
         HAS_FACTOR=factor_K is not None,
+        ROTATION=rotation,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         INTERPRETED=interpreted(),

@@ -7,5 +7,9 @@ from burnish_engine.models.decoder.frozen.mxfp8_format import Mxfp8Format
 from burnish_engine.models.decoder.frozen.row_format import RowFormat
 from burnish_kernels.fp8_linear.op import CODES, INT8
 
-CODE_FORMATS: dict[str, CodeFormat] = {"int8": RowFormat(INT8), "fp8": RowFormat(CODES), "mxfp8": Mxfp8Format()}
+CODE_FORMATS: dict[str, CodeFormat] = {
+    "int8": RowFormat(INT8, rotated=True),
+    "fp8": RowFormat(CODES),
+    "mxfp8": Mxfp8Format(),
+}
 """Formats by the values of `contract.recipe.fp8_use.EIGHT_BITS`."""

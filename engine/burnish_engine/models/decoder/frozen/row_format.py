@@ -2,7 +2,8 @@
 
     Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
 
-where D8 is dY with the scales s_w multiplied in.
+where D8 is dY with the scales s_w multiplied in. In INT8 columns are rotated by blocks (R), which changes no product:
+X8 and W8 are codes of X R and W R, and the frozen part of dX is (s_d D8 W8) R.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, part_rows
 from burnish_kernels.fp8_linear import op as fp8
 from burnish_kernels.fp8_linear.projected.op import project_codes
+from burnish_kernels.fp8_linear.reference import rotation_of
+from burnish_kernels.fp8_linear.rotated.op import rotate_back
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
@@ -25,10 +28,15 @@ class RowFormat(CodeFormat):
 
     Args:
         dtype: type of the codes, `fp8_linear.op.CODES` or `INT8`.
+        rotated: whether columns of X and W are rotated by blocks before they are quantized, and those of dX back.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, *, rotated: bool = False) -> None:
+        self.dtype, self._rotated = dtype, rotated
+
+    def _rotation(self, columns: int) -> int:
+        """Return the columns of a block that is rotated; 0: none."""
+        return rotation_of(columns) if self._rotated else 0
 
     @override
     def empty(self, rows: int, columns: int, device: torch.device | str) -> CodedPart:
@@ -36,7 +44,7 @@ class RowFormat(CodeFormat):
 
     @override
     def quantize(self, weight_NK: torch.Tensor) -> CodedPart:
-        return fp8.quantize_rows(weight_NK, codes=self.dtype)
+        return self._quantized(weight_NK)
 
     @override
     def scales(self, parts: Sequence[WeightPart], device: torch.device) -> torch.Tensor:
@@ -50,10 +58,11 @@ class RowFormat(CodeFormat):
             first = own.stop
             place = out[:, own] if transposed else out[own]
             if isinstance(part, nf4.Nf4):
-                nf4.fp8_codes(part, scale[own], place, transposed=transposed)
+                rotation = self._rotation(part.shape[1])
+                nf4.fp8_codes(part, scale[own], place, transposed=transposed, rotation=rotation)
                 continue
             assert isinstance(part, torch.Tensor)
-            codes_NK = fp8.quantize_rows(part, codes=self.dtype).codes
+            codes_NK = self._quantized(part).codes
             if transposed:
                 fp8.transpose_codes(codes_NK, place)
             else:
@@ -75,7 +84,7 @@ class RowFormat(CodeFormat):
         out: torch.Tensor | None,
     ) -> torch.Tensor:
         adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        rows = fp8.quantize_rows(x_TK, codes=self.dtype)
+        rows = self._quantized(x_TK)
         return fp8.fp8_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
 
     @override
@@ -108,12 +117,19 @@ class RowFormat(CodeFormat):
         adapter_NR: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        return fp8.fp8_linear(gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
+        if not (rotation := self._rotation(len(codes_KN))):
+            return fp8.fp8_linear(gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
+        dx_TK = fp8.fp8_linear(gradient, codes_KN, dtype=dtype)
+        return rotate_back(dx_TK, rotation, narrow_TR=narrow_TR, adapter_KR=adapter_NR)
+
+    def _quantized(self, rows: torch.Tensor) -> fp8.Fp8Rows:
+        """Quantize rows of X or W."""
+        return fp8.quantize_rows(rows, codes=self.dtype, rotation=self._rotation(rows.shape[1]))
 
     def _row_scales(self, part: WeightPart, device: torch.device) -> torch.Tensor:
         """Return the scale that each row of a part in NF4 or 16 bits has in codes, `[rows]` fp32 on the device."""
         assert isinstance(part, (torch.Tensor, nf4.Nf4))
         there = part.to(device)
         if isinstance(there, nf4.Nf4):
-            return nf4.fp8_row_scale(there, self.dtype)
-        return fp8.quantize_rows(there, codes=self.dtype).scale
+            return nf4.fp8_row_scale(there, self.dtype, rotation=self._rotation(there.shape[1]))
+        return self._quantized(there).scale

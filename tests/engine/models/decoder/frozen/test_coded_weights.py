@@ -57,14 +57,26 @@ def made(kind, dtype, adapters=ADAPTERS, *, bias=False, scratch=None):
 
 
 def rounded_weight(name, values):
-    """Codes of a weight, and the scale of each, fp64, written down again from the formats' definitions."""
+    """Codes of a weight, and the scale of each, fp64, written down again from the formats' definitions.
+
+    Those of INT8 are rotated back.
+    """
+    if name == "int8":
+        values = turned(values)
     if name != "mxfp8":
         scale = (values.abs().amax(dim=1, keepdim=True) / (127 if name == "int8" else 448)).expand_as(values)
     else:
         scale = block_powers(values.unflatten(0, (-1, 32)).abs().amax(dim=1).unflatten(1, (-1, 32)).amax(dim=2))
         scale = scale.repeat_interleave(32, dim=0).repeat_interleave(32, dim=1)
     ratio = values / scale
-    return (ratio.round() if name == "int8" else ratio.to(torch.float8_e4m3fn)).double(), scale.double()
+    codes = (ratio.round() if name == "int8" else ratio.to(torch.float8_e4m3fn)).double()
+    return turned(codes) if name == "int8" else codes, scale.double()
+
+
+def turned(rows):
+    """Rows times the orthogonal Hadamard matrix of 64: its signs are those of the numbers of common ones."""
+    signs = torch.tensor([[(-1.0) ** (i & j).bit_count() for j in range(64)] for i in range(64)], device=rows.device)
+    return (rows.unflatten(1, (-1, 64)) @ signs.to(rows.dtype) / 8).flatten(1)
 
 
 def block_powers(largest):
@@ -76,8 +88,11 @@ def rounded(name, rows, factor=None):
     """An operand as products read it, fp64."""
     wide = rows.float()
     if name != "mxfp8":
-        found = fp8.quantize_rows(rows, factor_K=factor, codes=CODE_FORMATS[name].dtype)
-        return found.codes.double() * found.scale.double()[:, None]
+        is_turned = name == "int8" and factor is None
+        own = turned(wide) if is_turned else rows
+        found = fp8.quantize_rows(own, factor_K=factor, codes=CODE_FORMATS[name].dtype)
+        values = found.codes.double() * found.scale.double()[:, None]
+        return turned(values) if is_turned else values
     assert factor is None
     scale = block_powers(wide.unflatten(1, (-1, 32)).abs().amax(dim=2)).repeat_interleave(32, dim=1)
     return (wide / scale).to(torch.float8_e4m3fn).double() * scale.double()

@@ -23,7 +23,7 @@ PART_COLORS = {
     "4-bit weights": PartColor("#021763", "#0763f7"),
     "experts": PartColor("#5560e8", "#b0b6e8"),
     "streamed weights": PartColor("#2a4fb5", "#5b7fe0"),
-    "shared weights": PartColor("#3f63c4", "#7392e8"),
+    "shared weights": PartColor("#361f93", "#7847eb"),
     "quantization tables": PartColor("#4e92d7", "#2b7ab5"),
     "master weights": PartColor("#01436d", "#bcdbfe"),
     "unpacked weights": PartColor("#367ec0", "#4992d0"),

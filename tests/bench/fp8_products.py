@@ -8,8 +8,8 @@ with row-wise scales (`scaled`: fast accumulation, `slow`: without; for INT8 `to
 8-bit product with every candidate tile (the fastest is `ours`), and what comes with it: rows quantized (`quant`), the
 weight's codes transposed (`turn`), the input's gradient rotated back (`back`, INT8), the adapter's narrow product
 (`narrow`). Ratios are to `mm`: `ours` alone, with `turn` and `back` (quantization fused into the kernels before), with
-`quant` too; the last compares all of ours with `stacked`. Errors are relative to the product of the quantized operands in double precision, on some rows. Returns 1
-where one is above 2^-7.
+`quant` too; the last compares all of ours with `stacked`. Errors are relative to the product of the quantized operands
+in double precision, on some rows. Returns 1 where one is above 2^-7.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 For every stack: cuBLAS in bf16 (`mm`), our 16-bit stacked product with its adapters (`stacked`), `torch._scaled_mm`
 with row-wise scales (`scaled`: fast accumulation, `slow`: without; for INT8 `torch._int_mm`, which has no scales), our
 8-bit product with every candidate tile (the fastest is `ours`), and what comes with it: rows quantized (`quant`), the
-weight's codes transposed (`turn`), the adapter's narrow product (`narrow`). Ratios are to `mm`: `ours` alone, with
-`turn` (quantization fused into the kernels before), with `turn` and `quant`; the last compares all of ours with
-`stacked`. Errors are relative to the product of the quantized operands in double precision, on some rows. Returns 1
-where one is above 2^-7.
+weight's codes transposed (`turn`), the input's gradient rotated back (`back`, INT8), the adapter's narrow product
+(`narrow`). Ratios are to `mm`: `ours` alone, with `turn` and `back` (quantization fused into the kernels before), with
+`quant` too; the last compares all of ours with `stacked`. Errors are relative to the product of the quantized operands
+in double precision, on some rows. Returns 1 where one is above 2^-7.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from typing import Any
 import torch
 
 from burnish_kernels.fp8_linear.op import CODES, INT8, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
+from burnish_kernels.fp8_linear.reference import rotation_of
+from burnish_kernels.fp8_linear.rotated.op import rotate_back
 from burnish_kernels.fp8_linear.tiles import HOPPER_CANDIDATES, HOPPERS, OTHERS, Fp8Tile
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
@@ -58,7 +60,7 @@ CHECKED_ROWS = 128
 LARGEST_ERROR = 2.0**-7
 WORKERS = 4
 GRAPH_MS, REPLAYS = 8.0, 5
-COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "narrow")
+COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "back", "narrow")
 
 
 FORMATS = {"fp8": CODES, "int8": INT8}
@@ -126,10 +128,11 @@ class StackBench:
         self.x_ext, self.dy_ext = draw(tokens, k + r), draw(tokens, n + r)
         self.y, self.dx = torch.empty_like(self.dy_ext)[:, :n], torch.empty_like(self.x_ext)[:, :k]
         self.weight = self.buffer[:n, :k].contiguous()
-        self.codes = quantize_rows(self.weight, codes=kind)
+        self.rotation = rotation_of(k) if kind == INT8 else 0
+        self.codes = quantize_rows(self.weight, codes=kind, rotation=self.rotation)
         self.turned = transpose_codes(self.codes.codes, torch.empty(k, n, dtype=kind, device="cuda"))
         self.x, self.dy = self.x_ext[:, :k], self.dy_ext[:, :n]
-        self.x8 = quantize_rows(self.x, codes=kind)
+        self.x8 = quantize_rows(self.x, codes=kind, rotation=self.rotation)
         self.dy8 = quantize_rows(self.dy, factor_K=self.codes.scale, codes=kind)
         self.ones = torch.ones(k, device="cuda")
         self.flops = 2 * tokens * n * k
@@ -159,16 +162,20 @@ class StackBench:
             return {
                 "mm": partial(torch.mm, self.x.contiguous(), self.weight.t(), out=self.y.new_empty(len(self.x), n)),
                 "stacked": partial(lora_linear.forward, self.x_ext, self.buffer, stack, out=self.y),
-                "quant": partial(quantize_rows, self.x, out=self.x8),
+                "quant": partial(quantize_rows, self.x, rotation=self.rotation, out=self.x8),
                 "narrow": partial(lora_linear.project, self.x, self.buffer[n:, :k], self.x_ext[:, k:]),
             }
-        return {
+        found = {
             "mm": partial(torch.mm, self.dy.contiguous(), self.weight, out=self.dx.new_empty(len(self.dy), k)),
             "stacked": partial(lora_linear.input_gradient, self.dy_ext, self.buffer, stack, dx_out=self.dx),
             "quant": partial(quantize_rows, self.dy, factor_K=self.codes.scale, out=self.dy8),
             "turn": partial(transpose_codes, self.codes.codes, self.turned),
             "narrow": partial(lora_linear.project_gradient, self.dy_ext, self.buffer[:n, k:], stack),
         }
+        if self.rotation:
+            adapter = {"narrow_TR": self.dy_ext[:, n:], "adapter_KR": self.buffer[n:, :k].t()}
+            found["back"] = partial(rotate_back, self.dx, self.rotation, **adapter)
+        return found
 
     def error(self, backward: bool, found: torch.Tensor, *, adapter: bool) -> float:
         """Return the relative error of some rows against the quantized operands in double precision."""
@@ -234,7 +241,7 @@ RATIO_HEADER = f"{'ours/mm':>9}{'+turn':>8}{'+quant':>8}{'/stacked':>9}{'mm TF/s
 
 def _line(model: str, stack: str, direction: str, row: dict[str, Any]) -> str:
     mm, ours = row["mm"], row["ours"]
-    turned = ours + row["turn"]
+    turned = ours + row["turn"] + row["back"]
     ratios = f"{ours / mm:9.3f}{turned / mm:8.3f}{(turned + row['quant']) / mm:8.3f}"
     ratios += f"{(turned + row['quant'] + row['narrow']) / row['stacked']:9.3f}"
     rates = f"{row['flops'] / mm / 1e9:9.0f}{row['flops'] / ours / 1e9:10.0f}"
@@ -259,7 +266,7 @@ def measure(model: str, name: str, report: Report, kind: torch.dtype) -> None:
     bench = StackBench(*MODELS[model][name], TOKENS, kind)
     for backward in (False, True):
         words = {"model": model, "stack": name, "backward": backward}
-        times: dict[str, float] = {"turn": 0.0, "ours": float("inf")}
+        times: dict[str, float] = {"turn": 0.0, "back": 0.0, "ours": float("inf")}
         for column, run in bench.jobs(backward).items():
             times[column] = milliseconds(run)
         times["slow"] = float("nan")

@@ -19,6 +19,7 @@ from typing import IO, Protocol
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.units import file_size
 from burnish_engine.remote.backends.backend import DroppedError
+from burnish_engine.runs.process import end_tree
 
 SSH_VARIABLE = "BURNISH_SSH_COMMAND"
 """Environment variable with another ssh command, such as "ssh -F FILE"."""
@@ -172,7 +173,7 @@ def _process(
         yield process, errors
     finally:
         if process.poll() is None:
-            process.kill()
+            end_tree(process.pid)  # a shell's commands too: one that prints without end would fill the disk
             process.wait()
         collector.join(1.0)
         for pipe in (process.stdout, process.stderr, process.stdin):

@@ -4,6 +4,7 @@ import sys
 import tempfile
 import time
 
+import psutil
 import pytest
 
 from burnish_engine.contract.errors import SetupError
@@ -14,9 +15,15 @@ from burnish_engine.remote.backends.shell import LocalShell, run, run_into
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
 
 
-def test_a_script_that_prints_without_end_is_ended():
+def test_a_script_that_prints_without_end_is_ended(tmp_path):
+    """What it started too: the command that prints is not the shell itself."""
+    printer = f"sh -c 'echo $$ > {tmp_path}/pid; exec yes'; true"
     with tempfile.TemporaryFile() as out, pytest.raises(SetupError, match="sent more than"):
-        run_into(LocalShell(), "yes", out, most_bytes=2**16)
+        run_into(LocalShell(), printer, out, most_bytes=2**16)
+    end = time.monotonic() + 20
+    while psutil.pid_exists(int((tmp_path / "pid").read_text())):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_short_script_that_printed_too_much_is_refused_as_well():

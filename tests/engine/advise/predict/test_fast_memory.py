@@ -255,10 +255,12 @@ def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
 @pytest.mark.parametrize(("name", "way", "level", "tile"), [
     ("llama-3.2-1b", "FP8", "products", 0), ("llama-3.2-1b", "FP8", "attention", 1024),
     ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
-    ("qwen3-0.6b", "NF4", "narrow", 0), ("qwen3-0.6b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024),
-    ("lfm2.5-1.2b", "NF4", "attention", 0), ("lfm2.5-1.2b", "FP8", "products", 0),
-    ("llama-3.2-1b", "MXFP8", "products", 0), ("llama-3.2-1b", "NF4 to MXFP8", "narrow", 1024),
-    ("qwen3-0.6b", "MXFP8", "input", 0), ("lfm2.5-1.2b", "MXFP8", "attention", 1024),
+    ("qwen3-0.6b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024), ("lfm2.5-1.2b", "FP8", "products", 0),
+    ("llama-3.2-1b", "MXFP8", "products", 0), ("lfm2.5-1.2b", "MXFP8", "attention", 1024),
+    pytest.param("qwen3-0.6b", "NF4", "narrow", 0, marks=pytest.mark.long),
+    pytest.param("lfm2.5-1.2b", "NF4", "attention", 0, marks=pytest.mark.long),
+    pytest.param("llama-3.2-1b", "NF4 to MXFP8", "narrow", 1024, marks=pytest.mark.long),
+    pytest.param("qwen3-0.6b", "MXFP8", "input", 0, marks=pytest.mark.long),
 ])  # fmt: skip
 def test_the_peak_of_a_pass_in_fp8(monkeypatch, name, way, level, tile):
     """The operands' codes come on top of what a pass in 16 bits holds."""
@@ -384,7 +386,8 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
 
 
 @pytest.mark.parametrize(("name", "rows", "level"), [
-    ("olmoe-1b-7b", 4096, "products"), ("olmoe-1b-7b", 1024, "attention"), ("qwen3-30b-a3b", 16384, "attention"),
+    ("olmoe-1b-7b", 4096, "products"), ("olmoe-1b-7b", 1024, "attention"),
+    pytest.param("qwen3-30b-a3b", 16384, "attention", marks=pytest.mark.long),
     pytest.param("olmoe-1b-7b", 4096, "attention", marks=pytest.mark.long),
     pytest.param("olmoe-1b-7b", 1024, "products", marks=pytest.mark.long),
     pytest.param("qwen3-30b-a3b", 16384, "products", marks=pytest.mark.long),

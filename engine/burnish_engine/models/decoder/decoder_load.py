@@ -196,7 +196,7 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
             for item in chosen
         )
         stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
-        is_streamed = key[0] in options.layers_on_host | options.layers_on_ranks
+        is_streamed = key[0] in options.layers_on_host or key[0] in options.layers_on_ranks
         is_apart = options.quantize or bool(options.fp8.stored) or is_streamed
         slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots

@@ -1,4 +1,4 @@
-"""What README and guide call pages, buttons and headings of the window is what the window writes on them."""
+"""Names of pages, buttons and headings in README and guide are those that the window shows."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ README, GUIDE = ROOT / "README.md", ROOT / "assets" / "guide"
 _EMPHASIS = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
 _STEP = re.compile(r"^\d\. \*\*([^*]+)\*\*", flags=re.MULTILINE)
 _MORE = (" ...", ":", " (", ".", ",")
-"""What may follow behind the name of something: it opens a dialog, says more, or says it in plain words."""
+"""Endings that a name may have in the window: it opens a dialog, says more, or says it in plain words."""
 
 
 def window_texts(source):
@@ -38,7 +38,7 @@ def is_shown(phrase, texts):
 
 
 def named_in(markdown):
-    """What a text puts in italics, each in one line."""
+    """Passages in italics, each in one line."""
     without_code = re.sub(r"^```.*?^```$|`[^`\n]+`", "", markdown, flags=re.MULTILINE | re.DOTALL)
     return [" ".join(phrase.split()) for phrase in _EMPHASIS.findall(without_code)]
 

@@ -1,4 +1,4 @@
-"""What cached metadata, copies ahead of use and one-sort routing are worth, each alone and together; prints a table.
+"""Gains of cached metadata, copies ahead of use and one-sort routing, each alone and together; prints a table.
 
     python tests/bench/seeds.py --out rows.jsonl [--tokens 4096] [--steps 4] [--models qwen3-14b gpt-oss-20b]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,7 +14,7 @@ from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet, row
 from burnish_app.widgets.basic.card import IconLabel
-from burnish_app.widgets.basic.text import body, caption, heading
+from burnish_app.widgets.basic.text import body, caption, heading, quoted
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.numbers import count_text, percent
 
@@ -24,11 +23,6 @@ BannerAction = tuple[str, Slot]
 _WANDER_MS = 60
 _BAR_PX, _DASH_PX = 6, 12
 _WORDS_PX = 240  # at least, to have the actions beside them
-
-
-def _quoted(text: str) -> str:
-    """Put commands, which the engine marks as a terminal and Markdown do, into quotes."""
-    return re.sub(r"`([^`]+)`", "“\\1”", text)
 
 
 class Banner(QFrame):
@@ -71,9 +65,9 @@ class Banner(QFrame):
         column = QVBoxLayout(words)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
-        column.addWidget(heading(_quoted(what)))
+        column.addWidget(heading(quoted(what)))
         if remedy:
-            column.addWidget(body(_quoted(remedy)))
+            column.addWidget(body(quoted(remedy)))
         parts = FlowLayout(UNIT + 4, UNIT // 2)
         parts.addWidget(words)
         parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))

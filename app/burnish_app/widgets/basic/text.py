@@ -35,6 +35,11 @@ def set_tone(widget: QWidget, tone: str) -> None:
         widget.style().polish(widget)
 
 
+def quoted(text: str) -> str:
+    """Put commands, which the engine marks as a terminal and Markdown do, into quotes."""
+    return re.sub(r"`([^`]+)`", "“\\1”", text)
+
+
 def _label(text: str, size_px: int, tone: Look, *, bold: bool = False, mono: bool = False) -> QLabel:
     label = QLabel(text)
     label.setTextFormat(Qt.TextFormat.PlainText)

@@ -10,7 +10,7 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, body, caption, headline, set_tone
+from burnish_app.widgets.basic.text import Look, body, caption, headline, quoted, set_tone
 from burnish_app.wording.machine_text import gpu_memory_text, training_device_text
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.units import file_size, memory_size
@@ -84,7 +84,7 @@ def _status_text(engine: EngineThere) -> tuple[str, Look]:
         return text, "muted"
     if engine.failure is None:
         return "", ""
-    words = f"{engine.failure.what} {engine.failure.remedy}".strip()
+    words = quoted(f"{engine.failure.what} {engine.failure.remedy}".strip())
     if engine.state == "lost":
         return tr("{words} It is being connected again.").format(words=engine.failure.what), "warning"
     return words, "warning" if engine.state == "slow" else "error"

@@ -110,6 +110,8 @@ class FastEngine(Engine):
         if spec.plan == SMALLEST:
             plan = self._with_weights_away(plan, shape, lockable)
         if self._sharing == 1:
+            if "ranks" in recipe.memory.weights:
+                self.notes.append("memory.weights: layers for ranks stay on the card, as no other process shares them.")
             plan = plan.model_copy(update={"weights": places_alone(plan.weights)})
         elif plan.layers_on_ranks:
             self._load_shared(spec, plan)

@@ -76,7 +76,7 @@ def test_a_plan_counts_experts_and_their_adapters(family, gib):
 
 @pytest.mark.parametrize("family", MIXTURES)
 def test_a_rank_that_is_too_large_for_the_card_is_refused_with_one_that_fits(family):
-    """Of sixteen times the suggested rank the adapters take more than the card, Mixtral's copies in 16 bits alone."""
+    """Adapters of sixteen times the suggested rank take more than the card, Mixtral's copies in 16 bits alone."""
     recipe, spec = parse_recipe(suggestion(family, 8).recipe), MIXTURES[family].spec
     large = 16 * expert_rank(recipe.adapter, spec.experts_per_token)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other machines 
 
 
 def test_a_script_that_prints_without_end_is_ended(tmp_path):
-    """What it started too: the command that prints is not the shell itself."""
+    """Commands that it started end too: the one that prints is not the shell itself."""
     printer = f"sh -c 'echo $$ > {tmp_path}/pid; exec yes'; true"
     with tempfile.TemporaryFile() as out, pytest.raises(SetupError, match="sent more than"):
         run_into(LocalShell(), printer, out, most_bytes=2**16)

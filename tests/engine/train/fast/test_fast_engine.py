@@ -201,6 +201,14 @@ def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
     assert [(one.loss, one.grad_norm) for one in resumed.steps(3)] == expected[3:]
 
 
+def test_layers_for_ranks_stay_on_the_card_of_a_run_that_has_one_process_and_it_says_so(make):
+    usual, alone = make(), make(sections={"memory": {"weights": "ranks"}})
+    assert any("ranks" in note for note in alone.engine.notes)
+    assert not any("ranks" in note for note in usual.engine.notes)
+    assert not alone.engine.plan.layers_on_ranks
+    assert [step.loss for step in alone.steps(2)] == [step.loss for step in usual.steps(2)]
+
+
 def test_embeddings_are_where_the_plan_puts_them(make, monkeypatch):
     asked = []
     load = fast_engine.load_decoder

@@ -107,7 +107,7 @@ def test_shared_layers_train_the_bits_of_resident_ones(tmp_path, quantize, weigh
 
 
 def test_a_run_with_shared_layers_goes_on_after_a_kill_and_on_one_gpu(tmp_path, monkeypatch):
-    """What the killed process shared is read until the leader knows of its end; it must not fail over that."""
+    """Memory that the killed process shared is read until the leader knows of its end; it must not fail over that."""
     make_llama(tmp_path / "base", num_hidden_layers=7)
     recipe, started, start = recipe_of(tmp_path), [], launch._start
     alone = create_run(recipe, tmp_path / "alone")

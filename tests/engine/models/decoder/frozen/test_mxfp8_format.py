@@ -1,4 +1,4 @@
-"""What the engine launches in MXFP8 is what is compiled ahead: there no card is at hand to compile it."""
+"""Products that the engine launches in MXFP8 are compiled ahead for RTX 50, of which no card is at hand."""
 
 import os
 

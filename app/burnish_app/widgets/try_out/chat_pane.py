@@ -230,7 +230,9 @@ class ChatPane(Card):
         self._answered_by = reply.name
         self._facts = facts_text(speed, began, end, waited)
         self._show_copy()
-        if not secret:
+        if secret:
+            self.state.setText("")
+        else:
             self.reveal()
 
     def reveal(self) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_engine.contract.run.state import ObservedStatus
     from burnish_engine.contract.serve.replies import Bench, RunSummary
 
+_LEAST_IN_MB = 1e5  # bytes per second
 _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 
 
@@ -213,5 +214,8 @@ def _speed_and_time(download: Download) -> list[str]:
     if not download.bytes_per_s:
         return [download.what[:1].upper() + download.what[1:]]
     left = download.seconds_left
-    speed = tr("{megabytes:,.1f} MB/s").format(megabytes=download.bytes_per_s / 1e6)
+    if download.bytes_per_s < _LEAST_IN_MB:
+        speed = tr("{kilobytes:,.0f} kB/s").format(kilobytes=download.bytes_per_s / 1e3)
+    else:
+        speed = tr("{megabytes:,.1f} MB/s").format(megabytes=download.bytes_per_s / 1e6)
     return [speed, tr("{time} left").format(time=duration_text(left))] if left is not None else [speed]

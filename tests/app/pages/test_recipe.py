@@ -217,6 +217,10 @@ def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
     assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "nf4")
     assert page.form.row("model.quantize").value() == "nf4"
+    page.form.search.setFocus()
+    qtbot.keyClicks(page.form.search, "rank")
+    qtbot.keyClick(page.form.search, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert (page.form.search.text(), bench.recipe.model.quantize) == ("rank", "none")
 
 
 def test_an_invalid_value_is_undone_first(qtbot, page, bench):

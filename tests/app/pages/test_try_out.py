@@ -456,6 +456,34 @@ def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers
     qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
 
 
+def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
+    """Whoever looks here while the run loads its data meets none, and has them on the next look."""
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    asked = len(answers.asked("held_out"))
+    page.runs_changed([])
+    assert len(answers.asked("held_out")) == asked, "not with every look at the runs"
+    answers.result("held_out", conversations=ROWS)
+    window.go_to("train")
+    window.go_to("try_out")
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    assert page.grid.wanted.text == "Wanted 0."
+
+
+def test_a_run_that_was_saved_meanwhile_has_its_held_out_rows(qtbot, answers, window, run):
+    weights = run / "adapter" / "adapter_model.safetensors"
+    weights.unlink()
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    answers.result("held_out", conversations=ROWS)
+    weights.write_bytes(b"x")
+    page.runs_changed([])
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+
+
 def test_one_model_twice_is_no_blind_vote(window, run):
     page = page_of(window)
     assert page.blind.isEnabled()

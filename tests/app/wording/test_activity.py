@@ -62,6 +62,7 @@ def test_a_duel_that_takes_more_than_its_least_runs_counts_to_its_most():
 def test_a_running_one_says_how_fast_and_how_long():
     assert "34.2 MB/s" in download_detail(RUNNING)
     assert "28 s" in download_detail(RUNNING)
+    assert "9 kB/s" in download_detail(RUNNING.model_copy(update={"bytes_per_s": 9_000.0}))
     assert "36 %" in download_progress(RUNNING)
 
 

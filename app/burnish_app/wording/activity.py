@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -82,8 +83,10 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
         if run.standing in _ACTIVE:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             moves = run.standing == "running"
-            stage = _steps_text(run)
-            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0), moves, stage))
+            what, stage = _ACTIVE[run.standing], _steps_text(run)
+            left = run.state.ends - time.time() if moves else 0.0
+            left_s = left if left > 0 else None
+            found.append(Activity("train", run.folder, name, what, min(share, 1.0), moves, stage, left_s))
         if run.export is not None and run.export.status == "running":
             share, stage = min(max(run.export.share, 0.0), 1.0), stage_text(run.export)
             found.append(Activity("export", run.folder, name, tr("Exporting"), share, stage=stage))

@@ -21,6 +21,7 @@ rows, how many times faster than on one GPU each is, and for ours what an exchan
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -97,15 +98,18 @@ class Bench:
             ]
             for reader in readers:
                 reader.start()
-            for process, reader in zip(processes, readers, strict=True):
-                try:
-                    code = process.wait(max(until - time.monotonic(), 0.0))
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)  # its ranks too
+            try:
+                for process in processes:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(max(until - time.monotonic(), 0.0))
+            finally:
+                for process, reader in zip(processes, readers, strict=True):
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)  # its ranks too
                     code = process.wait()
-                reader.join()
-                if code:
-                    self._write(job, name | {"error": f"exit {code}; {log.name} says more"})
+                    reader.join()
+                    if code:
+                        self._write(job, name | {"error": f"exit {code}; {log.name} says more"})
 
     def _keep_rows(self, job: str, name: dict[str, Any], process: subprocess.Popen[str], complained: TextIO) -> None:
         """Write what a process prints, as it does, into the log and the table's rows."""
@@ -292,6 +296,7 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     """Measure what is asked for and print the table."""
     options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # past what ends the processes
     bench = Bench(options)
     for turn, job in itertools.product(range(options.repeat), options.jobs if not options.table else ()):
         bench.run(job, turn)

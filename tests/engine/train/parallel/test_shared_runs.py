@@ -24,15 +24,6 @@ from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, tra
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 
 
-@pytest.fixture
-def forks(fork_server, monkeypatch):
-    """Let ranks be forked; the processes of those that the test starts."""
-    fork_server.ranks.clear()
-    monkeypatch.setattr(launch, "_start", fork_server.start_rank)
-    yield fork_server.ranks
-    assert all(process.poll() is not None for process in fork_server.ranks), "no rank outlives its run"
-
-
 def recipe_of(folder, *, exact=True, **train):
     settings = {"accumulation": 4, "micro_batch_tokens": 128, "max_steps": 9, "epochs": 9.0, **train}
     recipe = tiny_recipe(folder, rows=30, extra=WATCHED, **settings)

@@ -74,6 +74,8 @@ class LeadingEngine(FastEngine):
         passes = recipe.train.accumulation / ranks.size
         self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
         self.notes += self._choice.notes
+        if self._choice.measured:
+            spec.exchange_timed(self._choice.measured)
         exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
 
     @override

@@ -116,7 +116,7 @@ def test_a_run_with_shared_layers_goes_on_after_a_kill_and_on_one_gpu(tmp_path, 
     recipe = recipe.model_copy(update={"memory": recipe.memory.model_copy(update={"weights": "ranks"})})
     paths = create_run(recipe, tmp_path / "shared")
     kill = at_step(5, lambda: os.kill(forks[0].pid, signal.SIGKILL))
-    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
+    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]), restarts=0)
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
     stop = at_step(9, lambda: send(paths, "stop"))
@@ -138,14 +138,14 @@ def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp
     assert losses(paths) == pytest.approx(losses(alone), rel=1e-2)
     cut = create_run(recipe, tmp_path / "cut")
     kill = at_step(5, lambda: os.kill(forks[-1].pid, signal.SIGKILL))
-    outcome = run_training(cut, listener=kill, gpus=range(COUNTS[-1]))
+    outcome = run_training(cut, listener=kill, gpus=range(COUNTS[-1]), restarts=0)
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
     assert run_training(cut).exit_code is ExitCode.DONE
     assert losses(cut) == pytest.approx(losses(alone), rel=1e-2)
 
 
-def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, monkeypatch):
+def test_after_a_kill_all_gpus_begin_again_and_another_number_goes_on(tmp_path, monkeypatch):
     """The leader waits for a sum that will never come; it must neither hang nor damage what is saved.
 
     The ranks are started as always, not forked.
@@ -155,12 +155,17 @@ def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, mo
     alone = create_run(recipe, tmp_path / "alone")
     assert run_training(alone).exit_code is ExitCode.DONE
     paths = create_run(recipe, tmp_path / "shared")
-    kill = at_step(5, lambda: os.kill(started[0].pid, signal.SIGKILL))
-    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
-    assert outcome.exit_code is ExitCode.DRIVER
-    assert "SIGKILL" in outcome.message
+
+    def act(event):
+        kill(event)
+        stop(event)
+
+    kill = at_step(5, lambda: len(started) < COUNTS[-1] and os.kill(started[0].pid, signal.SIGKILL))
     stop = at_step(9, lambda: send(paths, "stop"))
-    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
+    outcome = run_training(paths, listener=act, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.STOPPED, outcome.message
+    assert len(started) == 2 * (COUNTS[-1] - 1)
+    assert "rank_lost" in [event.code for event in of_kind(paths, Warned)]
     assert run_training(paths).exit_code is ExitCode.DONE
     assert losses(paths) == losses(alone)
     assert trained(paths) == trained(alone)

@@ -69,7 +69,8 @@ def test_a_checkpoint_goes_on_on_another_number_of_ranks(tmp_path, forks):
     recipe = recipe_of(tmp_path)
     alone, shared = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
     assert run_training(alone, gpus=[0]).exit_code is ExitCode.DONE
-    killed = run_training(shared, listener=at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL)))
+    kill = at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL))
+    killed = run_training(shared, listener=kill, restarts=0)
     assert killed.exit_code is ExitCode.DRIVER
     assert "rank 1" in killed.message
     stopped = run_training(shared, gpus=range(3), listener=at_step(5, lambda: send(shared, "stop")))
@@ -89,7 +90,7 @@ def test_a_rank_that_ends_while_replies_are_generated_is_told(tmp_path, forks):
             os.kill(forks[0].pid, signal.SIGKILL)
 
     paths = create_run(recipe_of(tmp_path, max_steps=2), tmp_path / "run")
-    outcome = run_training(paths, listener=kill)
+    outcome = run_training(paths, listener=kill, restarts=0)
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
 

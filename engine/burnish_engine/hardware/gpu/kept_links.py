@@ -25,7 +25,7 @@ _MOST = 100
 """Exchanges, and groups of GPUs, that are kept; the newest."""
 _MOST_FILE_BYTES = 1_000_000
 _LOCK_S = 5.0
-_PCIE = ("generation", "width", "under_load", "to_gpu_gb_s", "from_gpu_gb_s")  # what is measured of `PcieFacts`
+_PCIE = ("generation", "width", "under_load", "to_gpu_gb_s", "from_gpu_gb_s")  # fields of `PcieFacts` that are measured
 
 _Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 _Pair = tuple[str, str, LinkMeasurement]  # UUIDs of two GPUs, and what was measured between them

@@ -124,6 +124,7 @@ def _run_and_record(
             tally.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
         return TrainingOutcome(code, tally.step, message)
 
+    recorder.update(further_devices=[*dict.fromkeys(map(lease_name, devices[1:]))])
     try:
         with kept_awake(f"Training {paths.root.name}"), recorded_hardware(paths, devices, tally):
             attempt = _Attempt(paths, recipe, recorder, tally, open_session, devices)

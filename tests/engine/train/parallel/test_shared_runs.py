@@ -80,6 +80,7 @@ def test_after_a_kill_all_ranks_begin_again_at_the_newest_checkpoint_by_themselv
     outcome = run_training(paths, gpus=range(3), listener=kill)
     assert outcome.exit_code is ExitCode.DONE, outcome.message
     assert len(forks) == 2 + 2
+    assert read_state(paths).further_devices == ["cpu"]
     assert [event.code for event in of_kind(paths, Warned) if event.code == "rank_lost"] == ["rank_lost"]
     assert [event.resumed_from_step for event in of_kind(paths, RunStarted)] == [None, 3]
     assert losses(paths) == losses(alone)

@@ -10,8 +10,8 @@ For dx the scales of W's rows are multiplied into dy before it is quantized, `qu
 weight is the same codes transposed, `transpose_codes(q_w)`: one payload serves both directions, rounded once.
 
 Norm and gated activation write codes and scales beside their rows (`codes_out`), of which a program of theirs has all.
-Rows that are rotated are quantized afterwards, by `quantize_rows`. A program of attention has some heads of a row, and the gradients
-of query, key and value come from several kernels: those rows too are quantized afterwards. So is what
+Rows that are rotated are quantized afterwards, by `quantize_rows`. A program of attention has some heads of a row, and
+the gradients of query, key and value come from several kernels: those rows too are quantized afterwards. So is what
 `swiglu.adapted` writes, whose programs have more rows than the cache holds; of its gradient it finds the scales, and
 `projected.op.project_codes` makes the codes where it is read.
 

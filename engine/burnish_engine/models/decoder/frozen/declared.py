@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.layer_tensors import (
     ANY,
     EVERY,
@@ -13,6 +14,7 @@ from burnish_engine.models.decoder.layer_tensors import (
     always,
     if_chunked,
 )
+from burnish_engine.models.families.matrices import StackName
 
 MX_BLOCK = 32
 """Columns of a token, and rows and columns of a weight, that share a power of two in MXFP8."""
@@ -21,6 +23,20 @@ MX_BLOCK = 32
 def coded_bytes(columns: int, products: str) -> int:
     """Return the bytes of a token's codes; in MXFP8 its exponents are counted with them."""
     return columns + (columns // MX_BLOCK if products == "mxfp8" else 0)
+
+
+def norm_coded(spec: DecoderSpec, products: str, *, turned: bool) -> frozenset[StackName]:
+    """Return the stacks whose operand's codes the norm before it writes.
+
+    Args:
+        spec: shape of the model.
+        products: format of the operands.
+        turned: whether the operand is the output's gradient; otherwise it is the input.
+    """
+    if turned:
+        after: frozenset[StackName] = frozenset({"mixer_out", "down"} if spec.sandwich_norms else {"mixer_out"})
+        return after if products in {"fp8", "int8"} else frozenset()
+    return frozenset({"mixer_in", "gate_up"} if products == "fp8" and spec.pre_norms else ())
 
 
 def operand_codes(stacks: StackSizes, products: str, *, has_post_norms: bool) -> tuple[LayerTensor, ...]:

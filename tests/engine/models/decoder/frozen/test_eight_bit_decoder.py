@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen import row_format
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.declared import norm_coded
 from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
@@ -211,7 +212,10 @@ def test_what_norms_and_the_activation_quantize_has_the_bits_of_a_pass_of_its_ow
         monkeypatch.setattr(form, quantize.__name__, counted)
     loss, found = ours.gradients(BATCH, level)
     if device == "cpu" and (level, chunk) == ("products", 0):
-        layers = len(ours.loaded.decoder.layers)
+        layers, spec = len(ours.loaded.decoder.layers), ours.loaded.decoder.spec
+        if spec.pre_norms:  # without them `norm` quantizes what it would have normalized
+            handed = [len(norm_coded(spec, kind, turned=turned)) for turned in (False, True)]
+            assert own == (4 - handed[0] - (kind == "fp8"), 4 - handed[1]), "the predictions count the same"
         assert counts == {"operand": layers * own[0], "gradient": layers * own[1] - 1}  # the lowest one is not wanted
     for name in ("new_input_codes", "new_gradient_codes"):
         monkeypatch.setattr(StackedLinear, name, lambda _self, _tokens: None)

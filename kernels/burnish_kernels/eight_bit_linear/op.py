@@ -9,9 +9,9 @@ With rows quantized to codes q and scales s (`quantize_rows`), and an adapter in
 For dx the scales of W's rows are multiplied into dy before it is quantized, `quantize_rows(dy, factor_K=s_w)`, and the
 weight is the same codes transposed, `transpose_codes(q_w)`: one payload serves both directions, rounded once.
 
-Norm and gated activation can write codes and scales beside their rows (`codes_out`), of which a program of theirs has
-all; training quantizes these rows afterwards for now. A program of attention has some heads of a row, and the gradients
-of query, key and value come from several kernels: those rows are quantized afterwards, by `quantize_rows`. So is what
+Norm and gated activation write codes and scales beside their rows (`codes_out`), of which a program of theirs has all.
+Rows that are rotated are quantized afterwards, by `quantize_rows`. A program of attention has some heads of a row, and
+the gradients of query, key and value come from several kernels: those rows too are quantized afterwards. So is what
 `swiglu.adapted` writes, whose programs have more rows than the cache holds; of its gradient it finds the scales, and
 `projected.op.project_codes` makes the codes where it is read.
 

@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8
@@ -143,7 +142,7 @@ def rows_tile(columns: int) -> RowsTile:
 
 def rotated_tile(columns: int, rotation: int) -> RotatedTile:
     """Return the configuration to rotate rows by blocks of so many columns and quantize them."""
-    padded = triton.next_power_of_2(columns)
+    padded = 1 << (columns - 1).bit_length()
     rows = max(ROTATED_VALUES // padded, 1)
     warps = max(rows * padded // 2048, 4)
     return RotatedTile(rows, padded // rotation, warps, programs=16 // warps)

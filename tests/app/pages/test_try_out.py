@@ -58,6 +58,16 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert contents == ["Hi", "Hello", "And then?"]
 
 
+@pytest.mark.parametrize(("text", "is_blank"), [("\n\n \n", True), ("", True), ("\nHello", False)])
+def test_a_reply_without_a_word_is_said_to_be_one(qtbot, answers, window, run, text, is_blank):
+    """Blank lines alone leave a pane that looks as if nobody had answered."""
+    answers.set("chat", reply(text))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert ("white space" in facts(page.right)) == is_blank
+
+
 def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)

@@ -186,6 +186,7 @@ class TryOutPage(Page):
         else:
             self._reveal()
             self.vote.show_result(tr("Not every reply came, so there is nothing to vote on."))
+        self._see(self.vote)  # in a low window it is below the wanted reply
 
     def _report(self) -> None:
         """Report the replies that are being streamed."""
@@ -232,6 +233,7 @@ class TryOutPage(Page):
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
             self.vote.show_result(tr("Your votes so far: {votes}.").format(votes=result.votes.text))
+            self._see(self.vote)
         self.refresh_runs.emit()
 
     def _show_question(self, question: Question | None) -> None:

@@ -394,6 +394,50 @@ def test_in_a_blind_vote_nothing_says_who_answers(voting):
     assert voting.right.who.isHidden()
 
 
+def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}
+    answers.set("chat", {"type": "result", "reply": {**reply("")["reply"], **long}})
+    window.resize(1280, 800)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.count.button("3").click()
+    page.primary.click()
+    qtbot.waitUntil(lambda: all("a run is training" in facts(pane) for pane in page.grid.shown))
+    bar = page.findChild(QScrollArea).horizontalScrollBar()
+    lines = {}
+    for width in (1280, 1000, 744, 1000):
+        window.resize(width, 800)
+        qtbot.waitUntil(lambda: bar.maximum() == 0)
+        qtbot.wait(50)
+        assert bar.maximum() == 0
+        lines[width] = len({pane.y() for pane in page.grid.shown})
+    assert lines == {1280: 1, 1000: 1, 744: 2}
+
+
+def test_the_vote_is_in_view_in_a_low_window_and_so_is_its_count(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    answers.set("chat", reply("Hello"))
+    answers.result("vote", votes={"v": 1, "votes": 3, "wins": {"tuned": 2, "base": 1}, "equal": 0})
+    window.resize(744, 600)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.blind.setChecked(True)
+    area = page.findChild(QScrollArea)
+    page.primary.click()
+
+    def is_in_view():
+        return page.vote.isVisible() and page.vote.visibleRegion().boundingRect().height() == page.vote.height()
+
+    qtbot.waitUntil(is_in_view)
+    area.verticalScrollBar().setValue(0)  # to read the replies once more
+    assert not is_in_view()
+    page.vote.buttons[0].click()
+    qtbot.waitUntil(lambda: "so far" in page.vote.text and is_in_view())
+
+
 def test_nobody_is_asked_again_before_the_vote(voting):
     assert not voting.left.again.isEnabled()
     voting.vote.buttons[0].click()

@@ -222,7 +222,7 @@ class ChatPane(Card):
         if not written:
             self._insert(reply.text, self._format("text"))
         self._messages.append(ChatMessage(role="assistant", content=reply.text or written))
-        blank = "" if (reply.text or written).strip() else tr("nothing but white space")
+        blank = "" if (reply.text or written).strip() else tr("only white space")
         pace = reply.tokens / reply.seconds if reply.seconds > 0 else 0.0
         speed = tr("{speed:.1f} tokens/s").format(speed=pace) if pace else ""
         first = reply.first_token_s

@@ -282,13 +282,7 @@ class FastSpeed:
         codes = coded_bytes(columns, self._run.eight_bits.products)
         coded = tokens * (columns * self._width + codes) / at.memory  # what is read twice is in the cache
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
-        # Gradients of rotated inputs are rotated back in a pass of their own.
-        back = (
-            2 * self._width * tokens * stack.inputs / at.memory
-            if turned and self._run.eight_bits.products == "int8"
-            else 0.0
-        )
-        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew + back
+        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
     def _moved(self, shape: LayerShape) -> tuple[int, int]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""

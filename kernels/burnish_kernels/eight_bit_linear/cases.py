@@ -234,7 +234,7 @@ def compilations() -> list[Compilation]:
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "scale_ptr": "*fp32"}
         signature["codes_ptr"] = f"*{_POINTERS[codes]}"
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {"HAS_FACTOR": factor, "ROTATION": 0, "ROWS": own.rows, "COLUMNS": own.columns}
+        constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns}
         constants["INTERPRETED"] = False
         name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}{NAMES[codes]}"
         function = kernel.quantize_rows_kernel

@@ -15,9 +15,9 @@ al. 2024, arXiv 2404.00456). R is orthogonal and symmetric, so that dx = (s_d q_
 codes of W R; the product's own kernel multiplies with R. It rounds s_d q_d q_w to 16 bits before, so that the result is
 rounded twice, and in L2 √2 times as far from the exact one as what is rounded once.
 
-Norm and gated activation can write codes and scales beside their rows (`codes_out`), of which a program of theirs has
-all; training quantizes these rows afterwards for now. A program of attention has some heads of a row, and the gradients
-of query, key and value come from several kernels: those rows are quantized afterwards, by `quantize_rows`. So is what
+Norm and gated activation write codes and scales beside their rows (`codes_out`), of which a program of theirs has all.
+Rows that are rotated are quantized afterwards, by `quantize_rows`. A program of attention has some heads of a row, and
+the gradients of query, key and value come from several kernels: those rows too are quantized afterwards. So is what
 `swiglu.adapted` writes, whose programs have more rows than the cache holds; of its gradient it finds the scales, and
 `projected.op.project_codes` makes the codes where it is read.
 

@@ -72,25 +72,39 @@ class RowFormat(CodeFormat):
         return scale
 
     @override
+    def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> eight_bit.EightBitRows | None:
+        # No norm and no activation rotates what it quantizes.
+        return None if self._rotation(columns) else eight_bit.new_rows(tokens, columns, device, self.dtype)
+
+    @override
+    def operand(self, x_TK: torch.Tensor) -> eight_bit.EightBitRows:
+        return self._quantized(x_TK)
+
+    @override
     def output(
         self,
-        x_TK: torch.Tensor,
+        operand: eight_bit.EightBitRows,
         codes_NK: torch.Tensor,
         scale: torch.Tensor,
         *,
         narrow_TR: torch.Tensor | None,
         adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
         return eight_bit.eight_bit_linear(
-            self._quantized(x_TK),
+            operand,
             codes_NK,
             scale_N=scale,
             narrow_TR=narrow_TR,
             adapter_NR=adapter_NR,
-            dtype=x_TK.dtype,
+            dtype=dtype,
             out=out,
         )
+
+    @override
+    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> eight_bit.EightBitRows | None:
+        return eight_bit.new_rows(tokens, len(scale), scale.device, self.dtype)
 
     @override
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> eight_bit.EightBitRows:

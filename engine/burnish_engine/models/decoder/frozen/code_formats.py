@@ -23,7 +23,7 @@ def code_format(name: str, stack: StackName, kind: LayerKind) -> CodeFormat:
     """Return the format of a stack's weight and operands.
 
     INT8 rotates what the hidden state and the activation have: numbers far above their neighbors. Attention returns
-    means of values, which have none: rounded as they are, they cost the first gradient 0.001 of its cosine.
+    means of values, which have none: rounded as they are, they cost the first gradient about 0.001 of its cosine.
 
     Args:
         name: name of the format, a key of `CODE_FORMATS`.

@@ -3,8 +3,8 @@
 Codes of weights have the columns of the reduction side by side in both directions. The adapter's 16-bit product follows
 in the same fp32 accumulator, after the scales. Launchers assert and never allocate.
 
-Shapes: P sorted rows, N outputs, C columns of the reduction, R ranks, E experts, G experts of a group. Offsets are int64
-between rows and experts, and int32 inside one expert's weight.
+Shapes: P sorted rows, N outputs, C columns of the reduction, R ranks, E experts, G experts of a group. Offsets are
+int64 between rows and experts, and int32 inside one expert's weight.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import add_adapter, tile_at
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand, to_e4m3
-from burnish_kernels.fp8_linear.rows import CODES, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, short_columns
+from burnish_kernels.eight_bit_linear.kernel import add_adapter, tile_at
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, to_e4m3
+from burnish_kernels.eight_bit_linear.rows import CODES, EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, rank_block, short_columns
 from burnish_kernels.grouped_linear.kernel import launched_tiles, tile_rows_of
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack.kernel import decode_tile, load_scales
@@ -204,7 +204,7 @@ def launch_unpack_codes(
 
 def launch_grouped_codes(
     *,
-    x: Fp8Rows,
+    x: EightBitRows,
     codes_GNC: torch.Tensor,
     scale_E: torch.Tensor,
     narrow_PR: torch.Tensor | None,
@@ -214,7 +214,7 @@ def launch_grouped_codes(
     order: ExpertOrder,
     by_token: bool,
     first_expert: int,
-    tile: Fp8Tile,
+    tile: EightBitTile,
 ) -> None:
     """Fill the rows of `out_PN` of the experts from `first_expert` on, whose codes are given."""
     experts, outputs, columns = codes_GNC.shape

@@ -2,8 +2,8 @@
 
 Triton on GPUs that multiply such codes (or in its interpreter), else PyTorch.
 
-For each sorted row i of expert e, with rows quantized to codes q and scales s (`fp8_linear.op.quantize_rows`), the
-expert's codes q_e and its one scale s_e:
+For each sorted row i of expert e, with rows quantized to codes q and scales s
+(`eight_bit_linear.op.quantize_rows`), the expert's codes q_e and its one scale s_e:
 
     y[i] = s_x q_x s_e q_eᵀ + (x A_eᵀ)[i] (s B_e)ᵀ + bias_e        dx[i] = s_d q_d s_e q_e + (dy s B_e)[i] A_e
 
@@ -15,11 +15,13 @@ Shapes: T tokens, P = T·k sorted rows, E experts, G experts of a group, N outpu
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, OUTPUTS
-from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.op import CODES, OUTPUTS
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, use_eight_bit_kernels
 from burnish_kernels.grouped_codes import reference
 from burnish_kernels.grouped_codes.tiles import choose_tile
 from burnish_kernels.moe_sort.order import ExpertOrder
@@ -27,7 +29,8 @@ from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, nf4_
 
 __all__ = ["expert_scales", "grouped_codes", "unpack_codes"]
 
-ExpertWeight = torch.Tensor | Packed
+ExpertWeight: TypeAlias = "torch.Tensor | Packed"
+"""Weights of experts: `[E, N, K]` in a float type, each contiguous, or packed in four bits."""
 
 
 def expert_scales(weight: ExpertWeight, device: torch.device | str | None = None) -> torch.Tensor:
@@ -75,7 +78,7 @@ def unpack_codes(
     if out.shape != shape or out.dtype != CODES or not out.is_contiguous():
         raise ValueError(f"out must be {shape} {CODES} and contiguous, not {tuple(out.shape)} {out.dtype}")
     _require_scales(scale_E, experts)
-    if not use_fp8_kernels(out):
+    if not use_eight_bit_kernels(out):
         codes = reference.unpack_codes(weight, scale_E, first, count)
         return out.copy_(codes.transpose(1, 2) if transposed else codes)
     from burnish_kernels.grouped_codes.kernel import launch_unpack_codes
@@ -86,7 +89,7 @@ def unpack_codes(
 
 
 def grouped_codes(
-    x: Fp8Rows,
+    x: EightBitRows,
     weight: ExpertWeight,
     scale_E: torch.Tensor,
     order: ExpertOrder,
@@ -99,7 +102,7 @@ def grouped_codes(
     dtype: torch.dtype = torch.bfloat16,
     out: torch.Tensor | None = None,
     scratch: torch.Tensor | None = None,
-    tile: Fp8Tile | None = None,
+    tile: EightBitTile | None = None,
 ) -> torch.Tensor:
     """Multiply each sorted row with its expert's weight, and add its narrow row times the expert's adapter.
 
@@ -137,8 +140,8 @@ def grouped_codes(
     if out is None:
         out = torch.empty(order.positions, outputs, dtype=dtype, device=x.codes.device)
     _validate_product(out, order, outputs, narrow_PR, adapter_ENR, bias_EN)
-    adapter = {"narrow_PR": narrow_PR, "adapter_ENR": adapter_ENR, "bias_EN": bias_EN}
-    if not use_fp8_kernels(out):
+    adapter: dict[str, Any] = {"narrow_PR": narrow_PR, "adapter_ENR": adapter_ENR, "bias_EN": bias_EN}
+    if not use_eight_bit_kernels(out):
         way = {"by_token": by_token, "transposed": transposed}
         reference.grouped_codes(x.codes, x.scale, weight, scale_E, order, out, **way, **adapter)
         return out

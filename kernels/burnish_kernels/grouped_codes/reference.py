@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import torch
 
-from burnish_kernels.fp8_linear.reference import encode, row_scale
+from burnish_kernels.eight_bit_linear.reference import encode, row_scale
 from burnish_kernels.grouped_linear.reference import rows_read
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack import reference as unpacked
 from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed
 
 MXFP4_BELOW = 127 + 6
-"""What the exponent of an expert's scale is below its largest stored exponent: MXFP4's largest value, 6, becomes 384."""
+"""Difference of an expert's largest stored exponent and that of its scale: MXFP4's largest value, 6, becomes 384."""
 
 
 def expert_scales(weight: torch.Tensor | Packed) -> torch.Tensor:

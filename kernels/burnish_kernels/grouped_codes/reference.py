@@ -27,9 +27,10 @@ def expert_scales(weight: torch.Tensor | Packed) -> torch.Tensor:
         exponent_E = weight.scales.flatten(1).amax(dim=1).int() - MXFP4_BELOW
         return torch.ldexp(torch.ones(len(exponent_E), device=exponent_E.device), exponent_E.clamp(min=-126))
     if isinstance(weight, Nf4Experts):
-        largest = [unpacked.nf4_scales(weight, one, 1).abs().amax() for one in range(weight.experts)]
-        return row_scale(torch.stack(largest))
-    return row_scale(weight.abs().amax(dim=(1, 2)).float())
+        held = [unpacked.nf4_scales(weight, one, 1) for one in range(weight.experts)]
+    else:
+        held = list(weight)
+    return row_scale(torch.stack([one.abs().amax() for one in held]).float())
 
 
 def unpack_codes(weight: torch.Tensor | Packed, scale_E: torch.Tensor, first: int, count: int) -> torch.Tensor:

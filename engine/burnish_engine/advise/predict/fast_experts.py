@@ -21,6 +21,7 @@ TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
 UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
 """Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
+_CODE_BYTES = 1
 _NESTED_BLOCK, _LEVELS = 256, 256
 
 
@@ -109,26 +110,43 @@ def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4:
 
 
 def scratch_bytes(
-    spec: DecoderSpec, made: Sequence[ExpertStackShape], width: int, *, nf4: bool, tokens: int | None = None
+    spec: DecoderSpec,
+    made: Sequence[ExpertStackShape],
+    width: int,
+    *,
+    nf4: bool,
+    coded: bool = False,
+    tokens: int | None = None,
 ) -> int:
-    """Count the memory that groups of packed experts are unpacked into on a GPU.
+    """Count the memory that groups of experts are unpacked into on a GPU.
 
     Args:
         spec: shape of the model.
         made: stacks of all layers.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether products are in FP8: then all experts are made codes, however many tokens there are.
         tokens: most tokens of a pass; None: so many that unpacking pays.
     """
+    shapes = [(stack.outputs, stack.inputs) for stack in made]
+    if coded:
+        return scratch_elements(shapes, _CODE_BYTES)
     if not is_packed(spec, nf4=nf4):
         return 0
     rows = UNPACK_ROWS["mxfp4" if spec.has_mxfp4_experts else "nf4"]
     if tokens is not None and tokens * spec.experts_per_token < rows * spec.num_experts:
         return 0
-    return scratch_elements([(stack.outputs, stack.inputs) for stack in made], width) * width
+    return scratch_elements(shapes, width) * width
 
 
-def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: int, *, nf4: bool) -> int:
+def code_scale_bytes(made: ExpertStackShapes) -> int:
+    """Count the bytes of the scales of a layer's experts in FP8, fp32 for each expert and map, always on the device."""
+    return sum(4 * stack.experts for stack in made.values())
+
+
+def scale_bytes(
+    spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: int, *, nf4: bool, coded: bool = False
+) -> int:
     """Count the fp32 scales of NF4 that exist on a GPU while a stack is multiplied with: of all experts, or of a group.
 
     Args:
@@ -137,11 +155,13 @@ def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: 
         tokens: number of tokens that pass the experts at once.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether products are in FP8.
     """
     if not nf4 or spec.has_mxfp4_experts:
         return 0
     size, experts = stack.outputs * stack.inputs, stack.experts
-    if tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
+    width = _CODE_BYTES if coded else width
+    if coded or tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
         experts = min(scratch_elements([(stack.outputs, stack.inputs)], width) // size, experts)
     return 4 * experts * size // NF4_BLOCK
 

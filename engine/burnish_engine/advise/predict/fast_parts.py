@@ -107,7 +107,8 @@ def _experts_note(run: FastRun) -> str:
 
 def _scratch_note(run: FastRun) -> str:
     dense = "gate and up, and one more matrix" if run.nf4 or run.eight_bits.stored else ""
-    experts = "a group of experts" if run.spec.num_experts and is_packed(run.spec, nf4=run.nf4) else ""
+    unpacks = is_packed(run.spec, nf4=run.nf4) or bool(run.eight_bits.products)
+    experts = "a group of experts" if run.spec.num_experts and unpacks else ""
     return "; ".join(filter(None, (dense, experts)))
 
 

@@ -19,6 +19,7 @@ from burnish_engine.advise.facts.shape import (
     stored_in_layers,
 )
 from burnish_engine.advise.predict.fast_experts import (
+    code_scale_bytes,
     expert_bytes,
     expert_stacks,
     expert_tensor_bytes,
@@ -162,11 +163,13 @@ def frozen_weights(
     outside = (parameters(spec) - in_stacks) * width - embedding
     experts = [(expert_stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
     packed = sum(count * expert_bytes(spec, one, width, nf4=nf4) for one, count in experts)
+    coded = bool(eight_bits.products)
     for one, count in experts:
+        outside += count * code_scale_bytes(one) * coded
         outside += count * sum(_aligned(stack.compute_copies) for stack in one.values()) * width
         outside += count * selection_bytes(spec) * bool(one)
     unpacked = scratch_bytes(
-        spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4, tokens=tokens
+        spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4, coded=coded, tokens=tokens
     )
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors

@@ -355,7 +355,7 @@ def rates(run: FastRun) -> Rates:
     share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
     peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
-    experts = ExpertRates.of_gpu(run, peak, unpacking)
+    experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
     return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, peer, experts)
 
 

@@ -22,7 +22,8 @@ class EightBitUse(NamedTuple):
     Attributes:
         stored: format that the frozen weights of the layers' dense stacks are kept in, one of `EIGHT_BITS`; empty: none
             of them.
-        products: format of the operands of products with these weights; empty: they are of the compute dtype.
+        products: format of the operands of products with these weights and, in FP8, with experts'; empty: they are of
+            the compute dtype.
     """
 
     stored: str = ""

@@ -282,6 +282,27 @@ def test_the_peak_of_a_pass_in_8_bits(monkeypatch, name, way, level, tile):
     assert predicted == pytest.approx(real, rel=0.01)
 
 
+@pytest.mark.parametrize(("name", "rows", "way", "level", "tile"), [
+    ("qwen3-30b-a3b", 4096, "NF4", "products", 0), ("qwen3-30b-a3b", 1024, "NF4", "attention", 256),
+    ("olmoe-1b-7b", 4096, "FP8", "input", 0),
+    pytest.param("qwen3-30b-a3b", 16384, "NF4", "rotated", 0, marks=pytest.mark.long),
+    pytest.param("lfm2-8b-a1b", 4096, "NF4", "narrow", 1024, marks=pytest.mark.long),
+])  # fmt: skip
+def test_the_peak_of_a_pass_through_experts_in_fp8(monkeypatch, name, rows, way, level, tile):
+    """Experts are made codes in groups, however few rows they have."""
+    pytest.importorskip("triton")
+    (nf4, eight_bits), section, spec = EIGHT_BITS[way], AdapterSection(rank=16), shape(name, 4)
+    levels, chunk = (level,) * 4, head_chunk_tokens(256, cuda=True)
+    options = {"head_rows": chunk, "layers": levels, "mlp_rows": tile}
+    words = {"eight_bits": eight_bits, "quantize": nf4}
+    real = peak_of_a_pass(monkeypatch, name, section, rows=rows, **options, **words)
+    recipe = Recipe(adapter=section)
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": rows})})
+    found = parts(recipe, spec, MicroBatchSize(rows, 256), MemoryPlan(**options), nf4=nf4, eight_bits=eight_bits)
+    predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
+    assert predicted == pytest.approx(real, rel=0.003)
+
+
 @pytest.mark.parametrize(("name", "tokens"), [("qwen3-30b-a3b", 3072), ("gpt-oss-20b", 2560)])
 def test_experts_are_unpacked_where_they_have_many_rows(name, tokens):
     """Many are 192 an expert in NF4 and 320 in MXFP4; a pass of fewer tokens needs no memory to unpack into."""

@@ -1,7 +1,8 @@
 """One linear map of all experts of a layer, frozen, with a LoRA adapter for each expert.
 
-The frozen weights are one stack `[E, N, K]`, in the compute dtype or packed in four bits. The fp32 masters of the
-adapters are elsewhere; here are their copies in the compute dtype, B times its scale.
+The frozen weights are one stack `[E, N, K]`, in the compute dtype or packed in four bits; products read them so, or as
+FP8 codes that are made of them group by group. The fp32 masters of the adapters are elsewhere; here are their copies in
+the compute dtype, B times its scale.
 
 Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an expert, R rank of an expert's adapter.
 """
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from burnish_kernels.eight_bit_linear.op import quantize_rows
+from burnish_kernels.grouped_codes.op import grouped_codes
 from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.grouped_linear.tiles import Storage, unpacking_pays
 from burnish_kernels.grouped_skinny import op as grouped_skinny
@@ -43,6 +46,19 @@ class ExpertAdapters:
         return self.a_ERK.shape[1]
 
 
+@dataclass(frozen=True)
+class ExpertCodes:
+    """What products in FP8 need of one map of all experts.
+
+    Attributes:
+        scale_E: scale of each expert's codes, fp32.
+        scratch: memory for the codes of a group of experts, shared with other maps; None: on a processor.
+    """
+
+    scale_E: torch.Tensor
+    scratch: torch.Tensor | None
+
+
 class ExpertLinear:
     """One linear map of all experts.
 
@@ -52,6 +68,7 @@ class ExpertLinear:
         bias_EN: bias of each expert in the compute dtype, or None.
         scratch: memory of the compute dtype, one-dimensional, to unpack groups of packed experts into; it may be shared
             with other maps. None: packed weights are always decoded within the product.
+        codes: scales and memory of products in FP8; None: products are in the compute dtype.
     """
 
     def __init__(
@@ -60,8 +77,10 @@ class ExpertLinear:
         adapters: ExpertAdapters | None = None,
         bias_EN: torch.Tensor | None = None,
         scratch: torch.Tensor | None = None,
+        codes: ExpertCodes | None = None,
     ) -> None:
         self.weight, self.adapters, self.bias_EN, self.scratch = weight, adapters, bias_EN, scratch
+        self.codes = codes
 
     @property
     def experts(self) -> int:
@@ -85,7 +104,7 @@ class ExpertLinear:
 
     def frozen(self) -> ExpertLinear:
         """Return the same map without its adapters."""
-        return ExpertLinear(self.weight, None, self.bias_EN, self.scratch)
+        return ExpertLinear(self.weight, None, self.bias_EN, self.scratch, self.codes)
 
     def forward(
         self,
@@ -193,18 +212,14 @@ class ExpertLinear:
         transposed: bool,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        return grouped_linear(
-            x,
-            self.weight,
-            order,
-            by_token=by_token,
-            transposed=transposed,
-            narrow_PR=narrow_PR,
-            adapter_ENR=adapter_ENR,
-            bias_EN=None if transposed else self.bias_EN,
-            out=out,
-            scratch_GNK=self._scratch_for(order, x),
-        )
+        beside = {"narrow_PR": narrow_PR, "adapter_ENR": adapter_ENR}
+        beside |= {"bias_EN": None if transposed else self.bias_EN, "out": out}
+        way = {"by_token": by_token, "transposed": transposed}
+        if self.codes is not None:  # whatever the number of rows: a plan of other chunks must give the same bits
+            scale_E, scratch = self.codes.scale_E, self.codes.scratch
+            rows = quantize_rows(x)
+            return grouped_codes(rows, self.weight, scale_E, order, **way, **beside, dtype=x.dtype, scratch=scratch)
+        return grouped_linear(x, self.weight, order, **way, **beside, scratch_GNK=self._scratch_for(order, x))
 
     def _scratch_for(self, order: ExpertOrder, x: torch.Tensor) -> torch.Tensor | None:
         """Return memory to unpack groups of experts into; None where decoding within the product is faster."""

@@ -9,7 +9,7 @@ Shapes: E experts, N rows and K columns of one expert's weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 import torch
@@ -24,6 +24,21 @@ from burnish_kernels.nf4 import op as nf4
 
 ExpertWeight: TypeAlias = "torch.Tensor | Packed"
 """The weights of a layer's experts for one of their two maps: `[E, N, K]`, or packed in four bits."""
+
+
+@dataclass(frozen=True)
+class FrozenExperts:
+    """The frozen weights of one map of a layer's experts.
+
+    Attributes:
+        weight: weights as products read them; of a streamed layer, views of its slot.
+        scale_E: scale of each expert's codes, fp32 on the device, where products are in FP8.
+    """
+
+    weight: ExpertWeight
+    scale_E: torch.Tensor | None = None
+
+
 _NAN_SCALE = 255  # OCP Microscaling Formats specification 1.0, section 5.4.1
 
 

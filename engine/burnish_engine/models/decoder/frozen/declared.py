@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from burnish_engine.models.decoder.experts.declared import ExpertSizes
 from burnish_engine.models.decoder.layer_tensors import ANY, EVERY, TOKENS, LayerTensor, StackSizes, always
 
+_SCALE = 4  # bytes of a row's scale
 MX_BLOCK = 32
 """Columns of a token, and rows and columns of a weight, that share a power of two in MXFP8."""
 
@@ -13,25 +15,29 @@ def coded_bytes(columns: int, products: str) -> int:
     return columns + (columns // MX_BLOCK if products == "mxfp8" else 0)
 
 
-def operand_codes(stacks: StackSizes, products: str) -> tuple[LayerTensor, ...]:
+def operand_codes(stacks: StackSizes, products: str, experts: ExpertSizes | None = None) -> tuple[LayerTensor, ...]:
     """Declare the codes of the operands of products in 8 bits, where they exist beside a phase's other tensors.
 
     In the other phases a product is over before the widest of them are made.
 
     Args:
-        stacks: sizes of the layer's stacks.
+        stacks: sizes of the layer's stacks; those of the mixer alone in a mixture of experts.
         products: format of the operands, one of `contract.recipe.eight_bit_use.EIGHT_BITS`.
+        experts: sizes of the layer's experts; None: its feed-forward is dense.
     """
     widest = max(stacks["mixer_in"].inputs, stacks["mixer_out"].inputs)
+    if experts is None:
+        activated, gradient = (coded_bytes(one, products) for one in (stacks["down"].inputs, stacks["gate_up"].outputs))
+    else:  # each row of a token's experts has a scale
+        activated, gradient = (experts.slots * (size + _SCALE) for size in (experts.size, 2 * experts.size))
     every, evaluated = always(ANY), always(EVERY)
     return (
         LayerTensor("mixer_codes_TK", (TOKENS, coded_bytes(widest, products)), extra={"mixer": every}, is_byte=True),
         LayerTensor(
-            "activated_codes_TI", (TOKENS, coded_bytes(stacks["down"].inputs, products)),
-            extra={"feed_forward": every}, by_chunk=True, is_byte=True,
+            "activated_codes_TI", (TOKENS, activated), extra={"feed_forward": every}, by_chunk=True, is_byte=True
         ),
         LayerTensor(
-            "gate_up_gradient_codes_TJ", (TOKENS, coded_bytes(stacks["gate_up"].outputs, products)),
-            extra={"input_gradient": evaluated}, by_chunk=True, is_byte=True,
+            "gate_up_gradient_codes_TJ", (TOKENS, gradient), extra={"input_gradient": evaluated}, by_chunk=True,
+            is_byte=True,
         ),
     )  # fmt: skip

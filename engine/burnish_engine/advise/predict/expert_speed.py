@@ -28,8 +28,8 @@ _UNPACKING_SHARE = 0.62
 """Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
 518 beside 626 (gpt-oss-20b)."""
 _CODED_SHARE = {True: 0.85, False: 0.63}
-"""Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. Not measured: as in 16
-bits, where it is 0.60 of 0.71 of the peak, and 0.45 of it."""
+"""Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. Not measured: as in
+16 bits, where it is 0.60 of 0.71 of the peak, and 0.45 of it."""
 _LEAST_RANK_COLUMNS = 16
 """Columns that a product has for an adapter of the least rank."""
 

@@ -290,7 +290,7 @@ class FastSpeed:
         )
         return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew + back
 
-    def _moved(self, shape: LayerShape) -> tuple[int, int]:
+    def _moved(self, shape: LayerShape) -> tuple[float, float]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
@@ -301,7 +301,7 @@ class FastSpeed:
         )
         return first + mixer.forward, both + mixer.forward + mixer.backward
 
-    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
+    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> float:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
         again = declared_mixer(self._run.spec, shape.layer.kind).moved_again(self._run.spec, level)

@@ -10,6 +10,7 @@ Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -212,14 +213,18 @@ class ExpertLinear:
         transposed: bool,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        beside = {"narrow_PR": narrow_PR, "adapter_ENR": adapter_ENR}
-        beside |= {"bias_EN": None if transposed else self.bias_EN, "out": out}
-        way = {"by_token": by_token, "transposed": transposed}
+        given: dict[str, Any] = {
+            "by_token": by_token,
+            "transposed": transposed,
+            "narrow_PR": narrow_PR,
+            "adapter_ENR": adapter_ENR,
+            "bias_EN": None if transposed else self.bias_EN,
+            "out": out,
+        }
         if self.codes is not None:  # whatever the number of rows: a plan of other chunks must give the same bits
             scale_E, scratch = self.codes.scale_E, self.codes.scratch
-            rows = quantize_rows(x)
-            return grouped_codes(rows, self.weight, scale_E, order, **way, **beside, dtype=x.dtype, scratch=scratch)
-        return grouped_linear(x, self.weight, order, **way, **beside, scratch_GNK=self._scratch_for(order, x))
+            return grouped_codes(quantize_rows(x), self.weight, scale_E, order, **given, dtype=x.dtype, scratch=scratch)
+        return grouped_linear(x, self.weight, order, **given, scratch_GNK=self._scratch_for(order, x))
 
     def _scratch_for(self, order: ExpertOrder, x: torch.Tensor) -> torch.Tensor | None:
         """Return memory to unpack groups of experts into; None where decoding within the product is faster."""

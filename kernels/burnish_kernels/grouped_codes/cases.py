@@ -19,6 +19,7 @@ from burnish_kernels.eight_bit_linear.tiles import (
     short_columns,
     use_eight_bit_kernels,
 )
+from burnish_kernels.grouped_codes.stack import CodedExperts
 from burnish_kernels.grouped_codes.tiles import HOPPER, HOPPER_CANDIDATES, OTHERS
 from burnish_kernels.moe_sort.cases import MODELS, SPREADS, random_ids
 from burnish_kernels.moe_sort.op import TILE_ROWS, sort_by_expert
@@ -28,7 +29,7 @@ from burnish_kernels.registry import FP8_CAPABILITIES, Benchmark, Case, Compilat
 from burnish_kernels.strided_buffers import StridedBuffers
 
 TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
-STORAGES = ("dense", "nf4", "nf4-double", "mxfp4")
+STORAGES = ("dense", "nf4", "nf4-double", "mxfp4", "codes")
 TOLERANCE = 2.0**-9
 """Largest relative L2 error of a product against its codes in double precision."""
 
@@ -45,6 +46,8 @@ def cases() -> list[Case]:
             _case(21, 2, 5, 72, 128, dtype, storage="nf4-double", transposed=True, ranks=3),
             _case(1, 4, 4, 64, 64, dtype, spread="one", storage="mxfp4", bias=True),
             _case(33, 2, 3, 100, 80, dtype, by_token=False, padding=24, ranks=40, transposed=True),
+            _case(21, 2, 5, 72, 128, dtype, storage="codes", ranks=3),
+            _case(21, 2, 5, 72, 128, dtype, storage="codes", transposed=True),
         ]
     found += [_case(23, 3, 4, 40, 64, torch.bfloat16, spread=spread, by_token=False) for spread in SPREADS]
     found += [
@@ -166,14 +169,21 @@ def _compare_product(options: dict[str, Any], device: str, seed: int) -> float:
     return math.inf if math.isnan(error) else error
 
 
-def _weight(options: dict[str, Any], dtype: torch.dtype, device: str, seed: int) -> torch.Tensor | Packed:
+def _weight(
+    options: dict[str, Any], dtype: torch.dtype, device: str, seed: int
+) -> torch.Tensor | Packed | CodedExperts:
     """Make random experts; one of them 2^12 times as large, whose scale the others must not have."""
+    from burnish_kernels.grouped_codes import reference
+
     experts, (rows, columns) = options["experts"], options["shape"]
-    if options["storage"] != "dense":
+    if options["storage"] not in {"dense", "codes"}:
         return random_stack(options["storage"], experts, rows, columns, device, seed)
     weight = torch.randn(experts, rows, columns, generator=torch.Generator().manual_seed(seed + 1)) * columns**-0.5
     weight[1] *= 2.0**12
-    return weight.to(dtype).to(device)
+    if options["storage"] == "dense":
+        return weight.to(dtype).to(device)
+    scale = reference.expert_scales(weight)
+    return CodedExperts(reference.unpack_codes(weight, scale, 0, experts).to(device), scale.to(device))
 
 
 def compilations() -> list[Compilation]:
@@ -185,10 +195,11 @@ def compilations() -> list[Compilation]:
 
     found = []
     tiles = {False: (kernel.ROWS, kernel.COLUMNS), True: (kernel.TURNED_ROWS, kernel.TURNED_COLUMNS)}
-    held = {"dense": ("*bf16", "*fp32"), "nf4": ("*u8", "*fp32"), "mxfp4": ("*u8", "*u8")}
+    held = {"dense": ("*bf16", "*fp32"), "nf4": ("*u8", "*fp32"), "mxfp4": ("*u8", "*u8"), "codes": ("*u8", "*fp32")}
     for storage, (pointer, scale) in held.items():
         for transposed, (rows, columns) in tiles.items():
-            signature = {"weight_ptr": pointer, "scale_ptr": scale, "expert_scale_ptr": "*fp32", "out_ptr": "*fp8e4nv"}
+            signature = {"weight_ptr": pointer, "scale_ptr": scale, "expert_scale_ptr": "*fp32"}
+            signature |= {"out_ptr": "*u8" if storage == "codes" else "*fp8e4nv"}
             signature |= dict.fromkeys(("first", "first_scale", "N", "K", "weight_stride"), "i32")
             constants = {"STORAGE": storage, "TRANSPOSED": transposed, "ROWS": rows, "COLUMNS": columns}
             constants |= {"INTERPRETED": False}

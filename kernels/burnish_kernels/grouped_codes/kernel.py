@@ -18,6 +18,7 @@ from burnish_kernels.eight_bit_linear.kernel import add_adapter, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, to_e4m3
 from burnish_kernels.eight_bit_linear.rows import CODES, EightBitRows
 from burnish_kernels.eight_bit_linear.tiles import EightBitTile, rank_block, short_columns
+from burnish_kernels.grouped_codes.stack import CodedExperts
 from burnish_kernels.grouped_linear.kernel import launched_tiles, tile_rows_of
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack.kernel import decode_tile, load_scales
@@ -30,10 +31,10 @@ TURNED_ROWS, TURNED_COLUMNS = 64, 64  # the same where they are transposed
 
 @triton.jit(do_not_specialize=["first", "first_scale"])
 def unpack_codes_kernel(
-    weight_ptr,  # [E, N, K]; packed [E, N, K / 2] uint8
+    weight_ptr,  # [E, N, K]; codes as bytes; packed [E, N, K / 2] uint8
     scale_ptr,  # [G, N, K / 64] fp32 for NF4, [E, N, K / 32] uint8 for MXFP4; else not read
     expert_scale_ptr,  # [E] fp32
-    out_ptr,  # [G, N, K] E4M3, in the interpreter bytes; [G, K, N] with TRANSPOSED
+    out_ptr,  # [G, N, K] E4M3, in the interpreter and of codes bytes; [G, K, N] with TRANSPOSED
     first,
     first_scale,
     N,
@@ -45,7 +46,7 @@ def unpack_codes_kernel(
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """Make one tile of one expert codes."""
+    """Make one tile of one expert codes, or move codes."""
     GROUP: tl.constexpr = 64 if STORAGE == "nf4" else 32
     place = tl.program_id(1).to(tl.int64)
     columns = tl.cdiv(K, COLUMNS)
@@ -54,17 +55,20 @@ def unpack_codes_kernel(
     column = first_column + tl.arange(0, COLUMNS)
     own = row < N
     inside = own[:, None] & (column < K)[None, :]
-    if STORAGE == "dense":
+    if STORAGE == "dense" or STORAGE == "codes":  # noqa: PLR1714  Triton knows no sets
         weights = weight_ptr + (first + place) * weight_stride
-        values = tl.load(weights + row[:, None] * K + column[None, :], mask=inside, other=0.0).to(tl.float32)
+        values = tl.load(weights + row[:, None] * K + column[None, :], mask=inside, other=0)
     else:
         scales = load_scales(
             scale_ptr + (first_scale + place) * N * K // GROUP, row, own, first_column, K, STORAGE, COLUMNS
         )
         packed = weight_ptr + (first + place) * N * K // 2
         values = decode_tile(packed, scales, row, own, first_column, K, STORAGE, tl.float32, ROWS, COLUMNS)
-    inverse = tl.div_rn(1.0, tl.load(expert_scale_ptr + first + place))
-    codes = to_e4m3(values * inverse, INTERPRETED)
+    if STORAGE == "codes":
+        codes = values
+    else:
+        inverse = tl.div_rn(1.0, tl.load(expert_scale_ptr + first + place))
+        codes = to_e4m3(values.to(tl.float32) * inverse, INTERPRETED)
     out = out_ptr + place * N * K
     if TRANSPOSED:
         at = out + column[:, None] * N + row[None, :]
@@ -163,7 +167,7 @@ def grouped_codes_kernel(
 
 
 def launch_unpack_codes(
-    weight: torch.Tensor | Packed,
+    weight: torch.Tensor | Packed | CodedExperts,
     scales: torch.Tensor | None,
     scale_E: torch.Tensor,
     first: int,
@@ -180,6 +184,8 @@ def launch_unpack_codes(
         assert scales is not None
         assert scales.shape == (count, rows * columns // BLOCK)
         storage, held, first_scale = "nf4", weight.packed, 0
+    elif isinstance(weight, CodedExperts):
+        storage, held, scales, first_scale = "codes", weight.codes.view(torch.uint8), scale_E, 0
     else:
         storage, held, scales, first_scale = "dense", weight, scale_E, 0
     tile = (TURNED_ROWS, TURNED_COLUMNS) if transposed else (ROWS, COLUMNS)
@@ -187,7 +193,7 @@ def launch_unpack_codes(
         weight_ptr=held,
         scale_ptr=scales,
         expert_scale_ptr=scale_E,
-        out_ptr=kernel_codes(out),
+        out_ptr=out.view(torch.uint8) if storage == "codes" else kernel_codes(out),
         first=first,
         first_scale=first_scale,
         N=rows,

@@ -7,8 +7,8 @@ For each sorted row i of expert e, with rows quantized to codes q and scales s
 
     y[i] = s_x q_x s_e q_eᵀ + (x A_eᵀ)[i] (s B_e)ᵀ + bias_e        dx[i] = s_d q_d s_e q_e + (dy s B_e)[i] A_e
 
-Weights are kept as they are, in 16 bits or four, and made codes group by group, as they lie for the forward pass or
-transposed: a product that reads codes across their rows would be slower.
+Weights are kept as codes, or in 16 bits or four and made codes group by group; and they are transposed for dx, because
+a product that reads codes across their rows would be slower.
 
 Shapes: T tokens, P = T·k sorted rows, E experts, G experts of a group, N outputs and K inputs of an expert, R ranks.
 """
@@ -23,28 +23,28 @@ from burnish_kernels.eight_bit_linear.op import CODES, OUTPUTS
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.eight_bit_linear.tiles import EightBitTile, use_eight_bit_kernels
 from burnish_kernels.grouped_codes import reference
+from burnish_kernels.grouped_codes.stack import CodedExperts, empty_codes
 from burnish_kernels.grouped_codes.tiles import choose_tile
 from burnish_kernels.moe_sort.order import ExpertOrder
-from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, nf4_scales
+from burnish_kernels.moe_unpack.op import Nf4Experts, Packed, nf4_scales
 
-__all__ = ["expert_scales", "grouped_codes", "unpack_codes"]
+__all__ = ["CodedExperts", "ExpertWeight", "empty_codes", "expert_scales", "grouped_codes", "unpack_codes"]
 
-ExpertWeight: TypeAlias = "torch.Tensor | Packed"
-"""Weights of experts: `[E, N, K]` in a float type, each contiguous, or packed in four bits."""
+ExpertWeight: TypeAlias = "torch.Tensor | Packed | CodedExperts"
+"""Weights of experts: `[E, N, K]` in a float type, each contiguous, packed in four bits, or codes."""
 
 
 def expert_scales(weight: ExpertWeight, device: torch.device | str | None = None) -> torch.Tensor:
     """Return the scale of each expert's codes, `[E]` fp32: its largest weight becomes 448, MXFP4's at most 384.
 
     Args:
-        weight: weights `[E, N, K]` in a float type, or packed ones.
+        weight: weights `[E, N, K]` in a float type, packed ones, or codes, which have theirs.
         device: device of the result; None: that of the weights.
     """
-    if isinstance(weight, torch.Tensor):
-        return reference.expert_scales(weight).to(device or weight.device)
-    weight.check()
-    packed = weight.blocks if isinstance(weight, Mxfp4Experts) else weight.packed
-    return reference.expert_scales(weight).to(device or packed.device)
+    if not isinstance(weight, torch.Tensor):
+        weight.check()
+    found = reference.expert_scales(weight)
+    return found if device is None else found.to(device)
 
 
 def unpack_codes(
@@ -59,7 +59,7 @@ def unpack_codes(
     """Return the codes of a group of experts.
 
     Args:
-        weight: weights `[E, N, K]` in a float type, each expert contiguous, or packed ones.
+        weight: weights `[E, N, K]` in a float type, each expert contiguous, packed ones, or codes.
         scale_E: scales from `expert_scales`.
         first: first expert.
         count: number of experts, G.
@@ -108,7 +108,7 @@ def grouped_codes(
 
     Args:
         x: quantized rows `[T, K]` with `by_token`, else `[P, K]`; of N instead of K columns if `transposed`.
-        weight: weights of all experts, `[E, N, K]` in a float type, each contiguous, or packed.
+        weight: weights of all experts, `[E, N, K]` in a float type, each contiguous, packed, or codes.
         scale_E: scales from `expert_scales`.
         order: rows by expert.
         by_token: whether x has a row for each token rather than for each sorted row.
@@ -155,11 +155,15 @@ def grouped_codes(
     if scratch.ndim != 1 or scratch.dtype != CODES or len(scratch) < size:
         raise ValueError(f"the scratch must be {CODES} of at least {size}, not {tuple(scratch.shape)} {scratch.dtype}")
     tile = tile or choose_tile(out.device)
-    step = min(len(scratch) // size, experts)
+    is_there = isinstance(weight, CodedExperts) and not transposed
+    step = experts if is_there else min(len(scratch) // size, experts)
     for first in range(0, experts, step):
         count = min(step, experts - first)
-        group = scratch[: count * size].view(count, outputs, reduction)
-        unpack_codes(weight, scale_E, first, count, transposed=transposed, out=group)
+        if isinstance(weight, CodedExperts) and not transposed:
+            group = weight.codes
+        else:
+            group = scratch[: count * size].view(count, outputs, reduction)
+            unpack_codes(weight, scale_E, first, count, transposed=transposed, out=group)
         launch_grouped_codes(
             x=x,
             codes_GNC=group,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.eight_bit_linear.reference import encode, row_scale
+from burnish_kernels.grouped_codes.stack import CodedExperts
 from burnish_kernels.grouped_linear.reference import rows_read
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack import reference as unpacked
@@ -21,8 +22,10 @@ MXFP4_BELOW = 127 + 6
 """Difference of an expert's largest stored exponent and that of its scale: MXFP4's largest value, 6, becomes 384."""
 
 
-def expert_scales(weight: torch.Tensor | Packed) -> torch.Tensor:
+def expert_scales(weight: torch.Tensor | Packed | CodedExperts) -> torch.Tensor:
     """Return the scale of each expert's codes, `[E]` fp32; in NF4 the largest value of a block is its scale."""
+    if isinstance(weight, CodedExperts):
+        return weight.scale
     if isinstance(weight, Mxfp4Experts):
         exponent_E = weight.scales.flatten(1).amax(dim=1).int() - MXFP4_BELOW
         return torch.ldexp(torch.ones(len(exponent_E), device=exponent_E.device), exponent_E.clamp(min=-126))
@@ -33,8 +36,12 @@ def expert_scales(weight: torch.Tensor | Packed) -> torch.Tensor:
     return row_scale(torch.stack([one.abs().amax() for one in held]).float())
 
 
-def unpack_codes(weight: torch.Tensor | Packed, scale_E: torch.Tensor, first: int, count: int) -> torch.Tensor:
+def unpack_codes(
+    weight: torch.Tensor | Packed | CodedExperts, scale_E: torch.Tensor, first: int, count: int
+) -> torch.Tensor:
     """Return the codes `[count, N, K]` of some experts."""
+    if isinstance(weight, CodedExperts):
+        return weight.codes[first : first + count]
     if isinstance(weight, torch.Tensor):
         wide = weight[first : first + count].float()
     else:
@@ -46,7 +53,7 @@ def unpack_codes(weight: torch.Tensor | Packed, scale_E: torch.Tensor, first: in
 def grouped_codes(
     codes: torch.Tensor,
     x_scale: torch.Tensor,
-    weight: torch.Tensor | Packed,
+    weight: torch.Tensor | Packed | CodedExperts,
     scale_E: torch.Tensor,
     order: ExpertOrder,
     out_PN: torch.Tensor,

@@ -5,7 +5,7 @@ import torch
 
 from burnish_kernels.eight_bit_linear.op import CODES, quantize_rows
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
-from burnish_kernels.grouped_codes.op import expert_scales, grouped_codes, unpack_codes
+from burnish_kernels.grouped_codes.op import CodedExperts, expert_scales, grouped_codes, unpack_codes
 from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.moe_sort.op import sort_by_expert
 from burnish_kernels.moe_unpack.cases import random_stack
@@ -70,6 +70,17 @@ def test_products_are_near_those_in_sixteen_bits(kind, transposed):
     rest = grouped_linear(torch.zeros_like(x), weight, ORDER, **words).float()
     alone = grouped_codes(quantize_rows(torch.zeros_like(x)), weight, scale, ORDER, **words).float()
     assert (alone - rest).norm() < 2**-7 * rest.norm()  # adapter and bias are not rounded to codes
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_codes_that_are_kept_give_the_bits_of_those_made_for_a_product(transposed):
+    weight = draw(3, 96, 64).bfloat16()
+    scale = expert_scales(weight)
+    kept = CodedExperts(unpack_codes(weight, scale, 0, 3), scale)
+    assert expert_scales(kept) is scale
+    x = quantize_rows(draw(8, 96 if transposed else 64, seed=1).bfloat16())
+    made, found = (grouped_codes(x, one, scale, ORDER, by_token=False, transposed=transposed) for one in (weight, kept))
+    assert torch.equal(found, made)
 
 
 def test_transposed_codes_are_the_same_codes():

@@ -67,8 +67,9 @@ class ExpertRates:
         hopper = run.gpu is not None and run.gpu.compute_capability == _HOPPER
         width = BYTES_OF[run.precision]
         if run.eight_bits.products:
-            held = NF4_BYTES if is_packed(run.spec, nf4=run.nf4) else width
-            unpacking = memory / (held + 1) * _UNPACKING_SHARE
+            # Made codes for each product; or codes that are there are transposed for every other one.
+            moved = NF4_BYTES + 1 if is_packed(run.spec, nf4=run.nf4) else 1
+            unpacking = memory / moved * _UNPACKING_SHARE
             return ExpertRates(eight_bits * _CODED_SHARE[hopper], unpacking=unpacking, coded=1 + 1 / width)
         products, unpacking = peak * _GROUPED_SHARE[hopper], memory / (NF4_BYTES + width)
         if not is_packed(run.spec, nf4=run.nf4):

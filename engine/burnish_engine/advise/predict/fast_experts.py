@@ -76,7 +76,9 @@ def expert_sizes(spec: DecoderSpec, made: ExpertStackShapes) -> ExpertSizes | No
     return ExpertSizes(gate_up.experts, spec.experts_per_token, down.inputs, gate_up.rank, down.rank)
 
 
-def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool) -> list[int]:
+def expert_tensor_bytes(
+    spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool, coded: bool = False
+) -> list[int]:
     """List the bytes of each tensor that holds a layer's experts.
 
     Args:
@@ -84,6 +86,7 @@ def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, 
         made: stacks of the layer.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether they are kept as FP8 codes instead.
     """
     found: list[int] = []
     for stack in made.values():
@@ -99,14 +102,16 @@ def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, 
                 4 * _LEVELS,
                 4 * stack.experts,
             ]
+        elif coded:
+            found += [stack.weights * _CODE_BYTES, 4 * stack.experts]
         else:
             found.append(stack.weights * width)
     return found
 
 
-def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool) -> int:
+def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool, coded: bool = False) -> int:
     """Count the bytes of a layer's experts; arguments as for `expert_tensor_bytes`."""
-    return sum(expert_tensor_bytes(spec, made, width, nf4=nf4))
+    return sum(expert_tensor_bytes(spec, made, width, nf4=nf4, coded=coded))
 
 
 def scratch_bytes(
@@ -140,7 +145,7 @@ def scratch_bytes(
 
 
 def code_scale_bytes(made: ExpertStackShapes) -> int:
-    """Count the bytes of the scales of a layer's experts in FP8, fp32 for each expert and map, always on the device."""
+    """Count the bytes of the scales with which a layer's packed experts become FP8 codes; always on the device."""
     return sum(4 * stack.experts for stack in made.values())
 
 

@@ -101,7 +101,8 @@ def _ordinal(ranks: int) -> str:
 
 def _experts_note(run: FastRun) -> str:
     spec = run.spec
-    stored = "MXFP4, as published" if spec.has_mxfp4_experts else "NF4" if run.nf4 else run.precision
+    stored = "MXFP4, as published" if spec.has_mxfp4_experts else "NF4" if run.nf4 else ""
+    stored = stored or ("FP8" if run.eight_bits.stores_experts else run.precision)
     return f"{stored}; {spec.num_experts} a layer, of which a token visits {spec.experts_per_token}"
 
 

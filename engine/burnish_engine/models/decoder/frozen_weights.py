@@ -128,7 +128,15 @@ class FrozenWeightReader:
         self._scratch = self._make_scratch() if self._is_packed and not eight_bits.products else {}
         self._code_scratch = self._make_code_scratch() if eight_bits.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
-        self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
+        self._experts = ExpertReader(
+            checkpoint,
+            known,
+            spec,
+            dtype=self._dtype,
+            device=self._device,
+            quantize=quantize,
+            coded=eight_bits.stores_experts,
+        )
         streamed = sorted({*on_host, *on_ranks})
         self._parts = {index: self._like_layer(index) for index in streamed}
         self._expert_parts = {

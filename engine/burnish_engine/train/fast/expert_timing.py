@@ -16,7 +16,7 @@ from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, 
 from burnish_engine.models.decoder.experts.expert_weights import ExpertWeight
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_kernels.eight_bit_linear.op import CODES
-from burnish_kernels.grouped_codes.op import expert_scales
+from burnish_kernels.grouped_codes.op import CodedExperts, expert_scales
 from burnish_kernels.moe_sort.op import sort_by_expert
 from burnish_kernels.moe_sort.order import TILE_ROWS
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, empty_nf4
@@ -70,7 +70,7 @@ def expert_products(
     experts, width = shape.experts, given.dtype.itemsize
     ids = torch.arange(given.tokens * slots, device=given.device).remainder_(experts).view(-1, slots).int()
     order = sort_by_expert(ids, experts, tile_rows=TILE_ROWS)
-    weight, adapters = _weight(shape, given, mxfp4=mxfp4), None
+    weight, adapters = _weight(shape, given, mxfp4=mxfp4, coded=coded), None
     if shape.rank:
         a_ERK, sb_ENR = (
             given.random(experts, shape.rank, shape.inputs), given.random(experts, shape.outputs, shape.rank)
@@ -95,13 +95,16 @@ def expert_products(
     return run
 
 
-def _weight(shape: ExpertStackShape, given: TimingConditions, *, mxfp4: bool) -> ExpertWeight:
+def _weight(shape: ExpertStackShape, given: TimingConditions, *, mxfp4: bool, coded: bool) -> ExpertWeight:
     """Make experts that are all alike but in 16 bits, as they would be held."""
     experts, rows, columns = shape.experts, shape.outputs, shape.inputs
     if mxfp4:
         blocks = torch.empty(experts, rows, columns // MXFP4_BLOCK, MXFP4_BLOCK // 2, dtype=torch.uint8)
         blocks = blocks.to(given.device).random_(0, 256)
         return Mxfp4Experts(blocks, torch.full_like(blocks[..., 0], _MXFP4_EXPONENT))
+    if given.storage != "nf4" and coded:
+        scale = torch.ones(experts, device=given.device)
+        return CodedExperts(given.random(experts, rows, columns).to(CODES), scale)
     if given.storage != "nf4":
         return given.random(experts, rows, columns)
     made = empty_nf4(experts, (rows, columns), double=True, device=given.device)

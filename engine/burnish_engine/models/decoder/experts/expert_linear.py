@@ -1,8 +1,8 @@
 """One linear map of all experts of a layer, frozen, with a LoRA adapter for each expert.
 
-The frozen weights are one stack `[E, N, K]`, in the compute dtype or packed in four bits; products read them so, or as
-FP8 codes that are made of them group by group. The fp32 masters of the adapters are elsewhere; here are their copies in
-the compute dtype, B times its scale.
+The frozen weights are one stack `[E, N, K]`, in the compute dtype, packed in four bits or FP8 codes; products read them
+so, or as codes that are made of four bits group by group. The fp32 masters of the adapters are elsewhere; here are
+their copies in the compute dtype, B times its scale.
 
 Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an expert, R rank of an expert's adapter.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.eight_bit_linear.op import quantize_rows
-from burnish_kernels.grouped_codes.op import grouped_codes
+from burnish_kernels.grouped_codes.op import CodedExperts, ExpertWeight, grouped_codes
 from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.grouped_linear.tiles import Storage, unpacking_pays
 from burnish_kernels.grouped_skinny import op as grouped_skinny
@@ -64,7 +64,7 @@ class ExpertLinear:
     """One linear map of all experts.
 
     Args:
-        weight: frozen weights `[E, N, K]` of the compute dtype, or packed ones.
+        weight: frozen weights `[E, N, K]` of the compute dtype, packed ones, or codes, with `codes`.
         adapters: adapters of the experts, or None.
         bias_EN: bias of each expert in the compute dtype, or None.
         scratch: memory of the compute dtype, one-dimensional, to unpack groups of packed experts into; it may be shared
@@ -74,7 +74,7 @@ class ExpertLinear:
 
     def __init__(
         self,
-        weight: torch.Tensor | Packed,
+        weight: ExpertWeight,
         adapters: ExpertAdapters | None = None,
         bias_EN: torch.Tensor | None = None,
         scratch: torch.Tensor | None = None,
@@ -224,11 +224,12 @@ class ExpertLinear:
         if self.codes is not None:  # whatever the number of rows: a plan of other chunks must give the same bits
             scale_E, scratch = self.codes.scale_E, self.codes.scratch
             return grouped_codes(quantize_rows(x), self.weight, scale_E, order, **given, dtype=x.dtype, scratch=scratch)
+        assert not isinstance(self.weight, CodedExperts)
         return grouped_linear(x, self.weight, order, **given, scratch_GNK=self._scratch_for(order, x))
 
     def _scratch_for(self, order: ExpertOrder, x: torch.Tensor) -> torch.Tensor | None:
         """Return memory to unpack groups of experts into; None where decoding within the product is faster."""
-        if self.scratch is None or isinstance(self.weight, torch.Tensor):
+        if self.scratch is None or isinstance(self.weight, (torch.Tensor, CodedExperts)):
             return None
         if not unpacking_pays(storage_of(self.weight), order.positions / order.experts, x.device):
             return None

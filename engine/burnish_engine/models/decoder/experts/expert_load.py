@@ -19,6 +19,7 @@ from burnish_kernels.eight_bit_linear.op import CODES
 from burnish_kernels.grouped_linear.tiles import unpacking_pays
 from burnish_kernels.moe_act.activation import ExpertActivation
 from burnish_kernels.moe_route.router import Router
+from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts
 
 
 @dataclass
@@ -123,7 +124,7 @@ class ExpertBuilder:
             shapes = [(one.weight.shape[-2], one.weight.shape[-1]) for one in frozen.values()]
             self._scratch = torch.empty(scratch_elements(shapes, CODES.itemsize), dtype=CODES, device=device)
             return
-        packed = [one.weight for one in frozen.values() if not isinstance(one.weight, torch.Tensor)]
+        packed = [one.weight for one in frozen.values() if isinstance(one.weight, (Nf4Experts, Mxfp4Experts))]
         if not packed:
             return
         if unpacking_pays(storage_of(packed[0]), self._rows, device):

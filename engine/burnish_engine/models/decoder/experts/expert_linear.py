@@ -49,7 +49,7 @@ class ExpertAdapters:
 
 @dataclass(frozen=True)
 class ExpertCodes:
-    """What products in FP8 need of one map of all experts.
+    """Scales and memory of products in FP8 with one map of all experts.
 
     Attributes:
         scale_E: scale of each expert's codes, fp32.

@@ -15,7 +15,7 @@ from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, E
 from burnish_engine.advise.predict.fast_layer import LayerShape
 
 _HOPPER = (9, 0)
-_GROUPED_SHARE = {True: 0.60, False: 0.45}
+_GROUPED_SHARE = {True: 0.61, False: 0.455}
 """Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
 _DECODING_SHARE = {"nf4": (0.27, 0.20), "mxfp4": (0.385, 0.285)}
 """The same of products that decode four bits on the way, beside `_FIRST_READ_SHARE`, on a Hopper and on other cards."""
@@ -24,12 +24,15 @@ _FIRST_READ_SHARE = {"nf4": 0.73, "mxfp4": 1.09}
 tiles of an expert they are in the cache. An even router's products took 0.83, 1.20 and 3.54 ms at 128, 256 and 1,024
 rows an expert (Qwen3-30B-A3B), and 0.75, 1.82 and 6.16 ms at 128, 512 and 2,048 (gpt-oss-20b): a time for the weights,
 and one for each tile."""
-_UNPACKING_SHARE = 0.62
-"""Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
-518 beside 626 (gpt-oss-20b)."""
+_UNPACKING_SHARE = {"nf4": 0.52, "mxfp4": 0.62}
+"""Share of the rate of unpacking a whole matrix that groups of experts reach. Products of Qwen3-30B-A3B that unpack NF4
+took 2.0 and 1.04 ms at 16,384 and 4,096 tokens for gate and up, 1.05 and 0.54 for down: 0.64 and 0.32 ms for weights,
+the rest for tiles. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
+_CODES_SHARE = 0.62
+"""The same where they become FP8 codes. Not measured since a block's codes are made once."""
 _CODED_SHARE = {True: 0.85, False: 0.63}
-"""Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. Not measured: as in
-16 bits, where it is 0.60 of 0.71 of the peak, and 0.45 of it."""
+"""Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. On an H100 they reach
+913 TFLOP/s together (Qwen3-30B-A3B, 16,384 tokens); others: not measured, as in 16 bits."""
 _LEAST_RANK_COLUMNS = 16
 """Columns that a product has for an adapter of the least rank."""
 
@@ -69,7 +72,7 @@ class ExpertRates:
         if run.eight_bits.products:
             # Made codes for each product; or codes that are there are transposed for every other one.
             moved = NF4_BYTES + 1 if is_packed(run.spec, nf4=run.nf4) else 1
-            unpacking = memory / moved * _UNPACKING_SHARE
+            unpacking = memory / moved * _CODES_SHARE
             return ExpertRates(eight_bits * _CODED_SHARE[hopper], unpacking=unpacking, coded=1 + 1 / width)
         products, unpacking = peak * _GROUPED_SHARE[hopper], memory / (NF4_BYTES + width)
         if not is_packed(run.spec, nf4=run.nf4):
@@ -80,7 +83,7 @@ class ExpertRates:
             products,
             decoding,
             first_read=unpacking * _FIRST_READ_SHARE[storage],
-            unpacking=unpacking * _UNPACKING_SHARE,
+            unpacking=unpacking * _UNPACKING_SHARE[storage],
             unpack_rows=UNPACK_ROWS[storage],
         )
 

@@ -141,20 +141,9 @@ def grouped_codes_kernel(
                 sums = tl.dot(left, right, sums, max_num_imprecise_acc=IMPRECISE, out_dtype=tl.float32)
         sums *= (tl.load(x_scale_ptr + row) * tl.load(scale_ptr + expert))[:, None]
         if HAS_ADAPTER:
-            sums = add_adapter(
-                sums,
-                narrow_ptr,
-                adapter_ptr + expert.to(tl.int64) * adapter_expert,
-                tl.where(own, sorted_row, 0),
-                own_output,
-                R,
-                narrow_stride,
-                adapter_output,
-                adapter_rank,
-                BLOCK_R,
-                False,
-                INTERPRETED,
-            )
+            adapters = adapter_ptr + expert.to(tl.int64) * adapter_expert
+            adapter = (narrow_ptr, adapters, R, narrow_stride, adapter_output, adapter_rank)
+            sums = add_adapter(sums, adapter, tl.where(own, sorted_row, 0), output, N, BLOCK_R, False, INTERPRETED)
         if HAS_BIAS:
             sums += tl.load(bias_ptr + expert.to(tl.int64) * N + own_output).to(tl.float32)[None, :]
         out = out_ptr + sorted_row.to(tl.int64)[:, None] * out_stride + output[None, :]

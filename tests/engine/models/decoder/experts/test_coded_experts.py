@@ -35,7 +35,8 @@ def coded(folders, way, **options):
 def rounded_product(x, weight, scales, order, *, by_token, transposed, out, dtype, scratch, **adapter):
     """The product in double precision of what the codes stand for."""
     dense = unpack_codes(weight, scales, 0, order.experts).double() * scales[:, None, None]
-    found = torch.empty(order.positions, dense.shape[2 if transposed else 1], dtype=torch.float64)
+    outputs = dense.shape[2 if transposed else 1]
+    found = torch.empty(order.positions, outputs, dtype=torch.float64, device=x.codes.device)
     adapter = {name: None if one is None else one.double() for name, one in adapter.items()}
     rows = x.codes.double() * x.scale[:, None]
     turned = dense.transpose(1, 2) if transposed else dense
@@ -92,14 +93,16 @@ def test_scales_are_those_of_the_weights_and_lie_on_the_device(folders):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", WAYS)
-def test_the_kernels_compute_the_same(folders, way):
-    """On a GPU that multiplies codes. Near ties of routers fall differently where bf16 is summed in another order."""
-    here, there = (coded(folders, way, device=torch.device(device)) for device in ("cpu", "cuda"))
-    plain = parity.fast(*folders, dtype=torch.bfloat16, quantize=way == "NF4", device=torch.device("cuda"))
-    wanted, found, sixteen = (one.gradients(BATCH) for one in (here, there, plain))
+def test_the_kernels_compute_what_rounded_operands_give(folders, way, monkeypatch):
+    """On a GPU that multiplies codes. The last bit of bf16 is another one here and there, and with it a near tie."""
+    ours = coded(folders, way, device=torch.device("cuda"))
+    found = ours.gradients(BATCH)
+    monkeypatch.setattr(expert_linear, "grouped_codes", rounded_product)
+    wanted = ours.gradients(BATCH)
+    assert found[0] != wanted[0]
     assert found[0] == pytest.approx(wanted[0], rel=5e-3)
-    assert found[0] != sixteen[0]
-    assert parity.distance(found[1], wanted[1]) < 0.1
+    both = [torch.cat([one.flatten() for one in gradients.values()]) for _, gradients in (found, wanted)]
+    assert torch.cosine_similarity(*both, dim=0) > 0.95
 
 
 @pytest.mark.gpu

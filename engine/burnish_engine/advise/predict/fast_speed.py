@@ -288,7 +288,7 @@ class FastSpeed:
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
         return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
-    def _moved(self, shape: LayerShape) -> tuple[int, int]:
+    def _moved(self, shape: LayerShape) -> tuple[float, float]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
@@ -299,7 +299,7 @@ class FastSpeed:
         )
         return first + mixer.forward, both + mixer.forward + mixer.backward
 
-    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
+    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> float:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
         again = declared_mixer(self._run.spec, shape.layer.kind).moved_again(self._run.spec, level)
@@ -353,7 +353,7 @@ def rates(run: FastRun) -> Rates:
     share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
     peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
-    experts = ExpertRates.of_gpu(run, peak, unpacking)
+    experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
     return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, peer, experts)
 
 

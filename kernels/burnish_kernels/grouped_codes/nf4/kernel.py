@@ -73,21 +73,21 @@ def _picked(nibble, a, b, c, d):
 
 
 @triton.jit
-def _codes_of_words(words, a, b, c, d, INTERPRETED: tl.constexpr):
+def _codes_of_words(packed, a, b, c, d, INTERPRETED: tl.constexpr):
     """Return the codes of eight weights each: the first four in a word, and the last four."""
     if INTERPRETED:
-        first = tl.zeros_like(words)
-        second = tl.zeros_like(words)
+        first = tl.zeros_like(packed)
+        second = tl.zeros_like(packed)
         for byte in tl.static_range(2):
             for half in tl.static_range(2):  # a byte's first weight is in its high nibble
                 place: tl.constexpr = 8 * byte + 4 * (1 - half)
                 to: tl.constexpr = 16 * byte + 8 * half
-                first |= _picked((words >> place) & 15, a, b, c, d) << to
-                second |= _picked((words >> (place + 16)) & 15, a, b, c, d) << to
+                first |= _picked((packed >> place) & 15, a, b, c, d) << to
+                second |= _picked((packed >> (place + 16)) & 15, a, b, c, d) << to
         return first, second
     else:  # noqa: RET505  Triton compiles what follows a return, and both must then have one type
         return tl.inline_asm_elementwise(
-            _PICK, "=r,=r,r,r,r,r,r", [words, a, b, c, d], dtype=(tl.int32, tl.int32), is_pure=True, pack=1
+            _PICK, "=r,=r,r,r,r,r,r", [packed, a, b, c, d], dtype=(tl.int32, tl.int32), is_pure=True, pack=1
         )
 
 
@@ -122,11 +122,11 @@ def nf4_codes_kernel(
               INTERPRETED)  # fmt: skip
     d = _four(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0, scale, inverse, INTERPRETED)
     word_at = at[:, :, None] * 8 + tl.arange(0, 8)[None, None, :]
-    words = tl.load(words_ptr + (first + place) * N * (K // 8) + word_at, mask=inside[:, :, None], other=0)
+    packed = tl.load(words_ptr + (first + place) * N * (K // 8) + word_at, mask=inside[:, :, None], other=0)
     shape: tl.constexpr = [ROWS, COLUMNS // 64, 8]
     a, b = tl.broadcast_to(a[:, :, None], shape), tl.broadcast_to(b[:, :, None], shape)
     c, d = tl.broadcast_to(c[:, :, None], shape), tl.broadcast_to(d[:, :, None], shape)
-    low, high = _codes_of_words(words, a, b, c, d, INTERPRETED)
+    low, high = _codes_of_words(packed, a, b, c, d, INTERPRETED)
     fours = tl.join(low, high)
     if TRANSPOSED:
         even = tl.join(fours & 255, (fours >> 16) & 255)

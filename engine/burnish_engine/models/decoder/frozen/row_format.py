@@ -18,7 +18,6 @@ from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, pa
 from burnish_kernels.eight_bit_linear import op as eight_bit
 from burnish_kernels.eight_bit_linear.projected.op import project_codes
 from burnish_kernels.eight_bit_linear.reference import rotation_of
-from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
@@ -130,12 +129,9 @@ class RowFormat(CodeFormat):
         adapter_NR: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        if not (rotation := self._rotation(len(codes_KN))):
-            return eight_bit.eight_bit_linear(
-                gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype
-            )
-        dx_TK = eight_bit.eight_bit_linear(gradient, codes_KN, dtype=dtype)
-        return rotate_back(dx_TK, rotation, narrow_TR=narrow_TR, adapter_KR=adapter_NR)
+        rotation = self._rotation(len(codes_KN))
+        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        return eight_bit.eight_bit_linear(gradient, codes_KN, **adapter, rotation=rotation, dtype=dtype)
 
     def _quantized(self, rows: torch.Tensor) -> eight_bit.EightBitRows:
         """Quantize rows of X or W."""

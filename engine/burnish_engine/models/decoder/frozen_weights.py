@@ -24,7 +24,8 @@ from burnish_engine.models.decoder.experts.expert_weights import (
     placed_weight,
     weight_tensors,
 )
-from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS, code_format
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_tensors, placed
@@ -122,6 +123,7 @@ class FrozenWeightReader:
         pages: PageLock,
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
+        self._layers = spec.layers
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
         self._eight_bits, self._is_packed = eight_bits, quantize or bool(eight_bits.stored)
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
@@ -244,12 +246,17 @@ class FrozenWeightReader:
             shape = slot.shape
             matrix = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
             return QuantizedWeight(parts, a_RK, sb_NR, matrix)
-        form, scratch = CODE_FORMATS[self._eight_bits.products], self._code_scratch[name == "gate_up"]
+        form = self._form(self._eight_bits.products, slot.modules[0])
+        scratch = self._code_scratch[name == "gate_up"]
         if self._eight_bits.stored:
             (rows,) = parts
             assert isinstance(rows, CODED)
             return StoredCodedWeight(form, a_RK, sb_NR, scratch, rows)
         return Nf4CodedWeight(form, a_RK, sb_NR, scratch, parts, form.scales(stored, self._device))
+
+    def _form(self, name: str, module: Module) -> CodeFormat:
+        """Return the format of the codes of a module and of the others of its stack."""
+        return code_format(name, module.stack, self._layers[module.layer].kind)
 
     def _compute_copies(self, slot: StackSlot) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the places of A and sB in the compute buffer, filled with zeros."""
@@ -315,7 +322,7 @@ class FrozenWeightReader:
         weight = torch.empty(slot.stack.N, slot.stack.K, dtype=torch.float32, device=self._device)
         for module in slot.modules:
             self._checkpoint.read_into(self._name(module), weight[module.first_row : module.first_row + module.rows])
-        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
+        made = self._form(self._eight_bits.stored, slot.modules[0]).quantize(weight)
         rows.codes.copy_(made.codes)
         rows.scale.copy_(made.scale)
 
@@ -330,7 +337,7 @@ class FrozenWeightReader:
                     return EightBitRows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
+        made = self._form(self._eight_bits.stored, module).quantize(weight)
         assert isinstance(made, EightBitRows)
         return made
 

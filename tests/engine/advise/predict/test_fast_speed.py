@@ -91,7 +91,7 @@ def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, eight
     ("name", "capability", "faster"), [("H100 80GB HBM3", (9, 0), "fp8"), ("RTX 4090", (8, 9), "int8")]
 )
 def test_int8_pays_where_its_makers_rate_is_twice_that_of_fp8(name, capability, faster):
-    """Elsewhere it is slower: gradients are rotated back in a pass of their own."""
+    """Elsewhere the makers name one rate for both, of which FP8 reaches more."""
     gpu = GpuFacts(index=0, name=f"NVIDIA {name}", compute_capability=capability)
     taken = {
         kind: seconds("llama-3.2-1b", 16384, "products", eight_bits=EightBitUse(kind, kind), gpu=gpu)

@@ -20,6 +20,7 @@ from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
     ExpertWeight,
+    FrozenExperts,
     placed_weight,
     weight_tensors,
 )
@@ -38,6 +39,7 @@ from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
 from burnish_kernels.eight_bit_linear.op import EightBitRows
+from burnish_kernels.grouped_codes.op import expert_scales
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -128,7 +130,15 @@ class FrozenWeightReader:
         self._scratch = self._make_scratch() if self._is_packed and not eight_bits.products else {}
         self._code_scratch = self._make_code_scratch() if eight_bits.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
-        self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
+        self._experts = ExpertReader(
+            checkpoint,
+            known,
+            spec,
+            dtype=self._dtype,
+            device=self._device,
+            quantize=quantize,
+            coded=eight_bits.stores_experts,
+        )
         streamed = sorted({*on_host, *on_ranks})
         self._parts = {index: self._like_layer(index) for index in streamed}
         self._expert_parts = {
@@ -144,17 +154,23 @@ class FrozenWeightReader:
         read = self._packed if self._is_packed else self._resident
         return {name: read(self._slots[index, name], name) for name in STACK_NAMES if (index, name) in self._slots}
 
-    def experts(self, index: int) -> dict[ExpertRole, ExpertWeight]:
-        """Read the experts of a layer; empty for a dense layer. Of a streamed layer, views of its slot."""
+    def experts(self, index: int) -> dict[ExpertRole, FrozenExperts]:
+        """Read the experts of a layer; empty for a dense layer."""
         if index not in self._parts:
-            return {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
-        like, found = self._expert_parts[index], dict[ExpertRole, ExpertWeight]()
+            read = {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
+            return {role: FrozenExperts(weight, self._expert_scales(weight)) for role, weight in read.items()}
+        like, found = self._expert_parts[index], dict[ExpertRole, FrozenExperts]()
         before = sum(1 for _ in _tensors(self._parts[index].values()))
         stored_views, slot_views = (islice(views, before, None) for views in self._views(index))
         for stack in self._expert_stacks[index]:
-            self._experts.read(stack, into=placed_weight(like[stack.role], stored_views))
-            found[stack.role] = placed_weight(like[stack.role], slot_views)
+            stored = self._experts.read(stack, into=placed_weight(like[stack.role], stored_views))
+            used = placed_weight(like[stack.role], slot_views)
+            found[stack.role] = FrozenExperts(used, self._expert_scales(stored))
         return found
+
+    def _expert_scales(self, stored: ExpertWeight) -> torch.Tensor | None:
+        """Return the scales of experts' codes; None where products with them are in the compute dtype."""
+        return expert_scales(stored, self._device) if self._eight_bits.products else None
 
     def finish(self, index: int) -> None:
         """Keep what was read of a layer, before the next one is."""

@@ -9,8 +9,9 @@ from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.contract.errors import DoesNotFitError, SetupError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.remote.backends.backend import Offer
+from burnish_engine.remote.recipe_there import recipe_there
 
 UNKNOWN_TIMEOUT_S = 24 * 3600
 _SPARE, _SPARE_S = 2.0, 1800.0
@@ -22,13 +23,21 @@ class PlanThere:
 
     Attributes:
         offer: the machine.
-        plan: what the run takes on one of its GPUs.
-        seconds: predicted time of the run on the GPUs that are used; None where the data was not read.
+        plan: what the run takes on each of the GPUs that are used, and how these share its steps.
     """
 
     offer: Offer
     plan: RunPlan
-    seconds: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted time of the run; None where the data was not read."""
+        return self.plan.total_seconds
+
+    @property
+    def used_gpus(self) -> int:
+        """Number of its GPUs that train."""
+        return min(self.plan.shared.gpus if self.plan.shared else 1, self.offer.gpus)
 
     @property
     def usd(self) -> float | None:
@@ -59,20 +68,25 @@ def plan_there(
 
     Raises:
         SetupError: No machine has so many GPUs.
+        UsageError: The recipe does not allow so many.
     """
-    used = gpus or (len(recipe.devices.gpus) if recipe.devices.shares else 1)
-    able = [offer for offer in offers if offer.gpus >= used or (used == 1 and not offer.gpus)]
+    there = recipe_there(recipe, gpus)
+    devices = there.devices
+    able = [offer for offer in offers if _is_able(devices, offer)]
+    if not able and devices.shares and not any(offer.gpus for offer in offers):
+        able = list(offers)  # as many processes share the processor
     if not able:
         most = max((offer.gpus for offer in offers), default=0)
+        used = max(devices.gpus) + 1
         raise SetupError(f"{used} GPUs are wanted, and no machine there has more than {most}.", "Ask for fewer.")
-    devices = recipe.devices.model_copy(update={"gpus": [0], "strategy": "single"})
-    one = recipe.model_copy(update={"devices": devices})
-    shares = min(used, recipe.train.accumulation)
-    found = []
-    for offer in able:
-        plan = plan_recipe(one, dataset=dataset, machine=offer.machine)
-        found.append(PlanThere(offer, plan, plan.total_seconds / shares if plan.total_seconds else None))
-    return found
+    return [PlanThere(offer, plan_recipe(there, dataset=dataset, machine=offer.machine)) for offer in able]
+
+
+def _is_able(devices: DevicesSection, offer: Offer) -> bool:
+    """Whether a machine has the GPUs that are wanted; one GPU may be wanted where the processor trains instead."""
+    if devices.kind == "cpu" or offer.gpus > max(devices.gpus):
+        return True
+    return not offer.gpus and devices.gpus == [0]
 
 
 def choose(plans: Sequence[PlanThere], *, anyway: bool = False) -> PlanThere:

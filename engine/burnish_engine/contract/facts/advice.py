@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.machine import ParallelSettings
+from burnish_engine.contract.facts.machine import LinkKind, ParallelSettings
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe_export import GgufType
 
@@ -72,6 +72,22 @@ class TimePart(_Advice):
     seconds: float = Field(description="Predicted time of all of them together.")
 
 
+class SharedSteps(_Advice):
+    """How several GPUs would share the steps of a run. Memory is that of each one."""
+
+    gpus: int = Field(description="GPUs, or processes of a CPU, that share each step.")
+    passes: int = Field(description="Most passes of one of them in a step.")
+    idle: int = Field(default=0, description="Those of them that have no pass in a step.")
+    times: float = Field(description="Steps are so many times as fast as on one.")
+    step_ms: float = Field(description="Predicted time of a step.")
+    exchange_ms: float | None = Field(
+        default=None, description="What sending between them takes of a step; None: not known."
+    )
+    exchange_bytes: int = Field(default=0, description="Bytes that are added up, or gathered, in a step.")
+    link: LinkKind | None = Field(default=None, description="What carries it; None: nothing is told of their links.")
+    rounded: bool = Field(default=False, description="Gradients are sent in bf16.")
+
+
 class RunPlan(_Advice):
     """A run plan: the predicted memory, disk and time of a run, against what is free now."""
 
@@ -111,6 +127,9 @@ class RunPlan(_Advice):
         default=[], description="The same with all that comes beside steps, after loading; empty where not known."
     )
     speed_source: str = Field(default="", description='Where the speed comes from: "measured here" or "estimated".')
+    shared: SharedSteps | None = Field(
+        default=None, description="How several GPUs share the steps, which speed and times count; None: one trains."
+    )
     settings: ParallelSettings | None = None
     basis: PlanBasis | None = Field(default=None, description="The same before past runs on this device corrected it.")
 

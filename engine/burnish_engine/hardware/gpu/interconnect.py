@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from burnish_engine.contract.facts.machine import EdgeFacts, GpuFacts, LinkKind, MachineFacts, ParallelSettings
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
 from burnish_engine.hardware.gpu.topology import false_p2p, topology
 
@@ -20,6 +21,8 @@ _TOGETHER = 0.9  # share of the sum of the GPUs' speeds that they reach together
 # of training itself.
 _MOST_SHARE: dict[LinkKind, float] = {"nvlink": 0.5, "pcie_p2p": 0.5, "host_staged": 0.05}
 _MOST_ACCUMULATION = 8
+PASS_S: Final = 1.0
+"""Seconds that a pass is taken to last where it is decided before any was made whether gradients are rounded."""
 _NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
 
 
@@ -79,6 +82,36 @@ def parallel_settings(
     return _data_parallel(machine, group, job, [*slower, *crowded])
 
 
+def exchange_rate(machine: MachineFacts, gpus: Sequence[int]) -> tuple[EdgeFacts, float]:
+    """Return the slowest link between some GPUs, and the rate at which they add up gradients together.
+
+    Args:
+        machine: facts of the machine.
+        gpus: indices of two or more of its GPUs.
+
+    Returns:
+        The link, and the rate of an all-reduce, 10^9 bytes of the buffer each second.
+
+    Raises:
+        KeyError: The machine does not have one of the GPUs.
+    """
+    edge = topology(machine).slowest(gpus)
+    return edge, _all_reduce_gb_s(machine, len(gpus), edge)
+
+
+def rounds_gradients(devices: DevicesSection, precision: str, *, is_slow: bool) -> bool:
+    """Return whether gradients travel in bf16: as the recipe says, or where an exchange in fp32 takes too long.
+
+    Args:
+        devices: the recipe's section.
+        precision: precision of the run; gradients in fp16 are scaled, and the scale changes, so they are not rounded.
+        is_slow: whether an exchange in fp32 takes too long; see `is_slow_exchange`.
+    """
+    if devices.exact or precision == "fp16":
+        return False
+    return devices.exchange == "bf16" or (devices.exchange == "auto" and is_slow)
+
+
 def is_slow_exchange(machine: MachineFacts, gpus: Sequence[int], exchange_s: float, busy_s: float) -> bool:
     """Return whether an exchange of gradients takes more of a step than the links between the GPUs are allowed to.
 
@@ -136,13 +169,15 @@ def _data_parallel(
     edge = topology(machine).slowest(indices)
     environment, why = _environment(machine, group, edge)
     kind = edge.kind
-    rate = _all_reduce_gb_s(machine, group, edge)
+    rate = _all_reduce_gb_s(machine, len(group), edge)
     exchange_s = job.adapter_bytes / rate / 1e9
     compress = exchange_s > _MOST_SHARE[kind] * job.step_s * _MOST_ACCUMULATION
     if compress:
         exchange_s /= 2
     if exchange_s > _NOT_WORTH_IT * job.step_s * _MOST_ACCUMULATION:
-        reason = f"One exchange of gradients would take {_ms(exchange_s)} at {rate:.1f} GB/s, so one GPU is faster."
+        reason = (
+            f"One exchange of gradients would take {short_time(exchange_s)} at {rate:.1f} GB/s, so one GPU is faster."
+        )
         return _single(_by_speed(group)[0], [reason, *left_out])
     accumulation = 1
     while exchange_s > _MOST_SHARE[kind] * job.step_s * accumulation and accumulation < _MOST_ACCUMULATION:
@@ -168,11 +203,10 @@ def _data_parallel(
     )
 
 
-def _all_reduce_gb_s(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> float:
+def _all_reduce_gb_s(machine: MachineFacts, count: int, edge: EdgeFacts) -> float:
     """The rate of an all-reduce, bytes of the buffer / time: measured with these GPUs, else that of a ring."""
-    if machine.all_reduce_gb_s and len(group) == len(machine.gpus):
+    if machine.all_reduce_gb_s and count == len(machine.gpus):
         return machine.all_reduce_gb_s
-    count = len(group)
     return edge.gb_s * count / (2 * (count - 1))
 
 
@@ -222,7 +256,7 @@ def _difference(machine: MachineFacts, edge: EdgeFacts, rate: float, group: Sequ
 
 def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) -> str:
     share = exchange_s / (step_s * accumulation)
-    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {_ms(exchange_s)}"
+    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {short_time(exchange_s)}"
     if accumulation == 1:
         return f"{once}: {share:.1%} of a step of one pass on each GPU."
     return f"{once}: give each GPU at least {accumulation} passes a step, so that it is {share:.1%} of it."
@@ -258,7 +292,7 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
         reasons=[
             f"{lack}, so the weights are shared out over {_names(group)}.",
             _link_reason(machine, edge),
-            f"Each pass gathers the weights twice, about {_ms(gather_s)}: make passes large.",
+            f"Each pass gathers the weights twice, about {short_time(gather_s)}: make passes large.",
             *why,
         ],
     )
@@ -267,7 +301,3 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
 def _names(group: Sequence[GpuFacts]) -> str:
     names = dict.fromkeys(short_name(gpu.name) for gpu in group)
     return f"{len(group)} {' and '.join(names)}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms" if seconds < 0.1 else f"{seconds:.1f} s"

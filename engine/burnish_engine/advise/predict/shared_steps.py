@@ -1,0 +1,78 @@
+"""Predicts the steps that several GPUs share: passes of each, and what sending between them takes. Loads no torch."""
+
+from __future__ import annotations
+
+from burnish_engine.advise.facts.planned_run import PlannedRun
+from burnish_engine.advise.facts.shape import BYTES_OF, parameters
+from burnish_engine.advise.facts.trained_bytes import trained_parameters
+from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
+from burnish_engine.contract.facts.advice import SharedSteps
+from burnish_engine.contract.facts.machine import EdgeFacts
+from burnish_engine.hardware.gpu.interconnect import PASS_S, exchange_rate, is_slow_exchange, rounds_gradients
+
+
+def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
+    """Predict a step that several GPUs share, or several processes of one CPU; None where one device trains.
+
+    The passes of a step are dealt evenly. Adapters' gradients are added up once a step, after the passes. The layers of
+    a whole model are gathered, and their gradients added up, in each pass while others compute: the longer of the two
+    counts.
+
+    Args:
+        run: the run.
+        pass_s: predicted time of a pass on one GPU, or on the whole CPU, seconds.
+    """
+    devices, count = run.recipe.devices, len(run.recipe.devices.gpus)
+    accumulation = run.recipe.train.accumulation
+    if not devices.shares or count < 2:
+        return None
+    passes, idle = -(-accumulation // count), max(0, count - accumulation)
+    alone_s = accumulation * pass_s
+    if not run.device.cuda:  # they share the cores too
+        return SharedSteps(gpus=count, passes=passes, idle=idle, times=1.0, step_ms=1000 * alone_s)
+    try:
+        edge, rate = exchange_rate(run.machine, devices.gpus)
+    except KeyError:  # torchrun deals GPUs of several machines
+        step_s = passes * pass_s
+        return SharedSteps(gpus=count, passes=passes, idle=idle, times=alone_s / step_s, step_ms=1000 * step_s)
+    rounded = False
+    if devices.strategy == "sharded":
+        sent = _gathered_bytes(run) * passes
+        exchange_s = sent * (count - 1) / count / (edge.gb_s * 1e9)
+        step_s = max(passes * pass_s, exchange_s)
+    else:
+        sent, exchange_s, rounded = _added_up(run, passes, edge, rate)
+        step_s = passes * pass_s + exchange_s
+    return SharedSteps(
+        gpus=count,
+        passes=passes,
+        idle=idle,
+        times=alone_s / step_s,
+        step_ms=1000 * step_s,
+        exchange_ms=1000 * exchange_s,
+        exchange_bytes=sent,
+        link=edge.kind if run.machine.links else None,
+        rounded=rounded,
+    )
+
+
+def _added_up(run: PlannedRun, passes: int, edge: EdgeFacts, rate: float) -> tuple[int, float, bool]:
+    """Return the bytes of gradients sent in a step, how long that takes, s, and whether they are rounded."""
+    devices, accumulation = run.recipe.devices, run.recipe.train.accumulation
+    gradient = 4 * trained_parameters(run.spec, run.recipe.adapter)
+    if devices.exact:  # each receives the gradients of all passes that others made
+        sent = gradient * (accumulation - passes)
+        return sent, sent / (edge.gb_s * 1e9), False
+    whole_s = gradient / (rate * 1e9)
+    is_slow = is_slow_exchange(run.machine, devices.gpus, whole_s, PASS_S * accumulation / len(devices.gpus))
+    if not rounds_gradients(devices, run.device.precision, is_slow=is_slow):
+        return gradient, whole_s, False
+    return gradient // 2, whole_s / 2, True
+
+
+def _gathered_bytes(run: PlannedRun) -> int:
+    """Count the bytes of a whole model that are gathered in a pass, and those of its gradients that are added up."""
+    gpu, weights = run.device.gpu(run.machine), parameters(run.spec)
+    copy = weights * BYTES_OF[run.device.precision]
+    stays = gpu is not None and copy < GATHERED_SHARE * gpu.vram_free_bytes
+    return copy * (1 if stays else 2) + 4 * weights

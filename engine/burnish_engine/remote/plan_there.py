@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.contract.errors import DoesNotFitError, SetupError
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.recipe.on_gpus import recipe_there
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
+from burnish_engine.hardware.gpu.topology import with_edges
 from burnish_engine.remote.backends.backend import Offer
-from burnish_engine.remote.recipe_there import recipe_there
 
 UNKNOWN_TIMEOUT_S = 24 * 3600
+Planner = Callable[..., RunPlan]
 _SPARE, _SPARE_S = 2.0, 1800.0
 
 
@@ -39,13 +41,6 @@ class PlanThere:
         """Number of its GPUs that train."""
         return min(self.plan.shared.gpus if self.plan.shared else 1, self.offer.gpus)
 
-    @property
-    def usd(self) -> float | None:
-        """Predicted price; None where nothing is asked, or the time is not known."""
-        if self.offer.usd_per_hour is None or self.seconds is None:
-            return None
-        return self.offer.usd_per_hour * self.seconds / 3600
-
     def timeout_s(self, asked_hours: float) -> int:
         """Return the longest time there, seconds: as asked, or with room for what was predicted too low."""
         if asked_hours:
@@ -56,7 +51,12 @@ class PlanThere:
 
 
 def plan_there(
-    recipe: Recipe, offers: Sequence[Offer], *, gpus: int = 0, dataset: DatasetFacts | None = None
+    recipe: Recipe,
+    offers: Sequence[Offer],
+    *,
+    gpus: int = 0,
+    dataset: DatasetFacts | None = None,
+    planner: Planner = plan_recipe,
 ) -> list[PlanThere]:
     """Plan a run on each machine that has enough GPUs.
 
@@ -65,6 +65,7 @@ def plan_there(
         offers: machines that can be had.
         gpus: number of GPUs to share the steps; 0: as the recipe says.
         dataset: facts on the data; None where it was not read.
+        planner: function that plans a recipe on a machine with these facts.
 
     Raises:
         SetupError: No machine has so many GPUs.
@@ -79,7 +80,7 @@ def plan_there(
         most = max((offer.gpus for offer in offers), default=0)
         used = max(devices.gpus) + 1
         raise SetupError(f"{used} GPUs are wanted, and no machine there has more than {most}.", "Ask for fewer.")
-    return [PlanThere(offer, plan_recipe(there, dataset=dataset, machine=offer.machine)) for offer in able]
+    return [PlanThere(offer, planner(there, dataset=dataset, machine=offer.machine)) for offer in able]
 
 
 def _is_able(devices: DevicesSection, offer: Offer) -> bool:
@@ -87,6 +88,29 @@ def _is_able(devices: DevicesSection, offer: Offer) -> bool:
     if devices.kind == "cpu" or offer.gpus > max(devices.gpus):
         return True
     return not offer.gpus and devices.gpus == [0]
+
+
+def place_offers(where: str, plans: Sequence[PlanThere], asked_hours: float = 0.0) -> PlaceOffers:
+    """Describe what a place has to offer a run.
+
+    Args:
+        where: place as the recipe names it.
+        plans: plans of the run on its machines.
+        asked_hours: longest time that the recipe allows, hours; 0: by the predicted time.
+    """
+    chosen = choose(plans, anyway=True)
+    offers = [
+        PlannedOffer(
+            name=one.offer.name,
+            machine=with_edges(one.offer.machine),
+            gpus=one.offer.gpus,
+            used_gpus=one.used_gpus,
+            usd_per_hour=one.offer.usd_per_hour,
+            plan=one.plan,
+        )
+        for one in plans
+    ]
+    return PlaceOffers(where=where, offers=offers, chosen=plans.index(chosen), longest_s=chosen.timeout_s(asked_hours))
 
 
 def choose(plans: Sequence[PlanThere], *, anyway: bool = False) -> PlanThere:

@@ -16,13 +16,13 @@ from burnish_engine.advise.plan.exports import planned_exports
 from burnish_engine.advise.plan.plan_text import notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
+from burnish_engine.advise.plan.shared_steps import shared_steps
 from burnish_engine.advise.plan.shared_text import shared_note, shared_problems
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain_memory import plain_memory, uses_own_attention
 from burnish_engine.advise.predict.plain_speed import plain_seconds
-from burnish_engine.advise.predict.shared_steps import shared_steps
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.exports import export_text

@@ -1,4 +1,4 @@
-"""Lets GPUs share the steps of a recipe, in the way that its method of training allows."""
+"""Says which GPUs train a recipe, here and on another machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 
 
@@ -30,3 +31,26 @@ def with_gpus(recipe: Recipe, gpus: Sequence[int]) -> Recipe:
             f"With --gpus {len(gpus)} the recipe's devices {reason}.", "Change the recipe, or --gpus."
         ) from None
     return recipe.model_copy(update={"devices": devices})
+
+
+def recipe_there(recipe: Recipe, gpus: int = 0) -> Recipe:
+    """Return a recipe that names another machine as that machine trains it: a run of its own.
+
+    A host that ssh reaches has GPUs with numbers that a recipe may choose from. A cluster or a service gives a job GPUs
+    of its own, numbered from 0.
+
+    Args:
+        recipe: recipe of the run.
+        gpus: number of GPUs that share the steps; 0: as the recipe says.
+
+    Raises:
+        UsageError: The recipe's devices section does not allow so many.
+    """
+    kind = recipe.devices.place.kind
+    if gpus:
+        recipe = with_gpus(recipe, recipe.devices.first_gpus(gpus))
+    chosen = recipe.devices.gpus
+    if kind not in ("here", "ssh"):
+        chosen = list(range(len(chosen)))
+    changes = {"where": HERE, "timeout_hours": 0.0, "gpus": chosen}
+    return recipe.model_copy(update={"devices": recipe.devices.model_copy(update=changes)})

@@ -149,7 +149,7 @@ def sbatch_script(name: str, folder: str, command: str, bundle: Bundle, offer: O
         bundle: what was sent.
         offer: kind of node.
     """
-    gpus = bundle.manifest.gpus or 1 if offer.gpus else 0
+    gpus = (bundle.manifest.gpus or 1) if offer.gpus else 0
     minutes = max(1, bundle.manifest.timeout_s // 60)
     lines = [
         "#!/bin/sh",

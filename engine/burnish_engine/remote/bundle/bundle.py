@@ -14,12 +14,12 @@ from typing import IO
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import is_address, is_model_name
+from burnish_engine.contract.recipe.on_gpus import recipe_there
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.models.saved_adapters.saved_adapter import ADAPTER_FILES
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 from burnish_engine.remote.bundle.wheel import Wheel, own_wheel, pinned
-from burnish_engine.remote.recipe_there import recipe_there
 from burnish_engine.remote.there.job_folder import MANIFEST, BundleManifest
 from burnish_engine.runs.file_hashes import known_sha256
 

@@ -14,9 +14,8 @@ from typing_extensions import override
 
 from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
-from burnish_engine.contract.run.commands import Command, CommandName
-from burnish_engine.contract.run.state import Status
-from burnish_engine.remote.backends.backend import JobStatus, Offer
+from burnish_engine.contract.run.commands import Command
+from burnish_engine.remote.backends.backend import ENDINGS, JobStatus, Offer
 from burnish_engine.remote.backends.machines import first_number, service_machine
 from burnish_engine.remote.backends.on_host import kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import run
@@ -31,7 +30,6 @@ _SBATCH = "env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN sbatch"
 _JUDGE = f'said=$({_SBATCH} --test-only 2>&1) || {{ printf "%s\\n" "$said" >&2; exit 1; }}; printf "%s\\n" "$said"'
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
 _WAITING = {"PENDING": "Waits in the cluster's queue", "CONFIGURING": "The cluster prepares a node"}
-_ENDS: dict[CommandName, Status] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 _TAKEN_OUT = "It was taken out of the cluster's queue before it began."
 _GONE = {"", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
@@ -92,7 +90,7 @@ class SlurmBackend(HostBackend):
     @override
     def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
         """Hand a command to the run; one that ends it takes a job that still waits out of the queue."""
-        if (status := _ENDS.get(command.name)) is not None and self._take_out(job):
+        if (status := ENDINGS.get(command.name)) is not None and self._take_out(job):
             end = JobEnd(exit_code=ExitCode.STOPPED, status=status, message=_TAKEN_OUT)
             self._folder(job).write_end(end)
             return end

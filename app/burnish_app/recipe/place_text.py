@@ -23,7 +23,11 @@ def plan_there_text(plan: RunPlan, usd_per_hour: float | None = None) -> str:
     memory = memory_size(plan.memory_bytes)
     lines = [tr("Takes {memory} of {device}.").format(memory=memory, device=plan.device)]
     if shared is not None:
-        text = tr("Takes {memory} of each of {gpus} GPUs, with at most {passes} passes each in a step.")
+        text = (
+            tr("Each of {gpus} processes takes {memory}, with at most {passes} passes in a step.")
+            if shared.exchange_ms is None
+            else tr("Takes {memory} of each of {gpus} GPUs, with at most {passes} passes each in a step.")
+        )
         lines = [text.format(memory=memory, gpus=shared.gpus, passes=shared.passes)]
         if shared.exchange_ms is not None:
             exchange, step = short_time(shared.exchange_ms / 1000), short_time(shared.step_ms / 1000)
@@ -56,7 +60,9 @@ def _offer_line(one: PlannedOffer) -> str:
     if not one.plan.fits:
         return tr("{name}: does not fit").format(name=one.name)
     seconds = one.plan.total_seconds
-    gpus = tr("{used} of {gpus} GPUs").format(used=one.used_gpus, gpus=one.gpus) if one.gpus > 1 else ""
+    gpus = (
+        tr("{used} of {gpus} GPUs").format(used=one.used_gpus, gpus=one.gpus) if one.used_gpus and one.gpus > 1 else ""
+    )
     time = duration_text(seconds) if seconds is not None else ""
     price = _price(one.usd_per_hour, seconds) if one.usd_per_hour is not None else ""
     return f"{one.name}: {', '.join(filter(None, (gpus, time, price))) or tr('fits')}"

@@ -140,7 +140,7 @@ _SHARED = ("GPUs", "passes", "exchange")
 def _shared_cells(one: PlannedOffer) -> tuple[str, str, str]:
     """Return the cells on GPUs that share steps: how many of how many, the passes of each, and what it costs."""
     shared = one.plan.shared
-    gpus = f"{one.used_gpus} of {one.gpus}" if one.gpus else "none"
+    gpus = f"{one.used_gpus} of {one.gpus}"
     if shared is None:
         return gpus, "", ""
     sent = "" if shared.exchange_ms is None else short_time(shared.exchange_ms / 1000)

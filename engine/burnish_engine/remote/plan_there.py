@@ -26,20 +26,17 @@ class PlanThere:
     Attributes:
         offer: the machine.
         plan: what the run takes on each of the GPUs that are used, and how these share its steps.
+        used_gpus: number of its GPUs that train; 0: its processor does.
     """
 
     offer: Offer
     plan: RunPlan
+    used_gpus: int = 0
 
     @property
     def seconds(self) -> float | None:
         """Predicted time of the run; None where the data was not read."""
         return self.plan.total_seconds
-
-    @property
-    def used_gpus(self) -> int:
-        """Number of its GPUs that train."""
-        return min(self.plan.shared.gpus if self.plan.shared else 1, self.offer.gpus)
 
     def timeout_s(self, asked_hours: float) -> int:
         """Return the longest time there, seconds: as asked, or with room for what was predicted too low."""
@@ -80,7 +77,11 @@ def plan_there(
         most = max((offer.gpus for offer in offers), default=0)
         used = max(devices.gpus) + 1
         raise SetupError(f"{used} GPUs are wanted, and no machine there has more than {most}.", "Ask for fewer.")
-    return [PlanThere(offer, planner(there, dataset=dataset, machine=offer.machine)) for offer in able]
+    found = []
+    for offer in able:
+        used = 0 if devices.kind == "cpu" or not offer.gpus else len(devices.gpus)
+        found.append(PlanThere(offer, planner(there, dataset=dataset, machine=offer.machine), used))
+    return found
 
 
 def _is_able(devices: DevicesSection, offer: Offer) -> bool:

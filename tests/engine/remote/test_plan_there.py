@@ -79,7 +79,7 @@ def test_processes_share_a_processor_there_where_no_machine_has_a_gpu():
     with pytest.raises(SetupError, match="2 GPUs"):
         plan_there(recipe(), [cpu, offer(1)], gpus=2)
     both = plan_there(recipe(kind="cpu"), [cpu, offer(1)], gpus=2)
-    assert [one.plan.device[:3] for one in both] == ["CPU", "CPU"]
+    assert [(one.plan.device[:3], one.used_gpus) for one in both] == [("CPU", 0), ("CPU", 0)]
 
 
 @pytest.mark.parametrize(("asked", "gpus", "count"), [({}, 0, 1), ({}, 4, 4), ({"gpus": [2, 3]}, 0, 2)])
@@ -89,5 +89,6 @@ def test_a_cluster_is_asked_for_the_gpus_that_the_recipe_shares(tmp_path, asked,
     bundle = make_bundle(tiny_recipe(tmp_path, rows=8).model_copy(update={"devices": devices}), "run", gpus=gpus)
     script = sbatch_script("x", "/x", "true", bundle, offer(4))
     assert f"--gres=gpu:{count}\n" in script
+    assert f"--cpus-per-task={2 * count}\n" in script  # a fourth of the node's 8 for each GPU
     assert "gres" not in sbatch_script("x", "/x", "true", bundle, Offer("cpu", service_machine("", 0)))
     assert parse_recipe(bundle.text("recipe.toml")).devices.gpus == list(range(count))

@@ -24,6 +24,7 @@ from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 
 SAVE_BEFORE_S = 120
+_MOST_CORES = 8  # for each GPU, or for a run on the processor: reading and packing data, and torch's own threads
 _SINFO = "sinfo --noheader --format '%P|%G|%m|%c|%l'"
 # A batch job gets the environment that it was submitted in, and the cluster keeps it in files: tokens stay out of it.
 _SBATCH = "env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN sbatch"
@@ -159,12 +160,19 @@ def sbatch_script(name: str, folder: str, command: str, bundle: Bundle, offer: O
         "#SBATCH --nodes=1",
         "#SBATCH --ntasks=1",
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),
+        f"#SBATCH --cpus-per-task={_cores(offer, gpus)}",
         f"#SBATCH --time={minutes}",
         f"#SBATCH --signal=B:TERM@{SAVE_BEFORE_S}",
         "#SBATCH --requeue",
         command,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cores(offer: Offer, gpus: int) -> int:
+    """Return the cores to ask for, where a cluster gives a task one by default: a fair share of the node's, not all."""
+    share = offer.machine.cpu_cores * gpus // offer.gpus if gpus else offer.machine.cpu_cores
+    return max(1, min(share, _MOST_CORES * max(gpus, 1)))
 
 
 def _write(pipe: IO[bytes], text: str) -> None:

@@ -100,9 +100,9 @@ class PlanService:
             self.remember(recipe, request.dataset)
         where = recipe.devices.where
 
-        def planned(there: Recipe, *, dataset: DatasetFacts | None, machine: MachineFacts) -> RunPlan:
+        def planned(recipe: Recipe, *, dataset: DatasetFacts | None, machine: MachineFacts) -> RunPlan:
             job.check()
-            return self._planned(there, job, machine, dataset)
+            return self._planned(recipe, job, machine, dataset)
 
         try:
             found = open_backend(recipe.devices.place).offers()

@@ -73,7 +73,7 @@ class TimePart(_Advice):
 
 
 class SharedSteps(_Advice):
-    """How several GPUs would share the steps of a run. Memory is that of each one."""
+    """The steps of a run that several GPUs share."""
 
     gpus: int = Field(description="GPUs, or processes of a CPU, that share each step.")
     passes: int = Field(description="Most passes of one of them in a step.")
@@ -159,7 +159,7 @@ class PlannedOffer(_Advice):
 
 
 class PlaceOffers(_Advice):
-    """What a place has to offer a run."""
+    """The machines that a place has for a run."""
 
     where: str = Field(description="Place as the recipe names it.")
     offers: list[PlannedOffer] = Field(description="Machines with as many GPUs as are wanted; at least one.")

@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST_OF
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST_OF
 
 SMALLEST_SCALE = 2.0**-126
 """Smallest scale of a row: its reciprocal is finite."""
@@ -21,6 +21,9 @@ SMALLEST_SCALE = 2.0**-126
 
 ROTATIONS = (64, 32, 16)
 """Columns of a block that can be rotated; Triton multiplies no smaller matrices."""
+
+MOST_ROTATED = 2**15
+"""Most columns of rows that are rotated: those that a program's registers hold."""
 
 
 def row_scale(largest_T: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
@@ -43,14 +46,21 @@ def encode(x_TK: torch.Tensor, scale_T: torch.Tensor, codes: torch.dtype = CODES
 
 
 def rotation_of(columns: int) -> int:
-    """Return the columns of a block that a matrix is rotated by: 64, or the largest power of two that fits; 0: none."""
+    """Return the columns of a block that a matrix is rotated by: 64, or the largest power of two that fits.
+
+    0, for no rotation, where none fits and for more than `MOST_ROTATED` columns.
+    """
+    if columns > MOST_ROTATED:
+        return 0
     return next((block for block in ROTATIONS if columns % block == 0), 0)
 
 
 def check_rotation(rotation: int, columns: int) -> None:
-    """Raise ValueError unless blocks of that many columns divide a matrix."""
-    if rotation not in ROTATIONS or columns % rotation:
-        raise ValueError(f"{columns} columns are not rotated by blocks of {rotation}, but of one of {ROTATIONS}")
+    """Raise ValueError unless blocks of that many columns divide a matrix of at most `MOST_ROTATED` columns."""
+    if rotation not in ROTATIONS or columns % rotation or columns > MOST_ROTATED:
+        raise ValueError(
+            f"{columns} columns are not rotated by {rotation}; at most {MOST_ROTATED} are, by one of {ROTATIONS}"
+        )
 
 
 def hadamard(size: int, device: torch.device) -> torch.Tensor:
@@ -94,7 +104,7 @@ def quantize_rows(
     return encode(wide, scale, codes), scale
 
 
-def fp8_linear(
+def eight_bit_linear(
     x_TK: torch.Tensor,
     x_scale_T: torch.Tensor,
     weight_NK: torch.Tensor,
@@ -103,7 +113,7 @@ def fp8_linear(
     adapter_NR: torch.Tensor | None,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Compute the product `[T, N]` in `dtype`; see `op.fp8_linear`."""
+    """Compute the product `[T, N]` in `dtype`; see `op.eight_bit_linear`."""
     y_TN = x_TK.to(dtype) @ weight_NK.to(dtype).t() * x_scale_T.to(dtype)[:, None]
     if scale_N is not None:
         y_TN = y_TN * scale_N.to(dtype)

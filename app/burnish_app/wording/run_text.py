@@ -15,11 +15,12 @@ from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
+from burnish_engine.contract.run.events import ExchangeMeasured
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, short_time
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]
@@ -191,7 +192,18 @@ def plan_text(events: RunState) -> str:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
         time = tr("Time: predicted {seconds}").format(seconds=duration_text(plan.run_s))
         text.append(tr("{time}, took {took}").format(time=time, took=duration_text(took)) if took > 0 else time)
+    if events.exchange is not None:
+        text.append(_exchange_text(events.exchange))
     return "   ·   ".join(text)
+
+
+def _exchange_text(exchange: ExchangeMeasured) -> str:
+    measured = short_time(exchange.measured_s)
+    if exchange.predicted_s is None:
+        return tr("Exchange of gradients: measured {measured} a step").format(measured=measured)
+    return tr("Exchange of gradients: predicted {predicted} a step, measured {measured}").format(
+        predicted=short_time(exchange.predicted_s), measured=measured
+    )
 
 
 def layers_text(events: RunState) -> tuple[str, str]:

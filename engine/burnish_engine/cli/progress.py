@@ -18,6 +18,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    ExchangeMeasured,
     GeneralTextDone,
     GuardReported,
     PhaseChanged,
@@ -31,7 +32,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
@@ -192,10 +193,8 @@ def _line(event: Event) -> str | Text:
                 f"{event.train_rows} rows to learn from{dropped}{cut}, {event.validation_rows} held out; "
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
-        case PlanMade():
-            time_words = f", {duration(event.run_s)} of training" if event.run_s else ""
-            free = memory_size(event.memory_free_bytes)
-            return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
+        case PlanMade() | ExchangeMeasured():
+            return _predicted(event)
         case EvaluationDone():
             return evaluation_text(event)
         case SampleDone():
@@ -206,6 +205,16 @@ def _line(event: Event) -> str | Text:
             return styled(_NOTE, event.message)
         case _:
             return _guard_line(event)
+
+
+def _predicted(event: PlanMade | ExchangeMeasured) -> str:
+    if isinstance(event, PlanMade):
+        time_words = f", {duration(event.run_s)} of training" if event.run_s else ""
+        free = memory_size(event.memory_free_bytes)
+        return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
+    predicted = f", predicted {short_time(event.predicted_s)}" if event.predicted_s is not None else ""
+    size = memory_size(event.bytes)
+    return f"exchange of gradients ({size}): measured {short_time(event.measured_s)} a step{predicted}"
 
 
 def evaluation_text(event: EvaluationDone) -> str:

@@ -8,6 +8,7 @@ from app.scenes import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, layers_text, plan_text, time_left
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.run.events import (
+    ExchangeMeasured,
     LayersPlaced,
     PhaseChanged,
     PlanMade,
@@ -21,6 +22,15 @@ from burnish_engine.contract.run.state import ObservedStatus
 
 def words(status, folded=(), **changes):
     return describe_run(summary(status, **changes), fold_all(RunState(), list(folded)))
+
+
+def test_an_exchange_of_gradients_stands_beside_its_prediction():
+    state = fold_all(RunState(), events(0))
+    exchange = ExchangeMeasured(processes=2, bytes=2**27, measured_s=0.0012, predicted_s=0.0009, seq=10**6)
+    assert "predicted 0.90 ms a step, measured 1.2 ms" in plan_text(fold_all(state, [exchange]))
+    unknown = exchange.model_copy(update={"predicted_s": None})
+    assert "predicted" not in plan_text(fold_all(state, [unknown])).rpartition("·")[2]
+    assert "Exchange" not in plan_text(state)
 
 
 @pytest.mark.parametrize("status", get_args(ObservedStatus))

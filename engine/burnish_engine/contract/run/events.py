@@ -147,6 +147,19 @@ class LayersPlaced(_Event):
     weights: str = Field(description="Place of their frozen weights, in the form of `memory.weights`; card: all there.")
 
 
+class ExchangeMeasured(_Event):
+    """The processes that share the run timed an exchange of gradients before the first step."""
+
+    type: Literal["exchange"] = "exchange"
+    processes: int = Field(description="Number of processes, each with a GPU where there are any.")
+    bytes: int = Field(description="Size of the gradients in fp32.")
+    measured_s: Number = Field(description="Time of one exchange in fp32, seconds.")
+    predicted_s: Number | None = Field(
+        default=None, description="Time that the links between the GPUs should need; None: not known."
+    )
+    rounded: bool = Field(default=False, description="Gradients travel in bf16, which takes about half of it.")
+
+
 class _PairFigures(_Event):
     """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
 
@@ -361,6 +374,7 @@ Event = Annotated[
     | DataReady
     | PlanMade
     | LayersPlaced
+    | ExchangeMeasured
     | StepDone
     | EvaluationDone
     | GeneralTextDone
@@ -400,6 +414,7 @@ def event_classes() -> tuple[type[_Event], ...]:
         DataReady,
         PlanMade,
         LayersPlaced,
+        ExchangeMeasured,
         StepDone,
         EvaluationDone,
         GeneralTextDone,

@@ -21,6 +21,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    ExchangeMeasured,
     GeneralTextDone,
     GuardReported,
     HeldOutPairsDone,
@@ -41,6 +42,7 @@ from burnish_engine.contract.run.forgetting import Forgetting
 _NEWEST = {
     "data_ready": "data",
     "layers": "layers",
+    "exchange": "exchange",
     "progress": "progress",
     "guard": "guard",
     "best_kept": "best",
@@ -158,6 +160,7 @@ class RunState:
     data: DataReady | None = None
     plan: PlanMade | None = None
     layers: LayersPlaced | None = None
+    exchange: ExchangeMeasured | None = None
     peak_bytes: int = 0
     last_step: StepDone | None = None
     steps: StepHistory = field(default_factory=StepHistory)
@@ -306,7 +309,7 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | LayersPlaced() | PhaseProgress() | GuardReported() | BestKept():
+        case DataReady() | LayersPlaced() | ExchangeMeasured() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone() | HeldOutPairsDone() | TaskScored():
             name = _MEASURES[event.type]

@@ -15,6 +15,25 @@ ERRORS = "exchange_error/"
 
 
 @dataclass(frozen=True)
+class ExchangeTimes:
+    """The time of an exchange of gradients in fp32 beside what was expected of it.
+
+    Attributes:
+        processes: number of processes that exchange.
+        size_bytes: size of the gradients.
+        measured_s: measured time, seconds.
+        predicted_s: time that the links between the GPUs should need, seconds; None where it is not known.
+        rounded: whether gradients travel in bf16 instead.
+    """
+
+    processes: int
+    size_bytes: int
+    measured_s: float
+    predicted_s: float | None
+    rounded: bool = False
+
+
+@dataclass(frozen=True)
 class GradientSlice:
     """Part of the flat gradient that is complete while the backward pass goes on.
 

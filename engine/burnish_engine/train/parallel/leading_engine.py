@@ -74,6 +74,7 @@ class LeadingEngine(FastEngine):
         passes = recipe.train.accumulation / ranks.size
         self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
         self.notes += self._choice.notes
+        self.exchange_times = self._choice.times
         exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
 
     @override

@@ -11,7 +11,7 @@ import pytest
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.run.events import StepDone, Warned
+from burnish_engine.contract.run.events import ExchangeMeasured, StepDone, Warned
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint
@@ -118,12 +118,16 @@ def test_a_run_among_processes_that_cannot_meet_is_recorded_as_failed(tmp_path, 
     assert "MASTER_PORT" in read_state(paths).message
 
 
-def test_idle_ranks_are_warned_of(tmp_path, forks):
+def test_idle_ranks_are_warned_of_and_the_exchange_is_timed(tmp_path, forks):
     paths = create_run(recipe_of(tmp_path, accumulation=1, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE
     (warning,) = [event for event in of_kind(paths, Warned) if event.code == "idle_gpus"]
     assert "1 pass " in warning.message
     assert "accumulation = 2" in warning.message
+    (exchange,) = of_kind(paths, ExchangeMeasured)
+    assert (exchange.processes, exchange.predicted_s) == (2, None)
+    assert exchange.measured_s > 0
+    assert exchange.seq < of_kind(paths, StepDone)[0].seq
 
 
 def test_the_plain_engine_refuses_to_share(tmp_path, forks):

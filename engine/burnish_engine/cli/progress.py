@@ -32,7 +32,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.units import memory_size, short_time
+from burnish_engine.contract.units import memory_size
 from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
@@ -193,8 +193,10 @@ def _line(event: Event) -> str | Text:
                 f"{event.train_rows} rows to learn from{dropped}{cut}, {event.validation_rows} held out; "
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
-        case PlanMade() | ExchangeMeasured():
-            return _predicted(event)
+        case PlanMade():
+            time_words = f", {duration(event.run_s)} of training" if event.run_s else ""
+            free = memory_size(event.memory_free_bytes)
+            return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
         case EvaluationDone():
             return evaluation_text(event)
         case SampleDone():
@@ -204,17 +206,7 @@ def _line(event: Event) -> str | Text:
         case Warned():
             return styled(_NOTE, event.message)
         case _:
-            return _guard_line(event)
-
-
-def _predicted(event: PlanMade | ExchangeMeasured) -> str:
-    if isinstance(event, PlanMade):
-        time_words = f", {duration(event.run_s)} of training" if event.run_s else ""
-        free = memory_size(event.memory_free_bytes)
-        return f"predicted {memory_size(event.memory_bytes)}{time_words}; {free} are free"
-    predicted = f", predicted {short_time(event.predicted_s)}" if event.predicted_s is not None else ""
-    size = memory_size(event.bytes)
-    return f"exchange of gradients ({size}): measured {short_time(event.measured_s)} a step{predicted}"
+            return _other_line(event)
 
 
 def evaluation_text(event: EvaluationDone) -> str:
@@ -226,8 +218,11 @@ def evaluation_text(event: EvaluationDone) -> str:
     return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
 
 
-def _guard_line(event: Event) -> str | Text:
+def _other_line(event: Event) -> str | Text:
     match event:
+        case ExchangeMeasured():
+            expected = f", predicted {event.expected_ms:.2f}" if event.expected_ms is not None else ""
+            return f"one exchange of gradients over {event.gpus}: {event.measured_ms:.2f} ms{expected}"
         case GuardReported(verdict="training"):
             return styled("[dim]{}[/]", event.sentence)
         case GuardReported():

@@ -13,7 +13,7 @@ from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
-from burnish_engine.train.lifecycle.announce import data_ready, exchange_measured, report_notes, run_started
+from burnish_engine.train.lifecycle.announce import data_ready, report_notes, run_started
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup
 from burnish_engine.train.parallel.link import Message
@@ -90,6 +90,7 @@ class EngineLoader:
             layout=position.layout if position else None,
             products=setup.products.products,
             progress=lambda done, total: self.recorder.progress(done, total, "layers"),
+            exchange_timed=self.recorder.emit,
         )
 
     @property
@@ -122,8 +123,6 @@ class EngineLoader:
         self.recorder.emit(run_started(setup, engine.name, position))
         self.recorder.emit(data_ready(setup.inputs.data, budget))
         self.progress.tell_plan()
-        if engine.exchange_times is not None:
-            self.recorder.emit(exchange_measured(engine.exchange_times))
         self.recorder.update(step=self.tally.step, total_steps=budget.steps, device=lease_name(setup.device))
 
     def _report_smaller_plan(self, message: str) -> None:

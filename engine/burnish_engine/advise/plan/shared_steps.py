@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.trained_bytes import trained_parameters
 from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
 from burnish_engine.contract.facts.advice import SharedSteps
 from burnish_engine.contract.facts.machine import EdgeFacts
-from burnish_engine.hardware.gpu.interconnect import PASS_S, exchange_rate, is_slow_exchange, rounds_gradients
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.hardware.gpu.interconnect import PASS_S, exchange_ms, is_slow_exchange, rounds_gradients
+from burnish_engine.hardware.gpu.topology import topology
 
 
 def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
     """Predict a step that several GPUs share, or several processes of one CPU; None where one device trains.
 
-    The passes of a step are dealt evenly. Adapters' gradients are added up once a step, after the passes. The layers of
-    a whole model are gathered, and their gradients added up, in each pass while others compute: the longer of the two
-    counts.
+    The passes of a step are dealt by the GPUs' speeds. Adapters' gradients are added up once a step, after the passes;
+    GPUs of several models exchange the weights too. The layers of a whole model are gathered, and their gradients added
+    up, in each pass while others compute: the longer of the two counts.
 
     Args:
         run: the run.
-        pass_s: predicted time of a pass on one GPU, or on the whole CPU, seconds.
+        pass_s: predicted time of a pass on the GPU that is planned for, or on the whole CPU, seconds.
     """
     devices, count = run.recipe.devices, len(run.recipe.devices.gpus)
     accumulation = run.recipe.train.accumulation
     if not devices.shares or count < 2:
         return None
-    passes, idle = -(-accumulation // count), max(0, count - accumulation)
-    alone_s = accumulation * pass_s
+    paces = _paces(run)
+    dealt = _dealt(accumulation, paces)
+    passes, idle, alone_s = max(dealt), dealt.count(0), accumulation * pass_s
     if not run.device.cuda:  # they share the cores too
         return SharedSteps(gpus=count, passes=passes, idle=idle, times=1.0, step_ms=1000 * alone_s)
+    busy_s = max(share / pace for share, pace in zip(dealt, paces, strict=True)) * pass_s
     try:
-        edge, rate = exchange_rate(run.machine, devices.gpus)
+        edge = topology(run.machine).slowest(devices.gpus)
     except KeyError:  # torchrun deals GPUs of several machines
-        step_s = passes * pass_s
-        return SharedSteps(gpus=count, passes=passes, idle=idle, times=alone_s / step_s, step_ms=1000 * step_s)
+        return SharedSteps(gpus=count, passes=passes, idle=idle, times=alone_s / busy_s, step_ms=1000 * busy_s)
     rounded = False
     if devices.strategy == "sharded":
         sent = _gathered_bytes(run) * passes
         exchange_s = sent * (count - 1) / count / (edge.gb_s * 1e9)
-        step_s = max(passes * pass_s, exchange_s)
+        step_s = max(busy_s, exchange_s)
     else:
-        sent, exchange_s, rounded = _added_up(run, passes, edge, rate)
-        step_s = passes * pass_s + exchange_s
+        sent, exchange_s, rounded = _added_up(run, passes, edge)
+        exchange_s *= 2 if len(set(paces)) > 1 else 1
+        step_s = busy_s + exchange_s
     return SharedSteps(
         gpus=count,
         passes=passes,
@@ -56,14 +62,32 @@ def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
     )
 
 
-def _added_up(run: PlannedRun, passes: int, edge: EdgeFacts, rate: float) -> tuple[int, float, bool]:
+def _paces(run: PlannedRun) -> list[float]:
+    """Return the speed of each GPU that shares the run, as a multiple of that of the GPU that is planned for."""
+    indices, gpu = run.recipe.devices.gpus, run.device.gpu(run.machine)
+    known = {one.index: one for one in run.machine.gpus}
+    gpus = [known[index] for index in indices if index in known]
+    if gpu is None or len(gpus) < len(indices) or len({one.name for one in gpus}) == 1:
+        return [1.0] * len(indices)
+    return [gpu_rates(one).bf16_tflops / gpu_rates(gpu).bf16_tflops for one in gpus]
+
+
+def _dealt(passes: int, paces: Sequence[float]) -> list[int]:
+    """Deal passes of like cost, as `train.exchange.deal` does: each to the GPU that is done with it first."""
+    dealt = [0] * len(paces)
+    for _ in range(passes):
+        dealt[min(range(len(paces)), key=lambda one: ((dealt[one] + 1) / paces[one], one))] += 1
+    return dealt
+
+
+def _added_up(run: PlannedRun, passes: int, edge: EdgeFacts) -> tuple[int, float, bool]:
     """Return the bytes of gradients sent in a step, how long that takes, s, and whether they are rounded."""
     devices, accumulation = run.recipe.devices, run.recipe.train.accumulation
     gradient = 4 * trained_parameters(run.spec, run.recipe.adapter)
     if devices.exact:  # each receives the gradients of all passes that others made
         sent = gradient * (accumulation - passes)
         return sent, sent / (edge.gb_s * 1e9), False
-    whole_s = gradient / (rate * 1e9)
+    whole_s = exchange_ms(run.machine, devices.gpus, gradient) / 1000
     is_slow = is_slow_exchange(run.machine, devices.gpus, whole_s, PASS_S * accumulation / len(devices.gpus))
     if not rounds_gradients(devices, run.device.precision, is_slow=is_slow):
         return gradient, whole_s, False

@@ -6,6 +6,7 @@ from burnish_engine.contract.facts.advice import SharedSteps
 from burnish_engine.contract.facts.machine import LinkKind, MachineFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.units import memory_size, short_time
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 
 _LINKS: dict[LinkKind | None, str] = {
     "nvlink": "over NVLink",
@@ -35,9 +36,12 @@ def shared_problems(devices: DevicesSection, machine: MachineFacts) -> list[str]
     if machine.os.startswith("Windows"):
         return ["GPUs share a run over NCCL, which Windows does not have. Use WSL2, or one GPU."]
     names = {known[index].name: index for index in devices.gpus}
-    if len(names) > 1:
-        found = " and ".join(f"GPU {index} ({name})" for name, index in names.items())
-        return [f"{found} are unlike, and a run is shared by GPUs of one model only. Name alike ones in devices.gpus."]
+    found = " and ".join(f"GPU {index} ({name})" for name, index in names.items())
+    if len(names) > 1 and (devices.exact or devices.strategy == "sharded"):
+        what = "cannot train the bits of one (devices.exact)" if devices.exact else "cannot share a whole model out"
+        return [f"{found} are of several models and {what}. Name alike ones in devices.gpus."]
+    if len({gpu_rates(known[index]).bf16 for index in devices.gpus}) > 1:
+        return [f"Of {found} not all compute in bf16, so they cannot share a run. Name others in devices.gpus."]
     return []
 
 

@@ -148,16 +148,14 @@ class LayersPlaced(_Event):
 
 
 class ExchangeMeasured(_Event):
-    """The processes that share the run timed an exchange of gradients before the first step."""
+    """The processes that share a run timed one exchange of gradients, before the first step."""
 
     type: Literal["exchange"] = "exchange"
-    processes: int = Field(description="Number of processes, each with a GPU where there are any.")
-    bytes: int = Field(description="Size of the gradients in fp32.")
-    measured_s: Number = Field(description="Time of one exchange in fp32, seconds.")
-    predicted_s: Number | None = Field(
-        default=None, description="Time that the links between the GPUs should need; None: not known."
-    )
-    rounded: bool = Field(default=False, description="Gradients travel in bf16, which takes about half of it.")
+    gpus: int = Field(description="Number of GPUs, or of processes on the CPU.")
+    form: Literal["whole", "sliced", "bf16", "exact"] = Field(description="How the run exchanges its gradients.")
+    gradient_bytes: int = Field(description="Size of the gradients in fp32.")
+    measured_ms: Number = Field(description="Time of one sum of so many bytes, in fp32 and at once.")
+    expected_ms: Number | None = Field(default=None, description="By the links' advice before; None on the CPU.")
 
 
 class _PairFigures(_Event):

@@ -131,6 +131,7 @@ class RunState:
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
         layers: where layers keep weights and activations; None before it is known, and on the plain engine.
+        exchange: time of one exchange of gradients; None before it is known, and where one process trains.
         peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
         last_step: newest step event; None before the first step.
         steps: figures of each optimizer step.
@@ -284,6 +285,7 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
                 "progress": None,
                 "ended": None,
                 "beginnings": _beginnings(state, event),
+                **({"exchange": None} if event.phase == "loading" else {}),  # on other GPUs, or on one
             }
         case EvaluationDone():
             return {"evaluations": state.evaluations.add(event)}

@@ -17,7 +17,6 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.exchange import ExchangeTimes
 
 TrainedKind = Literal["adapter", "model"]
 """Kind of training: an adapter, or every weight of the model. It also names the folder that holds the result."""
@@ -116,11 +115,9 @@ class Engine(Protocol):
 
     Attributes:
         notes: sentences that the user should read; the session removes each after showing it.
-        exchange_times: times of an exchange of gradients; None where no other process shares the run, or none was made.
     """
 
     notes: list[str]
-    exchange_times: ExchangeTimes | None
 
     @property
     def name(self) -> str:

@@ -15,25 +15,6 @@ ERRORS = "exchange_error/"
 
 
 @dataclass(frozen=True)
-class ExchangeTimes:
-    """The time of an exchange of gradients in fp32 beside what was expected of it.
-
-    Attributes:
-        processes: number of processes that exchange.
-        size_bytes: size of the gradients.
-        measured_s: measured time, seconds.
-        predicted_s: time that the links between the GPUs should need, seconds; None where it is not known.
-        rounded: whether gradients travel in bf16 instead.
-    """
-
-    processes: int
-    size_bytes: int
-    measured_s: float
-    predicted_s: float | None
-    rounded: bool = False
-
-
-@dataclass(frozen=True)
 class GradientSlice:
     """Part of the flat gradient that is complete while the backward pass goes on.
 
@@ -108,6 +89,20 @@ class GradientExchange(Protocol):
 
         Raises:
             MemoryError: A rank ran out of memory; nothing is exchanged, and every rank drops the step.
+            BurnishError: A rank is gone.
+        """
+        ...
+
+    def unite(self, weights: torch.Tensor) -> bool:
+        """Replace weights by the leader's where ranks have unlike devices, whose updates round differently.
+
+        Args:
+            weights: flat fp32 buffer of the trained weights, after the update.
+
+        Returns:
+            Whether it did so, so that what is computed from them has to be written anew.
+
+        Raises:
             BurnishError: A rank is gone.
         """
         ...

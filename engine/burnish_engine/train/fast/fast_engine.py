@@ -38,7 +38,7 @@ from burnish_engine.models.generation.load_fast import declared_ends
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.base.exchange import ERRORS, ExchangeTimes, GradientSlice
+from burnish_engine.train.base.exchange import ERRORS, GradientSlice
 from burnish_engine.train.base.schedule import learning_rate
 from burnish_engine.train.fast.fast_evaluate import (
     EvaluationPasses,
@@ -84,7 +84,6 @@ class FastEngine(Engine):
         assert known is not None
         exact_products()
         self.notes = optimizer_notes(recipe.train)
-        self.exchange_times: ExchangeTimes | None = None
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)

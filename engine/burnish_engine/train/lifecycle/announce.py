@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import DataReady, ExchangeMeasured, RunStarted
+from burnish_engine.contract.run.events import DataReady, RunStarted
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
@@ -15,7 +15,6 @@ from burnish_engine.models.device.device import describe
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
-from burnish_engine.train.base.exchange import ExchangeTimes
 from burnish_engine.train.base.stream import Budget
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.run_setup import RunSetup
@@ -57,17 +56,6 @@ def data_ready(data: PreparedDataset, budget: Budget) -> DataReady:
         supervised_tokens=int(supervised_tokens_of(data.train).sum()),
         micro_batches_per_epoch=budget.per_epoch,
         fill=facts.fill,
-    )
-
-
-def exchange_measured(times: ExchangeTimes) -> ExchangeMeasured:
-    """Build the event that says what an exchange of gradients takes."""
-    return ExchangeMeasured(
-        processes=times.processes,
-        bytes=times.size_bytes,
-        measured_s=times.measured_s,
-        predicted_s=times.predicted_s,
-        rounded=times.rounded,
     )
 
 

@@ -44,7 +44,6 @@ from burnish_engine.train.base.engine import (
     whole_update,
 )
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.base.exchange import ExchangeTimes
 from burnish_engine.train.base.leaks import choose_rows
 from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.base.random_state import snapshot_random_state
@@ -83,7 +82,6 @@ class PlainEngine(Engine):
         self._recipe, self._stream, self._tokenizer, self._device = recipe, spec.stream, spec.tokenizer, device
         exact_products()
         self.notes = optimizer_notes(recipe.train)
-        self.exchange_times: ExchangeTimes | None = None
         self._whole: WholeModel | None = None
         if recipe.adapter.method == "full":
             # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.

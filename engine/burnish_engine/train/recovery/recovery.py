@@ -53,7 +53,7 @@ class RecoveringEngine(Engine):
     """
 
     def __init__(self, engine: Engine, device: torch.device, notify: Notify, load: Load | None = None) -> None:
-        self.notes, self.exchange_times = engine.notes, engine.exchange_times
+        self.notes = engine.notes
         self._load, self._next_plan = load, ""
         self._engines = [engine]  # none between two: the first is freed before the second is loaded
         self._device, self._notify = device, notify

@@ -6,7 +6,7 @@ from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.facts.machine import LinkFacts
+from burnish_engine.contract.facts.machine import ExchangeFacts, LinkFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
@@ -44,8 +44,8 @@ def test_two_gpus_take_half_the_passes_and_one_exchange_for_a_step():
     alone, plan = planned(recipe(0)), planned(recipe())
     shared = plan.shared
     gradient = 4 * plan.trainable_parameters
-    # A ring of two sends the buffer once over the link, which reaches 0.8 of its rate.
-    by_hand_ms = gradient / (0.8 * 56.25e9) * 1e3
+    # A ring of two sends the buffer once over the link, of which copies reach 0.8 and sums 0.8 of that, after 0.03 ms.
+    by_hand_ms = 0.03 + gradient / (0.8 * 0.8 * 56.25e9) * 1e3
     assert (shared.gpus, shared.passes, shared.idle, shared.link) == (2, 2, 0, "nvlink")
     assert (shared.exchange_bytes, shared.exchange_ms) == (gradient, pytest.approx(by_hand_ms))
     pass_ms = 8192 * 0.9 / alone.tokens_per_s * 1e3
@@ -89,15 +89,15 @@ def test_the_gpu_with_the_least_room_decides():
     ("change", "word"),
     [
         ({"os": "Windows 11"}, "WSL2"),
-        ({"gpus": "unlike"}, "unlike"),
+        ({"gpus": "old"}, "bf16"),
         ({"gpus": "one"}, "GPU 1"),
     ],
 )
 def test_gpus_that_cannot_share_a_run_are_told_before_it_starts(change, word):
     on = machine()
     if change.get("gpus"):
-        other = [on.gpus[1].model_copy(update={"name": "NVIDIA GeForce RTX 4090"})]
-        change = {"gpus": [on.gpus[0], *(other if change["gpus"] == "unlike" else [])]}
+        other = [on.gpus[1].model_copy(update={"name": "Tesla T4", "compute_capability": (7, 5)})]
+        change = {"gpus": [on.gpus[0], *(other if change["gpus"] == "old" else [])]}
     on = on.model_copy(update=change)
     plan = planned(recipe(), on)
     assert not plan.fits
@@ -107,6 +107,28 @@ def test_gpus_that_cannot_share_a_run_are_told_before_it_starts(change, word):
     if len(on.gpus) == 1:
         with pytest.raises(UsageError):
             plan_run(recipe(0).model_copy(update={"devices": DevicesSection(gpus=[1])}), SPEC, on)
+
+
+def mixed(**changes):
+    on = machine(nvlink=56.25)
+    fast = on.gpus[1].model_copy(update={"name": "NVIDIA GeForce RTX 4090", **changes})
+    return on.model_copy(update={"gpus": [on.gpus[0], fast]})
+
+
+def test_the_faster_of_two_models_takes_more_passes_and_the_weights_are_exchanged_too():
+    alike, plan = planned(recipe(2, 6)), planned(recipe(2, 6), mixed())
+    assert (alike.shared.passes, plan.shared.passes) == (3, 4)  # 71 TFLOP/s of a 3090, 165 of a 4090
+    assert plan.shared.step_ms < alike.shared.step_ms
+    assert plan.shared.exchange_ms == pytest.approx(2 * alike.shared.exchange_ms)
+    assert "devices.exact" in planned(recipe(exact=True), mixed()).problems[0]
+    whole = recipe(strategy="sharded", adapter=AdapterSection(method="full"))
+    assert "whole model" in planned(whole, mixed()).problems[0]
+
+
+def test_an_exchange_that_was_measured_is_expected_again():
+    gradient = 4 * planned(recipe()).trainable_parameters
+    kept = machine(nvlink=56.25).model_copy(update={"exchanges": [ExchangeFacts(gpus=[0, 1], bytes=gradient, ms=9.0)]})
+    assert planned(recipe(), kept).shared.exchange_ms == pytest.approx(9.0)
 
 
 def test_a_whole_model_that_fits_no_gpu_fits_when_it_is_shared_out():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
-from burnish_engine.contract.errors import DoesNotFitError, SetupError
+from burnish_engine.contract.errors import DoesNotFitError, SetupError, UsageError
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.on_gpus import recipe_there
@@ -55,7 +55,7 @@ def plan_there(
     dataset: DatasetFacts | None = None,
     planner: Planner = plan_recipe,
 ) -> list[PlanThere]:
-    """Plan a run on each machine that has enough GPUs.
+    """Plan a run on each machine that has enough GPUs and can do what the recipe asks for.
 
     Args:
         recipe: recipe of the run.
@@ -66,7 +66,7 @@ def plan_there(
 
     Raises:
         SetupError: No machine has so many GPUs.
-        UsageError: The recipe does not allow so many.
+        UsageError: The recipe does not allow so many, or asks for what no machine there can do.
     """
     there = recipe_there(recipe, gpus)
     devices = there.devices
@@ -77,10 +77,15 @@ def plan_there(
         most = max((offer.gpus for offer in offers), default=0)
         used = max(devices.gpus) + 1
         raise SetupError(f"{used} GPUs are wanted, and no machine there has more than {most}.", "Ask for fewer.")
-    found = []
+    found, refused = list[PlanThere](), list[UsageError]()
     for offer in able:
         used = 0 if devices.kind == "cpu" or not offer.gpus else len(devices.gpus)
-        found.append(PlanThere(offer, planner(there, dataset=dataset, machine=offer.machine), used))
+        try:
+            found.append(PlanThere(offer, planner(there, dataset=dataset, machine=offer.machine), used))
+        except UsageError as error:  # this GPU cannot do what the recipe asks for; another may
+            refused.append(error)
+    if not found:
+        raise refused[0]
     return found
 
 

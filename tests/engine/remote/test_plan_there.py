@@ -50,6 +50,14 @@ def test_a_machine_of_many_gpus_is_taken_only_where_it_is_cheaper():
     assert choose(plan_there(recipe(), offers, gpus=4)).offer.gpus == 4
 
 
+def test_a_card_that_cannot_do_what_the_recipe_asks_for_leaves_the_others():
+    packed = recipe().model_copy(update={"model": ModelSection(path="Qwen/Qwen3-1.7B", quantize="nf4")})
+    old = offer(1, "T4", usd_per_hour=0.1)
+    assert [one.offer.gpus for one in plan_there(packed, [old, offer(2)])] == [2]
+    with pytest.raises(UsageError, match="T4"):
+        plan_there(packed, [old])
+
+
 def test_a_whole_model_is_shared_out_there_as_here():
     whole = recipe(adapter=AdapterSection(method="full"))
     assert not plan_there(whole, [offer(4)])[0].plan.fits

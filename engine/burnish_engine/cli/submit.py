@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from burnish_engine.advise.plan.shared_text import shared_note
+from burnish_engine.advise.plan.shared_steps import shared_note
 from burnish_engine.cli.elsewhere import known_data
 from burnish_engine.cli.terminal import duration, out, print_json
 from burnish_engine.cli.train import start_run

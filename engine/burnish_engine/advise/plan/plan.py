@@ -19,8 +19,7 @@ from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problem
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.rank_fit import fitting_rank
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
-from burnish_engine.advise.plan.shared_steps import shared_steps
-from burnish_engine.advise.plan.shared_text import shared_note, shared_problems
+from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
@@ -25,6 +26,8 @@ from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.wording.machine_text import place_text
+from burnish_app.wording.numbers import sentence_list
+from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -38,6 +41,7 @@ from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
+_ATTENTION = tr("Something in the recipe needs attention.")
 _UNFIT = ExitCode.DOES_NOT_FIT
 
 
@@ -167,6 +171,7 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
+        self.toml.read_pending()
         if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
         plan = self.bench.plan
@@ -259,10 +264,12 @@ class RecipePage(Page):
         self._show_state()
 
     def _take_all(self) -> None:
+        self.toml.read_pending()
         if self._suggested is not None:
             self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
 
     def _take_preset(self, preset: Preset) -> None:
+        self.toml.read_pending()
         basis = self._preset_basis()
         if basis is not None:
             self._rewrite(with_preset(self.bench.recipe, preset, basis))
@@ -391,7 +398,7 @@ class RecipePage(Page):
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
         self.set_state(*fit_state(plan if recipe is not None else None))
         if recipe is None:
-            self.set_foot_note(tr("Something in the recipe needs attention."))
+            self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
         elif plan is not None:
             place = f"{self.there.where}: " if self.there.where else ""
             self.set_foot_note(
@@ -409,6 +416,7 @@ class RecipePage(Page):
             self.set_status("ready" if self.bench.data_files else "empty")
 
     def _show_as(self, view: str) -> None:
+        self.toml.read_pending()
         was_invalid = self.settings.recipe() is None
         self.settings.show_as(self.bench.recipe, toml=view == "toml")
         self.set_filling(fills=view == "toml")
@@ -423,6 +431,7 @@ class RecipePage(Page):
         choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
 
     def _export(self) -> None:
+        self.toml.read_pending()
         choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
 
     def import_file(self, path: Path) -> None:
@@ -444,3 +453,13 @@ class RecipePage(Page):
             self.banner("error", error.what, error.remedy)
             return
         self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))
+
+
+def _attention_text(problems: Sequence[str]) -> str:
+    """Name the settings that have to be mended, which may be scrolled out of view.
+
+    Args:
+        problems: dotted keys of those that are known.
+    """
+    settings = sentence_list([setting_term(key) for key in problems if key])
+    return tr("To be mended: {settings}.").format(settings=settings) if settings else _ATTENTION

@@ -84,6 +84,14 @@ def test_every_configuration_compiles_and_fits(compiled, op, sample):
     assert not wrong, "\n".join(wrong)
 
 
+def test_norms_that_write_codes_add_up_rows_in_the_same_order(compiled):
+    """In another layout the sums differ, and what has to pass from one to another takes shared memory."""
+    shared = {line["name"]: line["shared_bytes"] for line in compiled("rms_norm", 4)}
+    coded = [name for name in shared if "-codes-" in name]
+    assert coded
+    assert {name: shared[name] for name in coded} == {name: shared[name.partition("-codes-")[0]] for name in coded}
+
+
 def test_an_interpreted_function_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="TRITON_INTERPRET"):
         check(Compilation("plain", lambda: None, {}, {}), 80)

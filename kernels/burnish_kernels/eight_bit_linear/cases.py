@@ -28,6 +28,7 @@ from burnish_kernels.eight_bit_linear.tiles import (
     CAPABILITIES_OF,
     HOPPER,
     HOPPER_CANDIDATES,
+    HOPPER_ROTATED,
     HOPPER_SHORT,
     HOPPERS,
     INTERPRETED_PERSISTENT,
@@ -241,7 +242,7 @@ def compilations() -> list[Compilation]:
         function = kernel.quantize_rows_kernel
         found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
     launched = [(codes, tile) for codes in NAMES for tile in (OTHERS, UNALIGNED, HOPPER)]
-    for tile, rotation in itertools.product((OTHERS, UNALIGNED, HOPPER, HOPPER_SHORT), (64, 32, 16)):
+    for tile, rotation in itertools.product((OTHERS, UNALIGNED, HOPPER_ROTATED, HOPPER_SHORT), (64, 32, 16)):
         capabilities = tuple(one for one in CAPABILITIES_OF[INT8] if (one in HOPPERS) == (tile != OTHERS))
         compiled = partial(_compilation, "bf16", tile, capabilities, True, codes=INT8, rotation=rotation)
         found.append(compiled(True))

@@ -276,9 +276,9 @@ TRAIN_SCENES = {
     "no_system_memory": (died(exit_status=-9, memory_kills=1), events(240)),
     "training": (summary("running"), events(240)),
     "recovered": (summary("running", 279), resumed(240, 200)),
-    "elsewhere": (summary("running", where="tower"), events(240)),
+    "elsewhere": (summary("running", where="ssh:tower"), events(240)),
     "elsewhere_waits": (
-        summary("running", 0, where="cluster", message="Waits in the cluster's queue (Priority)."),
+        summary("running", 0, where="slurm", message="Waits in the cluster's queue (Priority)."),
         events(0)[:1],
     ),
     "long_name": (summary("running", name=LONG_NAME, model=LONG_MODEL), events(240)),

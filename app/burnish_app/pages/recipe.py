@@ -171,7 +171,7 @@ class RecipePage(Page):
             return
         plan = self.bench.plan
         if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
-            what = tr("It does not fit on {where}.").format(where=self.there.where)
+            what = tr("It does not fit on {where}.").format(where=place_text(self.there.where))
             self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self.clear_banner()
@@ -393,7 +393,7 @@ class RecipePage(Page):
         if recipe is None:
             self.set_foot_note(tr("Something in the recipe needs attention."))
         elif plan is not None:
-            place = f"{self.there.where}: " if self.there.where else ""
+            place = f"{place_text(self.there.where)}: " if self.there.where else ""
             self.set_foot_note(
                 f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
             )

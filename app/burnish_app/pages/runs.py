@@ -67,7 +67,7 @@ class RunsPage(Page):
         self.filter.setPlaceholderText(tr("Filter by name, model, data, tag ..."))
         self.filter.setAccessibleName(tr("Filter"))
         self.filter.setClearButtonEnabled(True)
-        self.filter.setFixedWidth(_FILTER_PX)
+        self.filter.setFixedWidth(scaled(_FILTER_PX))
         self.filter.textChanged.connect(self._filter_changed)
         self._count = caption("")
         self._count.setWordWrap(False)

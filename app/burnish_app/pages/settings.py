@@ -6,7 +6,7 @@ from typing import get_args
 
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
@@ -19,7 +19,7 @@ from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
-from burnish_app.widgets.basic.text import PathLabel, body, caption, mono, pad_spin
+from burnish_app.widgets.basic.text import PathLabel, ShorteningBox, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
@@ -52,7 +52,7 @@ class SettingsPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self.mode = Segmented(tr("Light or dark"), [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
-        self.text = QComboBox()
+        self.text = ShorteningBox(by_content=True)
         self.text.setAccessibleName(tr("Text size"))
         for percent in _TEXT_PERCENTS:
             self.text.addItem(f"{percent} %", percent)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import duration_text, percent, plural
+from burnish_app.wording.numbers import decimal_text, duration_text, percent, plural
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
 
 _PHASES = {
@@ -24,7 +25,7 @@ def in_window(text: str) -> str:
     """
     text = text.replace("add --anyway", tr("press Compare anyway"))
     kept = [sentence for sentence in re.split(r"(?<=[.!?]) +", text) if "burnish " not in sentence]
-    return re.sub(r"--(?=[a-z])", "", " ".join(kept))
+    return plain_words(re.sub(r"--(?=[a-z])", "", " ".join(kept)))
 
 
 def plan_text(duel: DuelFacts) -> str:
@@ -48,11 +49,16 @@ def progress_text(duel: DuelFacts) -> str:
     return tr("{made} of {of} runs made").format(made=made, of=of)
 
 
+def rate_text(rate: float) -> str:
+    """Format a learning rate that was a factor times another, with four digits at most."""
+    return decimal_text(float(f"{rate:.4g}"))
+
+
 def run_text(duel: DuelFacts, run: DuelRun) -> str:
     """Describe a run of a duel: side, purpose, rate and seed."""
     words = tr("{side}: {purpose}, learning rate {rate}, seed {seed}")
     return words.format(
-        side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=f"{run.rate:.4g}", seed=run.seed
+        side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=rate_text(run.rate), seed=run.seed
     )
 
 

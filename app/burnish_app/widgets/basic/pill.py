@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy
+from PySide6.QtWidgets import QButtonGroup, QFrame, QLabel, QPushButton, QSizePolicy
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX
 from burnish_app.widgets.basic.text import set_tone
+from burnish_app.widgets.basic.wrapping import FlowLayout
 
 PillTone = Literal["plain", "live", "info", "warning", "error", "success"]
 
@@ -41,7 +42,7 @@ class Pill(QLabel):
 
 
 class Segmented(QFrame):
-    """A choice of two or three, side by side; the arrow keys move it.
+    """A choice of two or three, side by side, or in lines where there is no room; the arrow keys move it.
 
     Args:
         name: name for screen readers.
@@ -57,10 +58,9 @@ class Segmented(QFrame):
         super().__init__()
         self.setProperty("look", "segments")
         self.setAccessibleName(name)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(0)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        line = FlowLayout(0, 0)
+        self.setLayout(line)
         group = QButtonGroup(self)
         self._buttons: dict[str, QPushButton] = {}
         for value, text in choices:

@@ -262,6 +262,7 @@ def scored(lines):
 
 
 PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
+RANKED = LayersPlaced(activations="rotated:28", weights="ranks:24,card:4")
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),

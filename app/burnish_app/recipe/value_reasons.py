@@ -132,7 +132,7 @@ _USUAL = {
     ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
     ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
     ("devices.where", "here"): tr(
-        "On this machine. Elsewhere: “ssh:” and the name of a machine, or slurm, sky or hf: a cluster or a rented GPU."
+        "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."
     ),
 }
 

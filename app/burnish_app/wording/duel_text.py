@@ -14,6 +14,7 @@ _PHASES = {
     "seeds": tr("comparing"),
     "second look": tr("second look at a rate"),
 }
+_MINUS = "\N{MINUS SIGN}"  # as wide as the plus beside it
 _FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events"), "points": tr("points")}
 
 
@@ -101,7 +102,7 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
     if verdict.low == verdict.high:
         return f"{amount_text(verdict.form, verdict.difference)} {_FORMS[verdict.form]}"
     low, middle, high = (amount_text(verdict.form, one) for one in (verdict.low, verdict.difference, verdict.high))
-    return tr("{middle}, between {low} and {high} {unit}").format(
+    return tr("{middle} {unit}, between {low} and {high}").format(
         middle=middle, low=low, high=high, unit=_FORMS[verdict.form]
     )
 
@@ -109,7 +110,7 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
 def amount_text(form: str, value: float) -> str:
     """Format a difference with its sign: nats with four digits, a share in percent; what rounds to zero has none."""
     text = f"{value:+.4f}" if form == "nats" else f"{100 * value if form in ('share', 'points') else value:+.1f}"
-    return text if float(text) else "0"
+    return text.replace("-", _MINUS) if float(text) else "0"
 
 
 def conclusion_text(verdict: DuelVerdictFacts) -> str:

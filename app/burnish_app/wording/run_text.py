@@ -44,7 +44,7 @@ _GONE = tr(
 _NO_WORD = tr("It ended without a word. Its stderr.log may say more.")
 _PLACES: Mapping[str, str] = {
     "card": tr("{n} on the card"),
-    "ranks": tr("{n} shared by the GPUs"),
+    "ranks": tr("{n} shared out over the GPUs"),
     "host": tr("{n} in system memory"),
 }
 _LEVELS: Mapping[str, tuple[str, str]] = {

@@ -169,6 +169,11 @@ class ShorteningBox(QComboBox):
         )
         self.setMinimumContentsLength(_LEAST_LETTERS)
 
+    def sizeHint(self) -> QSize:
+        """Return the preferred size, with room for the margins beside the name."""
+        hint = super().sizeHint()
+        return QSize(hint.width() + 2 * UNIT, hint.height())
+
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size: a few letters and the arrow."""
         least = self.fontMetrics().averageCharWidth() * _LEAST_LETTERS + _ARROW_PX

@@ -20,7 +20,9 @@ from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX
 
 if TYPE_CHECKING:
-    _Button = QAbstractButton
+
+    class _Button(QAbstractButton):
+        def initStyleOption(self, option: QStyleOptionButton) -> None: ...
 else:
     _Button = object  # Qt's classes cannot be inherited from twice
 _WRAP = int(Qt.TextFlag.TextWordWrap)

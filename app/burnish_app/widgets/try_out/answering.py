@@ -118,7 +118,7 @@ class Answering(QObject):
         for request, pane in self.open.items():
             client = self._clients[request]
             if isinstance(client, ClientThere) and client.where == where:
-                pane.state.setText(what)
+                pane.state.setText(plain_words(what))
 
     def _over(self, name: str) -> ChatPane | None:
         self._clients.pop(name, None)

@@ -8,6 +8,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QGuiApplication,
+    QPainter,
+    QPaintEvent,
+    QPalette,
     QStandardItemModel,
     QTextBlockFormat,
     QTextCharFormat,
@@ -33,6 +36,24 @@ _BUTTON_PX = 28  # beside facts that do not break: three panes have to fit the n
 _MIN_HEIGHT_PX = 96  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
+
+
+class Transcript(QTextEdit):
+    """A text whose placeholder wraps: Qt 6.11 draws the first line of it alone."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the text, or the whole placeholder."""
+        if not self.document().isEmpty():
+            super().paintEvent(event)
+            return
+        room = (
+            self.viewport()
+            .rect()
+            .adjusted(*[round(self.document().documentMargin()) * side for side in (1, 1, -1, -1)])
+        )
+        painter = QPainter(self.viewport())
+        painter.setPen(self.palette().color(QPalette.ColorRole.PlaceholderText))
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignTop) | int(Qt.TextFlag.TextWordWrap), self.placeholderText())
 
 
 class ChatPane(Card):
@@ -82,7 +103,7 @@ class ChatPane(Card):
             tr("Ask this model alone again, with the next seed. At temperature 0 the seed changes nothing.")
         )
         self.again.setEnabled(False)
-        self.text = QTextEdit()
+        self.text = Transcript()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)

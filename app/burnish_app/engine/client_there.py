@@ -13,7 +13,6 @@ from typing_extensions import override
 from burnish_app.engine.engine_client import SERVE_COMMAND, EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
-from burnish_app.wording.machine_text import place_text
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.serve.messages import Failure, Hello, Message, Progress
@@ -53,7 +52,7 @@ class ClientThere(EngineClient):
         """Why the connection was not made, or broke."""
         return self._reason or Failure(
             id="",
-            what=tr("The connection to {where} ended.").format(where=place_text(self.where)),
+            what=tr("The connection to {where} ended.").format(where=self.where.removeprefix("ssh:")),
             remedy=tr("What was last said is in {log_file}.").format(log_file=self.log_file()),
             exit_code=ExitCode.ENVIRONMENT,
         )
@@ -111,7 +110,7 @@ class ClientThere(EngineClient):
         self._reason = Failure(
             id="",
             what=tr("The engine of {where} speaks version {there} of the protocol, this window version {here}.").format(
-                where=place_text(self.where), there=hello.protocol, here=PROTOCOL_VERSION
+                where=self.where.removeprefix("ssh:"), there=hello.protocol, here=PROTOCOL_VERSION
             ),
             remedy=tr("Use the same version of Burnish on both."),
             exit_code=ExitCode.ENVIRONMENT,

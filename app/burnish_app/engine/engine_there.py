@@ -11,7 +11,6 @@ from burnish_app.engine.client_there import ClientThere, serve_on
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import Preferences
-from burnish_app.wording.machine_text import place_text
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.recipe.place import parse_place
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -218,7 +217,7 @@ class EngineThere(QObject):
             self.failure = Failure(
                 id="",
                 what=tr("{where} has not answered for {seconds} seconds.").format(
-                    where=place_text(self.where), seconds=_SLOW_MS // 1000
+                    where=self.where.removeprefix("ssh:"), seconds=_SLOW_MS // 1000
                 ),
                 remedy=tr("It may still answer. Or connect again."),
                 exit_code=0,

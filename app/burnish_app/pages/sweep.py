@@ -16,10 +16,9 @@ from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ShorteningBox, body
-from burnish_app.widgets.basic.to_come import CardsToCome
+from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS

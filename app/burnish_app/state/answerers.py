@@ -9,7 +9,6 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.state.run_folder import RunFolder
-from burnish_app.wording.machine_text import place_text
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -56,9 +55,8 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
     hint = tr("The model as this run trained it.")
     found.append(Answerer("tuned", tr("Tuned model"), target, "tuned", folder.trained, hint))
     if folder.where:  # where its base model lies, which may be too large for this machine
-        base, tuned = (
-            text.format(where=place_text(folder.where)) for text in (tr("Base, at {where}"), tr("Tuned, at {where}"))
-        )
+        where = folder.where.removeprefix("ssh:")
+        base, tuned = (text.format(where=where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
         found.append(Answerer("base-there", base, folder.there, "base", where=folder.where))
         found.append(Answerer("tuned-there", tuned, folder.there, "tuned", where=folder.where))
     if len(folder.exported) < 2:

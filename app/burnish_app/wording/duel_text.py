@@ -14,7 +14,7 @@ _PHASES = {
     "seeds": tr("comparing"),
     "second look": tr("second look at a rate"),
 }
-_MINUS = "\N{MINUS SIGN}"  # as wide as the plus beside it
+_MINUS = "\N{MINUS SIGN}"  # a minus as wide as the plus
 _FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events"), "points": tr("points")}
 
 

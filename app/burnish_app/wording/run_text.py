@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_app.wording.run_stages import progress_text
-from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text

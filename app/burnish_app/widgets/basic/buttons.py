@@ -23,7 +23,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import ICON_PX, UNIT, Colors
 
-_LEAST_PX = 80  # of a button whose text may be cut
+_LEAST_PX = 80  # least width of a button whose text may be cut
 
 Slot = Callable[[], object]
 _INKS: dict[str, Callable[[Colors], str]] = {

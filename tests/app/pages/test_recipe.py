@@ -382,7 +382,7 @@ def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_fo
     qtbot.waitUntil(lambda: last(answers, "estimate")["machine"] is None and bench.plan is not None)
     qtbot.waitUntil(lambda: last(answers, "suggest")["machine"] is None)
     assert not place.isVisible()
-    assert "ssh:office" not in page.fit._memory.text()
+    assert "office" not in page.fit._memory.text()
 
 
 def test_the_times_of_the_presets_are_that_machines(qtbot, answers, page, bench, there):

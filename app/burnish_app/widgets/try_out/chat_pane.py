@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QTextEdit,
 )
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
@@ -324,7 +325,7 @@ class ChatPane(Card):
         else:
             cursor.insertBlock(block)
         small = self._format("muted")
-        small.setProperty(QTextCharFormat.Property.FontPixelSize, SMALL_PX)
+        small.setProperty(QTextCharFormat.Property.FontPixelSize, scaled(SMALL_PX))
         cursor.insertText(who, small)
         cursor.insertBlock(QTextBlockFormat())
 
@@ -363,7 +364,7 @@ class PromptBox(QPlainTextEdit):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFixedHeight(9 * UNIT)
+        self.setFixedHeight(scaled(9 * UNIT))
         self.setTabChangesFocus(True)
         self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
         self.setAccessibleName(tr("Your message"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QDoubleSpinBox, QLabel, QPlainTextEdit, QSpinBox
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
@@ -30,7 +31,7 @@ class SamplingCard(Card):
     def __init__(self) -> None:
         super().__init__()
         self.system = QPlainTextEdit()
-        self.system.setFixedHeight(8 * UNIT)
+        self.system.setFixedHeight(scaled(8 * UNIT))
         self.system.setTabChangesFocus(True)
         self.system.setPlaceholderText(tr("System prompt: who the model is and how it shall answer. May stay empty."))
         self.system.setAccessibleName(tr("System prompt"))

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from app.scenes import (
     PREFERRED,
+    RANKED,
     RUNS,
     TRAIN_SCENES,
     compared,
     many_runs,
+    numbered,
     summary,
     write_run,
 )
@@ -64,6 +66,14 @@ def train_several(window):
     write_run(folder, run, lines)
     write_hardware(folder, lines)
     _show_train(window, run, lines)
+
+
+@scene("train-ranks")
+def train_ranks(window):
+    """Several GPUs that share the frozen weights out among them, but for those of four layers."""
+    run, lines = TRAIN_SCENES["training"]
+    lines = [several_gpus(event) if isinstance(event, RunStarted) else event for event in lines]
+    _show_train(window, run, numbered([*lines, RANKED]))
 
 
 @scene("train-below")

@@ -19,8 +19,8 @@ from burnish_app.state.preferences import Preferences
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.basic.to_come import NothingYet
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_beginning import RunBeginning
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -32,7 +32,9 @@ from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
+from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import facts_text, first_sentence
+from burnish_app.wording.plain_words import model_text
 from burnish_app.wording.run_text import (
     LEAVE_QUEUE,
     RUN_ACTION_BUTTONS,
@@ -273,11 +275,11 @@ class TrainPage(Page):
 
     def _run_line(self, summary: RunSummary) -> str:
         started = self._events.started
-        parts = [summary.model]
+        parts = [model_text(summary.model)]
         if started is not None:
             eight = tr("8-bit products") if started.products in EIGHT_BITS else ""
             parts += [started.device, started.precision, eight]
-        parts.append(summary.state.where)
+        parts.append(place_text(summary.state.where) if summary.state.where else "")
         return facts_text(*parts)
 
     def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:

@@ -13,6 +13,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_app.wording.causes import CURES
+from burnish_app.wording.recipe_text import setting_term
 from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -285,7 +286,7 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     follow(*TRAIN_SCENES["troubled"])
     qtbot.waitUntil(lambda: "held-out loss rises" in page.verdict.sentence.text())
     assert "by heart" in page.verdict.cause.text()
-    assert "evaluation.patience" in page.verdict.remedy.text()
+    assert setting_term("evaluation.patience") in page.verdict.remedy.text()
     notes = page.verdict._notes
     assert "went back to step 100" in notes.itemAt(0).widget().text()
     chart = page.charts.loss

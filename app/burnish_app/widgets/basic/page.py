@@ -16,6 +16,7 @@ from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
+from burnish_app.state.step_status import StepStatus
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, quiet, secondary
@@ -23,7 +24,6 @@ from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.contract.serve.replies import RunSummary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
@@ -25,6 +26,8 @@ from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.wording.machine_text import place_text
+from burnish_app.wording.numbers import sentence_list
+from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -38,6 +41,7 @@ from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
+_ATTENTION = tr("Something in the recipe needs attention.")
 _UNFIT = ExitCode.DOES_NOT_FIT
 
 
@@ -58,6 +62,7 @@ class RecipePage(Page):
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
         self.there = EngineThere.beside(client)
+        self.there.recipe_text = lambda: bench.recipe_toml
         self.there.found.connect(self._place_found)
         self.suggestions = SuggestionFollower(client, bench, self.there, self)
         self.suggestions.suggested.connect(self._suggested_now)
@@ -84,7 +89,8 @@ class RecipePage(Page):
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
         self.aside.addWidget(self.fit)
-        self.aside.addWidget(PlaceCard(self.there))
+        self.place = PlaceCard(self.there)
+        self.aside.addWidget(self.place)
         self.aside.addWidget(self.preview)
         self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -167,11 +173,12 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
+        self.toml.read_pending()
         if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
         plan = self.bench.plan
         if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
-            what = tr("It does not fit on {where}.").format(where=self.there.where)
+            what = tr("It does not fit on {where}.").format(where=self.there.name)
             self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self.clear_banner()
@@ -259,10 +266,12 @@ class RecipePage(Page):
         self._show_state()
 
     def _take_all(self) -> None:
+        self.toml.read_pending()
         if self._suggested is not None:
             self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
 
     def _take_preset(self, preset: Preset) -> None:
+        self.toml.read_pending()
         basis = self._preset_basis()
         if basis is not None:
             self._rewrite(with_preset(self.bench.recipe, preset, basis))
@@ -314,7 +323,8 @@ class RecipePage(Page):
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
         whole = self.bench.recipe.adapter.method == "full"
-        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.where)
+        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.name)
+        self.place.show_plan(plan)
         changed = self._change.take(self.bench.recipe, plan, self._history.step)
         if changed is not None:
             self.fit.change.show_change(*changed)
@@ -347,6 +357,7 @@ class RecipePage(Page):
 
     def _planned_elsewhere(self, where: str) -> None:
         self.bench.set_plan(None)
+        self.place.show_plan(None)
         self.fit.show_elsewhere(where)
         for preset in PRESETS:  # their times were this machine's
             self.settings.presets.show_plan(preset, None)
@@ -354,6 +365,7 @@ class RecipePage(Page):
 
     def _plan_failed(self, failure: Failure) -> None:
         self.bench.set_plan(None)
+        self.place.show_plan(None)
         self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
         self._show_state()
 
@@ -391,9 +403,9 @@ class RecipePage(Page):
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
         self.set_state(*fit_state(plan if recipe is not None else None))
         if recipe is None:
-            self.set_foot_note(tr("Something in the recipe needs attention."))
+            self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
         elif plan is not None:
-            place = f"{self.there.where}: " if self.there.where else ""
+            place = f"{self.there.name}: " if self.there.name else ""
             self.set_foot_note(
                 f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
             )
@@ -409,6 +421,7 @@ class RecipePage(Page):
             self.set_status("ready" if self.bench.data_files else "empty")
 
     def _show_as(self, view: str) -> None:
+        self.toml.read_pending()
         was_invalid = self.settings.recipe() is None
         self.settings.show_as(self.bench.recipe, toml=view == "toml")
         self.set_filling(fills=view == "toml")
@@ -423,6 +436,7 @@ class RecipePage(Page):
         choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
 
     def _export(self) -> None:
+        self.toml.read_pending()
         choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
 
     def import_file(self, path: Path) -> None:
@@ -444,3 +458,13 @@ class RecipePage(Page):
             self.banner("error", error.what, error.remedy)
             return
         self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))
+
+
+def _attention_text(problems: Sequence[str]) -> str:
+    """Name the settings that have to be mended, which may be scrolled out of view.
+
+    Args:
+        problems: dotted keys of those that are known.
+    """
+    settings = sentence_list([setting_term(key) for key in problems if key])
+    return tr("To be mended: {settings}.").format(settings=settings) if settings else _ATTENTION

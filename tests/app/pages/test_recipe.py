@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.widgets.recipe.place_card import PlaceCard
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import FreeRequest
@@ -77,7 +78,10 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
 
 def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     type_into(qtbot, page.form.row("train.epochs"), "no")
-    assert "needs attention" in page._foot_note.text()
+    assert "Epochs" in page._foot_note.text()
+    page.form.row("task.metric")._editor.setCurrentIndex(page.form.row("task.metric")._editor.findData("regex"))
+    assert all(name in page._foot_note.text() for name in ("Epochs", "attern")), "which is far below"
+    page.form.row("task.metric")._editor.setCurrentIndex(0)
     answers.failure("estimate", "The driver does not answer.")
     type_into(qtbot, page.form.row("train.epochs"), "2")
     qtbot.waitUntil(lambda: page._foot_note.text() == "")
@@ -217,6 +221,10 @@ def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
     assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "nf4")
     assert page.form.row("model.quantize").value() == "nf4"
+    page.form.search.setFocus()
+    qtbot.keyClicks(page.form.search, "rank")
+    qtbot.keyClick(page.form.search, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert (page.form.search.text(), bench.recipe.model.quantize) == ("rank", "none")
 
 
 def test_an_invalid_value_is_undone_first(qtbot, page, bench):
@@ -298,6 +306,30 @@ def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, 
     assert page.form.row("adapter.rank").value() == 32
     qtbot.waitUntil(lambda: page.fit.verdict.text() == "It fits.")
     assert page.primary.isEnabled()
+
+
+def test_a_text_counts_as_soon_as_it_is_typed(qtbot, answers, page, bench):
+    """Whoever starts, or goes back to the form, while typing has barely ended gets what was typed."""
+    answers.result("start", run="/r")
+    settle(qtbot, page, bench)
+    page.settings.view.button("toml").click()
+    text = page.toml.text.toPlainText()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 24"))
+    page.settings.view.button("form").click()
+    assert (bench.recipe.adapter.rank, page.form.row("adapter.rank").value()) == (24, 24)
+    page.settings.view.button("toml").click()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 48"))
+    page.start()
+    qtbot.waitUntil(lambda: len(answers.asked("start")) == 1)
+    assert parse_recipe(answers.asked("start")[0]["recipe"]).adapter.rank == 48
+
+
+def test_a_text_that_is_no_recipe_starts_nothing(qtbot, answers, page, bench):
+    settle(qtbot, page, bench)
+    page.settings.view.button("toml").click()
+    page.toml.text.setPlainText("[adapter]\nrank = 999\n")
+    page.start()
+    assert not page._start_request
 
 
 def test_ctrl_f_searches_the_settings(qtbot, page):
@@ -451,6 +483,40 @@ def test_a_check_there_says_whether_training_works(qtbot, page, there, office):
     qtbot.waitUntil(place.check.isVisible)
     qtbot.mouseClick(place.check, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "No compiler was found." in place.verdict.text())
+
+
+def test_a_service_is_asked_for_its_machines_and_the_recipe_is_planned_for_the_one_it_would_take(
+    qtbot, answers, page, bench
+):
+    settle(qtbot, page, bench)
+    shared = SharedSteps(gpus=4, passes=2, times=3.9, step_ms=900.0, exchange_ms=3.0, exchange_bytes=2**27)
+    plan = facts.plan(shared=shared)
+    card = machine(*(gpu(index, name="NVIDIA A100") for index in range(4)))
+    offer = PlannedOffer(name="a100x4", machine=card, gpus=4, used_gpus=4, usd_per_hour=10.0, plan=plan)
+    unfit = offer.model_copy(update={"name": "t4-small", "plan": facts.plan(fits=False)})
+    answers.result("offers", offers=PlaceOffers(where="hf", offers=[unfit, offer], chosen=1, longest_s=3600))
+    answers.result("estimate", plan=plan)
+    type_into(qtbot, page.form.row("devices.where"), "hf")
+    place = page.place
+    qtbot.waitUntil(place.ask.isVisible)
+    assert bench.plan is None
+    qtbot.mouseClick(place.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bench.plan is not None and not page.suggestions.is_waiting)
+    assert last(answers, "offers")["recipe"]
+    assert last(answers, "estimate")["machine"]["gpus"][0]["name"] == "NVIDIA A100"
+    usd = 10.0 * plan.total_seconds / 3600
+    for word in ("4 GPUs", "2 passes", "3.0 ms", f"{usd:.2f} USD"):
+        assert word in place.takes.text()
+    best, other = place.facts.text().splitlines()
+    assert best.startswith("a100x4")
+    assert f"{usd:.2f} USD" in best
+    assert other.startswith("t4-small")
+    assert "a100x4" in page.fit._memory.text()
+    assert not place.check.isVisible()
+    # Another recipe may suit another machine.
+    qtbot.waitUntil(lambda: not page.plans.is_waiting)
+    page.settings.presets.chosen.emit("quick")
+    qtbot.waitUntil(place.ask.isVisible)
 
 
 def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):

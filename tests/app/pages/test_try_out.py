@@ -58,6 +58,16 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert contents == ["Hi", "Hello", "And then?"]
 
 
+@pytest.mark.parametrize(("text", "is_blank"), [("\n\n \n", True), ("", True), ("\nHello", False)])
+def test_a_reply_without_a_word_is_said_to_be_one(qtbot, answers, window, run, text, is_blank):
+    """Blank lines alone leave a pane that looks as if nobody had answered."""
+    answers.set("chat", reply(text))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert ("white space" in facts(page.right)) == is_blank
+
+
 def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -384,6 +394,50 @@ def test_in_a_blind_vote_nothing_says_who_answers(voting):
     assert voting.right.who.isHidden()
 
 
+def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}
+    answers.set("chat", {"type": "result", "reply": {**reply("")["reply"], **long}})
+    window.resize(1280, 800)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.count.button("3").click()
+    page.primary.click()
+    qtbot.waitUntil(lambda: all("a run is training" in facts(pane) for pane in page.grid.shown))
+    bar = page.findChild(QScrollArea).horizontalScrollBar()
+    lines = {}
+    for width in (1280, 1000, 744, 1000):
+        window.resize(width, 800)
+        qtbot.waitUntil(lambda: bar.maximum() == 0)
+        qtbot.wait(50)
+        assert bar.maximum() == 0
+        lines[width] = len({pane.y() for pane in page.grid.shown})
+    assert lines == {1280: 1, 1000: 1, 744: 2}
+
+
+def test_the_vote_is_in_view_in_a_low_window_and_so_is_its_count(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    answers.set("chat", reply("Hello"))
+    answers.result("vote", votes={"v": 1, "votes": 3, "wins": {"tuned": 2, "base": 1}, "equal": 0})
+    window.resize(744, 600)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.blind.setChecked(True)
+    area = page.findChild(QScrollArea)
+    page.primary.click()
+
+    def is_in_view():
+        return page.vote.isVisible() and page.vote.visibleRegion().boundingRect().height() == page.vote.height()
+
+    qtbot.waitUntil(is_in_view)
+    area.verticalScrollBar().setValue(0)  # to read the replies once more
+    assert not is_in_view()
+    page.vote.buttons[0].click()
+    qtbot.waitUntil(lambda: "so far" in page.vote.text and is_in_view())
+
+
 def test_nobody_is_asked_again_before_the_vote(voting):
     assert not voting.left.again.isEnabled()
     voting.vote.buttons[0].click()
@@ -454,6 +508,34 @@ def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers
     answers.result("held_out", conversations=[])
     page.shown()
     qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+
+
+def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
+    """Whoever looks here while the run loads its data meets none, and has them on the next look."""
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    asked = len(answers.asked("held_out"))
+    page.runs_changed([])
+    assert len(answers.asked("held_out")) == asked, "not with every look at the runs"
+    answers.result("held_out", conversations=ROWS)
+    window.go_to("train")
+    window.go_to("try_out")
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    assert page.grid.wanted.text == "Wanted 0."
+
+
+def test_a_run_that_was_saved_meanwhile_has_its_held_out_rows(qtbot, answers, window, run):
+    weights = run / "adapter" / "adapter_model.safetensors"
+    weights.unlink()
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    answers.result("held_out", conversations=ROWS)
+    weights.write_bytes(b"x")
+    page.runs_changed([])
+    qtbot.waitUntil(lambda: page.questions.has_rows)
 
 
 def test_one_model_twice_is_no_blind_vote(window, run):

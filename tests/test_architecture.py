@@ -86,6 +86,7 @@ SUBFOLDERS = {
         "sweep", "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
+    "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
     "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),
     "burnish_engine.duel": ("sides", "measures", "verdict", ".", "report"),
@@ -108,8 +109,8 @@ SUBFOLDERS = {
         "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine", "mxfp8_linear",
     ),
 }  # fmt: skip
-MOST_MODULES = 16
-"""Most modules of one folder; `cli` has one for each command."""
+MOST_MODULES = 15
+"""Most modules of one folder, `__init__.py` not counted."""
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",
     "CONTRIBUTING.md", "CHANGELOG.md",
@@ -200,10 +201,10 @@ def test_subfolders_import_only_those_before_them(part):
 
 def test_no_folder_holds_too_many_modules():
     counts = {}
-    for module, path in modules():
-        if path.name != "__init__.py" and not module.startswith("burnish_engine.cli"):
+    for _, path in modules():
+        if path.name != "__init__.py":
             counts[path.parent] = counts.get(path.parent, 0) + 1
-    assert not {str(folder): count for folder, count in counts.items() if count >= MOST_MODULES}
+    assert not {str(folder): count for folder, count in counts.items() if count > MOST_MODULES}
 
 
 def test_no_import_cycles_between_modules():

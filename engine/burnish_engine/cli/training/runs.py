@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli import compare
-from burnish_engine.cli.card import card_lines
-from burnish_engine.cli.progress import evaluation_text, memory_text
 from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
-from burnish_engine.cli.train import help_leader, is_other_rank, train_run
+from burnish_engine.cli.training import compare
+from burnish_engine.cli.training.card import card_lines
+from burnish_engine.cli.training.progress import evaluation_text, memory_text
+from burnish_engine.cli.training.train import help_leader, is_other_rank, train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line

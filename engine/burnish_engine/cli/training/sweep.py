@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli.plan import inspect_data
 from burnish_engine.cli.terminal import duration, err, out, print_json
+from burnish_engine.cli.training.plan import inspect_data
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.sweeps import SweepPlan, sweep_plan

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from burnish_engine.cli import export
 from burnish_engine.cli.main import main
+from burnish_engine.cli.results import export
 from burnish_engine.cli.terminal import typed
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.recipe.recipe_file import dump_recipe

@@ -10,9 +10,9 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from burnish_engine.cli.elsewhere import known_data
 from burnish_engine.cli.terminal import duration, out
-from burnish_engine.cli.train import start_run
+from burnish_engine.cli.training.elsewhere import known_data
+from burnish_engine.cli.training.train import start_run
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.recipe.recipe import MOST_GPUS, DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe

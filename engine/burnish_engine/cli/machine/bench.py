@@ -330,7 +330,7 @@ def gguf(
     from burnish_engine.bench import gguf as bench_gguf
     from burnish_engine.bench.gguf_result import read_llama_bench
     from burnish_engine.bench.progress import part_of
-    from burnish_engine.cli.bench_gguf import show_benches
+    from burnish_engine.cli.machine.bench_gguf import show_benches
 
     measured = [one for path in phone or () for one in read_llama_bench(path)]
     found = bench_gguf.gguf_files(files)

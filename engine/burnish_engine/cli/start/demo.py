@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from burnish_engine.cli.export_report import show_report
-from burnish_engine.cli.progress import RunProgress
+from burnish_engine.cli.results.export_report import show_report
 from burnish_engine.cli.terminal import duration, out, styled
+from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode
 
 

@@ -2,8 +2,8 @@
 
 import json
 
-from burnish_engine.cli.card import card_lines
 from burnish_engine.cli.main import main
+from burnish_engine.cli.training.card import card_lines
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import FactChange, Resume

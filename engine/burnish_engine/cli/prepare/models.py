@@ -8,8 +8,8 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from burnish_engine.cli import fetch
-from burnish_engine.cli.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
+from burnish_engine.cli.prepare import fetch
+from burnish_engine.cli.prepare.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
 from burnish_engine.cli.terminal import out, print_json, styled, typed
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.advice import RankedModel

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli.fitting import answer_what_fits
 from burnish_engine.cli.terminal import duration, err, out, print_json, styled
+from burnish_engine.cli.training.fitting import answer_what_fits
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
+from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, is_address, is_model_name
@@ -21,7 +21,7 @@ def is_elsewhere(paths: RunPaths) -> bool:
 
 def known_data(recipe: Recipe) -> DatasetFacts | None:
     """Inspect the recipe's data where that needs no download; else None."""
-    from burnish_engine.cli.plan import inspect_data
+    from burnish_engine.cli.training.plan import inspect_data
 
     name = recipe.model.path
     if is_model_name(name) and not fetched_model_dir(name).is_dir():

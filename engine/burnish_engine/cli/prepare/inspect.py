@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from burnish_engine.cli.dataset_report import report_blocks
+from burnish_engine.cli.prepare.dataset_report import report_blocks
 from burnish_engine.cli.terminal import Terminal, err, print_json
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats

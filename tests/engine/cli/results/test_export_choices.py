@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.cli.export import _name, _suggested, _with_options
+from burnish_engine.cli.results.export import _name, _suggested, _with_options
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.paths import RunPaths
@@ -46,7 +46,7 @@ def test_the_best_file_within_the_limit_is_suggested(tmp_path, monkeypatch, limi
         files=[file("fine.gguf", 140_000_000, 0.001), file("small.gguf", 80_000_000, 0.1)],
     )  # fmt: skip
     source = ModelSource(tmp_path, "base", {}, None)
-    monkeypatch.setattr("burnish_engine.cli.export.trained_model", lambda *_: (source, None))
+    monkeypatch.setattr("burnish_engine.cli.results.export.trained_model", lambda *_: (source, None))
     recipe = _with_options(RECIPE, importance=None, merge_onto="", size_limit=limit)
     name, why = _suggested(report, RunPaths(tmp_path), recipe)
     assert name == suggested

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from burnish_engine.cli.elsewhere import is_elsewhere, train_there
-from burnish_engine.cli.progress import RunProgress
 from burnish_engine.cli.terminal import out, say_error, typed_run
+from burnish_engine.cli.training.elsewhere import is_elsewhere, train_there
+from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir

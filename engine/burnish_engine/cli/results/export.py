@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
-from burnish_engine.cli.export_bar import ExportBar
+from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed, typed_run
 from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, UsageError
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
@@ -173,7 +173,7 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
 def _show_plan(
     paths: RunPaths, recipe: Recipe, folder: Path, name: str, quants: list[GgufType], *, importance: bool
 ) -> int:
-    from burnish_engine.cli.export_report import show_forecast
+    from burnish_engine.cli.results.export_report import show_forecast
     from burnish_engine.export.preflight import forecast_gguf
 
     if not quants:
@@ -326,7 +326,7 @@ def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -
 
 
 def _show(report: FidelityReport, why: str, folder: Path, *, json: bool) -> None:
-    from burnish_engine.cli.export_report import show_report
+    from burnish_engine.cli.results.export_report import show_report
 
     show_report(report, folder, json=json)
     if not json and why:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from burnish_engine.cli.targets import (
+from burnish_engine.cli.prepare.targets import (
     DEFAULT_CONTEXT,
     ContextOption,
     KindOption,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.chat.run_model import base_of_whole, trained_model
-from burnish_engine.cli.export_bar import ExportBar
+from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.contract.errors import ExitCode, FidelityError
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
@@ -20,7 +20,7 @@ def verify(
 ) -> int:
     """Prove again that a GGUF file is the model that a run trained."""
     from burnish_engine.chat.device import chat_device
-    from burnish_engine.cli.export_report import show_report
+    from burnish_engine.cli.results.export_report import show_report
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.verify import verify_file
 

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from burnish_engine.cli.export_bar import ExportBar
+from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, TaskScore

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from burnish_engine.cli import studio
 from burnish_engine.cli.main import main
+from burnish_engine.cli.start import studio
 
 
 @pytest.fixture

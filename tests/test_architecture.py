@@ -342,7 +342,7 @@ def test_every_recipe_field_has_help_and_its_unit(section, key, field):
             assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
 
 
-@pytest.mark.parametrize("event_class", events.event_classes(), ids=lambda c: c.__name__)
+@pytest.mark.parametrize("event_class", events.Event.__args__[0].__args__, ids=lambda c: c.__name__)
 def test_every_event_survives_json(event_class):
     values = {}
     for name, field in event_class.model_fields.items():
@@ -376,8 +376,3 @@ def test_non_finite_numbers_survive_json_as_strings():
 def test_every_command_survives_json(name):
     command = Command(name=name, t=1.0)
     assert Command.model_validate_json(command.model_dump_json()) == command
-
-
-def test_every_union_member_is_listed():
-    members = set(events.Event.__args__[0].__args__)
-    assert members == set(events.event_classes())

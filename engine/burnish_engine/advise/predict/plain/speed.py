@@ -22,7 +22,7 @@ from burnish_engine.advise.facts.shape import (
 )
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.plain_memory import uses_own_attention
+from burnish_engine.advise.predict.plain.memory import uses_own_attention
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe

@@ -13,7 +13,7 @@ from burnish_engine.advise.facts.engine_choice import device_problem
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, NF4_BYTES, adapted, parameters, parameters_in_4_bits
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.whole_model_memory import (
+from burnish_engine.advise.predict.plain.whole_model_memory import (
     PassMemory,
     optimizer_note,
     sharded_parts,

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, tensor_sizes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.plain_memory import (
+from burnish_engine.advise.predict.plain.memory import (
     head_bytes,
     layer_kept_bytes,
     pair_bytes,

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.advise.facts.shape import parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.plan import plan_run, planned_device
-from burnish_engine.advise.predict.plain_speed import plain_seconds
+from burnish_engine.advise.predict.plain.speed import plain_seconds
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection

@@ -103,8 +103,8 @@ SUBFOLDERS = {
         ".",
     ),
     "burnish_kernels": (
-        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "fp8_linear", "nf4", "rms_norm", "rope",
-        "short_conv",
+        ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "eight_bit_linear", "nf4", "rms_norm",
+        "rope", "short_conv",
         "magma", "swiglu", "moe_route", "moe_sort",
         "moe_unpack", "grouped_linear", "grouped_skinny", "moe_act", "moe_combine", "mxfp8_linear",
     ),

@@ -16,7 +16,7 @@ OPS = (
     "magma",
     "nf4",
     "lora_linear",
-    "fp8_linear",
+    "eight_bit_linear",
     "attention",
     "gather",
     "short_conv",

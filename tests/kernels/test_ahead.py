@@ -18,14 +18,14 @@ import pytest
 
 from burnish_kernels import ahead
 from burnish_kernels.ahead import SHARED_BYTES, check, environment, shared_limit
-from burnish_kernels.fp8_linear.cases import INSTRUCTIONS
-from burnish_kernels.fp8_linear.rows import CODES, INT8
+from burnish_kernels.eight_bit_linear.cases import INSTRUCTIONS
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8
 from burnish_kernels.mxfp8_linear.cases import INSTRUCTIONS as MX_INSTRUCTIONS
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, OPS, Compilation
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
 # Whose accumulator must stay in registers; on sm_80 INT8 spills 56 bytes in the epilogue, once for a tile.
-FEWER_SPILL_BYTES = {"fp8_linear": 64, "mxfp8_linear": 32}
+FEWER_SPILL_BYTES = {"eight_bit_linear": 64, "mxfp8_linear": 32}
 FEWER_CAPABILITIES = {"mxfp8_linear": FP8_CAPABILITIES}  # of operations that other GPUs do in PyTorch
 
 pytestmark = pytest.mark.skipif(
@@ -245,5 +245,7 @@ def test_what_is_wrong_is_said():
     assert "shared" in complaint({**fine, "shared_bytes": SHARED_BYTES + 1})
     assert complaint({**fine, "capability": 90, "shared_bytes": SHARED_BYTES + 1}) == ""
     assert "spilled" in complaint({**fine, "spill_bytes": SPILL_BYTES + 1})
-    assert "spilled" in complaint({**fine, "op": "fp8_linear", "spill_bytes": FEWER_SPILL_BYTES["fp8_linear"] + 1})
+    assert "spilled" in complaint(
+        {**fine, "op": "eight_bit_linear", "spill_bytes": FEWER_SPILL_BYTES["eight_bit_linear"] + 1}
+    )
     assert complaint({"error": "boom"}) == "boom"

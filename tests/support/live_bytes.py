@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import burnish_kernels
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.recipe.fp8_use import NO_FP8
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.families import family
@@ -84,7 +84,7 @@ def launch_nothing(monkeypatch):
     for name, module in list(sys.modules.items()):
         if name.startswith(("burnish_kernels", "burnish_engine")):
             for attribute in list(vars(module)):
-                if attribute in {"use_kernels", "use_fp8_kernels"}:
+                if attribute in {"use_kernels", "use_eight_bit_kernels"}:
                     monkeypatch.setattr(module, attribute, lambda *_: True)
                 elif attribute.startswith("launch") and callable(getattr(module, attribute)):
                     monkeypatch.setattr(module, attribute, lambda *_args, **_options: None)
@@ -121,7 +121,7 @@ def watched_pass(
     mlp_rows=0,
     dtype=torch.bfloat16,
     quantize=False,
-    fp8=NO_FP8,
+    eight_bits=NO_EIGHT_BITS,
 ):
     """Trace a captured pass: weights, adapter, optimizer, one pass as a first one, and one more.
 
@@ -136,7 +136,7 @@ def watched_pass(
         mlp_rows: Tokens that pass the feed-forward at once; 0: all.
         dtype: What is computed in.
         quantize: Whether frozen weights are in NF4.
-        fp8: What is stored and multiplied in FP8.
+        eight_bits: what is stored and multiplied in 8 bits.
     """
     launch_nothing(monkeypatch)
     spec = shape(name, len(layers))
@@ -144,7 +144,7 @@ def watched_pass(
     ranks = expert_rank(section, spec.experts_per_token)
     plan = plan_adapter(section, known.modules(spec), known.all_expert_stacks(spec), ranks)
     with watch:
-        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan, quantize, fp8))
+        loaded = build_decoder(NoWeights(spec), spec, DecoderOptions(dtype, META, rows, plan, quantize, eight_bits))
         model = make_trainable(loaded)
         loaded.decoder.chunk_feed_forward(mlp_rows)
         layout = BucketLayout(rows, tile_rows(spec.head_dim, dtype, META), head_rows)

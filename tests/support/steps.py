@@ -19,7 +19,7 @@ PASSES = [parity.micro_batch(lengths, seed=seed) for seed, lengths in enumerate(
 
 def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep="products", head_rows=32, **options):
     """A trainer of a tiny model with buckets of these rows."""
-    of_model = ("dtype", "device", "quantize", "fp8", "masking", "layers_on_host", "lockable_weights")
+    of_model = ("dtype", "device", "quantize", "eight_bits", "masking", "layers_on_host", "lockable_weights")
     made = {key.removesuffix("_weights"): options.pop(key) for key in of_model if key in options}
     model = parity.fast(base, adapter, section=section, **made).model
     decoder = model.loaded.decoder

@@ -43,7 +43,7 @@ from burnish_app.wording.run_text import (
 )
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState

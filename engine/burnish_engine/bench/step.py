@@ -25,7 +25,7 @@ from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
-from burnish_engine.models.decoder.frozen.format_choice import check_fp8
+from burnish_engine.models.decoder.frozen.format_choice import check_eight_bits
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.precision import DTYPES, exact_products
@@ -77,7 +77,7 @@ class StepBench:
         self._ranks, self._begin = ranks, begin
         self.predicted: dict[str, float] = {}
         self.device = torch.device(options.device)
-        self._check_fp8()
+        self._check_eight_bits()
         # Before the device is used, so that what others hold of it is not counted.
         self._held = memory_reader(self.device)
         exact_products()
@@ -107,7 +107,7 @@ class StepBench:
                 expert_rank(section, self.spec.experts_per_token),
             ),
             quantize=options.method == "qlora",
-            fp8=options.fp8,
+            eight_bits=options.eight_bits,
             embedding_on_host=self.plan.embedding_on_host,
             head_on_host=self.plan.head_on_host,
             layers_on_host=frozenset(self.plan.layers_on_host),
@@ -137,12 +137,12 @@ class StepBench:
             exchange.use(slices, optimizer.grad, rounded=options.exchange == "bf16")
             self.trainer.cut_backward(backward_cuts(slices, self.plan))
 
-    def _check_fp8(self) -> None:
+    def _check_eight_bits(self) -> None:
         options = self.options
         model = ModelSection(quantize="fp8" if options.fp8_stored else "none")
         train = options.section.model_copy(update={"products": options.products})
         recipe = Recipe(model=model).model_copy(update={"train": train})
-        check_fp8(recipe, self.spec, options.precision, capability_of(self.device))
+        check_eight_bits(recipe, self.spec, options.precision, capability_of(self.device))
 
     def _packs(self) -> EpochPlan | BatchStream:
         options = self.options
@@ -199,7 +199,7 @@ class StepBench:
             tokens=options.tokens,
             precision=options.precision,
             nf4=options.method == "qlora",
-            fp8=options.fp8,
+            eight_bits=options.eight_bits,
             ranks=self._sharing,
             host_bytes=lockable_memory(self.device) // self._sharing,
         )

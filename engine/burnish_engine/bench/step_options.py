@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AUTO, Masking, Optimizer, TrainSection
-from burnish_engine.models.decoder.frozen.format_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import eight_bit_use
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ class StepOptions:
     products: str = "16"
 
     @property
-    def fp8(self) -> Fp8Use:
-        """Use of FP8 in storage and products."""
+    def eight_bits(self) -> EightBitUse:
+        """Use of 8 bits in storage and products."""
         model = ModelSection(quantize="fp8" if self.fp8_stored else "none")
-        return fp8_use(Recipe(model=model), self.products, nf4=self.method == "qlora")
+        return eight_bit_use(Recipe(model=model), self.products, nf4=self.method == "qlora")
 
     @property
     def weights_format(self) -> str:
         """Number format of the frozen weights, for people."""
-        return "nf4" if self.method == "qlora" else self.fp8.stored or self.precision
+        return "nf4" if self.method == "qlora" else self.eight_bits.stored or self.precision
 
     @property
     def section(self) -> TrainSection:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import tile_at
+from burnish_kernels.eight_bit_linear.kernel import tile_at
 from burnish_kernels.grouped_linear.tiles import LinearTile, Storage, rank_block
 from burnish_kernels.lora_linear.kernel import dot
 from burnish_kernels.moe_sort.order import ExpertOrder

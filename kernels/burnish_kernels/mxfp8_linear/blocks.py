@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.eight_bit_linear.rows import CODES
 
 BLOCK = 32
 """Values along a row, and in weights also along a column, that share a power of two."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import (
+from burnish_kernels.eight_bit_linear.case_parts import (
     RANK,
     TYPES,
     TimedProduct,
@@ -18,8 +18,8 @@ from burnish_kernels.fp8_linear.case_parts import (
     product_case,
     result_error,
 )
-from burnish_kernels.fp8_linear.rows import CODES
-from burnish_kernels.fp8_linear.tiles import rank_block, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.rows import CODES
+from burnish_kernels.eight_bit_linear.tiles import rank_block, use_eight_bit_kernels
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 from burnish_kernels.mxfp8_linear.tiles import COMPILED
 from burnish_kernels.registry import FP8_CAPABILITIES, MXFP8_CAPABILITIES, Benchmark, Case, Compilation
@@ -89,7 +89,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
 
 
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear.op import transpose_codes
+    from burnish_kernels.eight_bit_linear.op import transpose_codes
     from burnish_kernels.mxfp8_linear import op, reference
 
     tokens, (rows, columns), dtype = (options[name] for name in ("tokens", "shape", "dtype"))
@@ -182,7 +182,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     """
     from burnish_kernels.mxfp8_linear import op, reference
 
-    if not use_fp8_kernels(torch.empty(0, device=device)):
+    if not use_eight_bit_kernels(torch.empty(0, device=device)):
         return
     for name, (outputs, columns) in BENCHMARKS.items():
         timed = TimedProduct(outputs, columns, device)

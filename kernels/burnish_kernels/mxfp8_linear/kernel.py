@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import adapter_arguments, add_adapter, tile_at
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand, to_e4m3
-from burnish_kernels.fp8_linear.rows import LARGEST
-from burnish_kernels.fp8_linear.tiles import Fp8Tile
+from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, add_adapter, tile_at
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, to_e4m3
+from burnish_kernels.eight_bit_linear.rows import LARGEST
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile
 from burnish_kernels.mxfp8_linear import reference
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 
@@ -198,7 +198,7 @@ def launch_mxfp8_linear(
     narrow_TR: torch.Tensor | None,
     adapter_NR: torch.Tensor | None,
     out_TN: torch.Tensor,
-    tile: Fp8Tile,
+    tile: EightBitTile,
 ) -> None:
     """Fill `out_TN`."""
     (tokens, columns), outputs = x.codes.shape, len(weight.codes)

@@ -5,7 +5,7 @@ With codes q and powers of two p of blocks (`blocks`), and an adapter in 16 bits
     y  = (p_x q_x) (p_w q_w)ᵀ + (x Aᵀ) (s B)ᵀ        dx = (p_d q_d) (p_w q_w) + (dy s B) A
 
 A row has a power of two for each 32 columns that are summed over, so x and dy are quantized along their own columns.
-The weight has one for each tile of 32 x 32: for dx the same codes (`fp8_linear.transpose_codes`) and powers are
+The weight has one for each tile of 32 x 32: for dx the same codes (`eight_bit_linear.transpose_codes`) and powers are
 transposed.
 
 Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.fp8_linear.op import FLOATS, validate_product
-from burnish_kernels.fp8_linear.rows import CODES
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.eight_bit_linear.op import FLOATS, validate_product
+from burnish_kernels.eight_bit_linear.rows import CODES
+from burnish_kernels.eight_bit_linear.tiles import use_eight_bit_kernels
 from burnish_kernels.mxfp8_linear import reference
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 from burnish_kernels.mxfp8_linear.tiles import choose_tile
@@ -72,7 +72,7 @@ def quantize_rows(x_TK: torch.Tensor, *, out: MxRows | None = None) -> MxRows:
         raise ValueError(f"out must be {tuple(x_TK.shape)}, not {tuple(out.codes.shape)}")
     if not x_TK.numel():
         return out
-    if use_fp8_kernels(x_TK):
+    if use_eight_bit_kernels(x_TK):
         from burnish_kernels.mxfp8_linear.kernel import launch_quantize_rows
 
         launch_quantize_rows(x_TK, out)
@@ -197,7 +197,7 @@ def mxfp8_linear(
     validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
-    if not use_fp8_kernels(out):
+    if not use_eight_bit_kernels(out):
         rows, tiles = (x.codes, x.scale), (weight.codes, weight.scale)
         return out.copy_(reference.mxfp8_linear(rows, tiles, narrow_TR, adapter_NR))
     from burnish_kernels.mxfp8_linear.kernel import launch_mxfp8_linear

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from burnish_kernels.fp8_linear.reference import over_largest
-from burnish_kernels.fp8_linear.rows import CODES
+from burnish_kernels.eight_bit_linear.reference import over_largest
+from burnish_kernels.eight_bit_linear.rows import CODES
 from burnish_kernels.moe_unpack.reference import mxfp4_values
 from burnish_kernels.mxfp8_linear.blocks import BLOCK
 

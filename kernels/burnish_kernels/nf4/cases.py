@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
-from burnish_kernels.fp8_linear.rotated.cases import SCALE_ERROR, SHARE
-from burnish_kernels.fp8_linear.rows import CODES, INT8
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.rotated.cases import SCALE_ERROR, SHARE
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8
+from burnish_kernels.eight_bit_linear.tiles import CAPABILITIES_OF, use_eight_bit_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -98,13 +98,13 @@ def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_ro
         transposed: whether the transposed codes are written.
         first_row: number of the weight's first row in a larger one, whose tiles have scales; None: its rows have.
     """
-    from burnish_kernels.fp8_linear.reference import quantize_rows
+    from burnish_kernels.eight_bit_linear.reference import quantize_rows
     from burnish_kernels.nf4 import op
 
     values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
     if first_row is None:
         codes, scale = quantize_rows(values, None, kind)
-        same = torch.equal(op.fp8_row_scale(weight, kind), scale)
+        same = torch.equal(op.eight_bit_row_scale(weight, kind), scale)
     else:
         # Exact powers of two, with which no value is beyond E4M3: what becomes of that is not defined.
         scale = torch.exp2(torch.arange(5.0 * values.shape[1] // 32) % 7 - 8).view(5, -1).to(values.device)
@@ -114,7 +114,7 @@ def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_ro
     rows, columns = weight.shape[::-1] if transposed else weight.shape
     buffer = torch.full((rows, columns + 16), 9, dtype=torch.uint8, device=weight.device)
     out = buffer[:, :columns].view(kind)
-    op.fp8_codes(weight, scale, out, transposed=transposed, first_row=first_row or 0)
+    op.eight_bit_codes(weight, scale, out, transposed=transposed, first_row=first_row or 0)
     expected = codes.view(torch.uint8)
     same = same and torch.equal(out.view(torch.uint8), expected.t() if transposed else expected)
     return 0.0 if same and bool((buffer[:, columns:] == 9).all()) else math.inf
@@ -122,15 +122,15 @@ def _compare_codes(weight: Any, kind: torch.dtype, *, transposed: bool, first_ro
 
 def _compare_rotated(weight: Any, *, transposed: bool, rotation: int) -> float:
     """Return the share of codes that are the next one, as sums in another order make them; else infinity."""
-    from burnish_kernels.fp8_linear.reference import quantize_rows
+    from burnish_kernels.eight_bit_linear.reference import quantize_rows
     from burnish_kernels.nf4 import op
 
     values = torch.cat([exact for _, exact in _slices(weight, torch.empty(weight.shape, device=weight.device))])
     codes, scale = quantize_rows(values, None, INT8, rotation)
-    found = op.fp8_row_scale(weight, INT8, rotation=rotation)
+    found = op.eight_bit_row_scale(weight, INT8, rotation=rotation)
     rows, columns = weight.shape[::-1] if transposed else weight.shape
     buffer = torch.full((rows, columns + 16), 9, dtype=INT8, device=weight.device)
-    op.fp8_codes(weight, found, buffer[:, :columns], transposed=transposed, rotation=rotation)
+    op.eight_bit_codes(weight, found, buffer[:, :columns], transposed=transposed, rotation=rotation)
     away = (buffer[:, :columns].int() - (codes.t() if transposed else codes).int()).abs()
     wrong = bool(((found - scale) / scale).abs().max() > SCALE_ERROR) or int(away.max()) > 1
     return math.inf if wrong or not bool((buffer[:, columns:] == 9).all()) else float(away.float().mean())
@@ -261,7 +261,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
 
         yield Benchmark(f"dequantize-{name}-bf16", run, plain, weight.nbytes + 2 * rows * columns)
         for codes in CODE_NAMES:
-            if use_fp8_kernels(weight.packed, codes):
+            if use_eight_bit_kernels(weight.packed, codes):
                 yield from _code_benchmarks(name, weight, codes)
         a = torch.randn(RANK, columns, dtype=torch.bfloat16, device=device)
         b = torch.randn(rows, RANK, dtype=torch.bfloat16, device=device)
@@ -277,16 +277,16 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
 
 
 def _code_benchmarks(name: str, weight: Any, kind: torch.dtype) -> Iterator[Benchmark]:
-    from burnish_kernels.fp8_linear.reference import encode
+    from burnish_kernels.eight_bit_linear.reference import encode
     from burnish_kernels.nf4 import op
 
-    scale = op.fp8_row_scale(weight, kind)
+    scale = op.eight_bit_row_scale(weight, kind)
     for transposed in (False, True):
         shape = weight.shape[::-1] if transposed else weight.shape
         out = torch.empty(shape, dtype=kind, device=weight.device)
 
         def run(out: torch.Tensor = out, transposed: bool = transposed) -> None:
-            op.fp8_codes(weight, scale, out, transposed=transposed)
+            op.eight_bit_codes(weight, scale, out, transposed=transposed)
 
         def plain(out: torch.Tensor = out, transposed: bool = transposed) -> None:
             codes = encode(op.dequantize(weight, dtype=torch.float32), scale, kind)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, rotated_columns, to_codes
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, rotated_columns, to_codes
 from burnish_kernels.nf4.reference import TILE
 from burnish_kernels.nf4.state import Nf4
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear.reference import check_rotation, encode, rotate, row_scale
-from burnish_kernels.fp8_linear.rows import CODES, LARGEST_OF
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.eight_bit_linear.reference import check_rotation, encode, rotate, row_scale
+from burnish_kernels.eight_bit_linear.rows import CODES, LARGEST_OF
+from burnish_kernels.eight_bit_linear.tiles import use_eight_bit_kernels
 from burnish_kernels.nf4 import reference
 from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK, TILE
 from burnish_kernels.nf4.state import Nf4, empty, from_bitsandbytes
@@ -22,9 +22,9 @@ __all__ = [
     "Nf4",
     "dequantize",
     "dequantize_stack",
+    "eight_bit_codes",
+    "eight_bit_row_scale",
     "empty",
-    "fp8_codes",
-    "fp8_row_scale",
     "from_bitsandbytes",
     "paste",
     "quantize",
@@ -123,8 +123,8 @@ def dequantize_stack(parts: Sequence[Nf4 | torch.Tensor], out: torch.Tensor, dty
     return out
 
 
-def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES, *, rotation: int = 0) -> torch.Tensor:
-    """Return the scale of each row in 8 bits, `[N]` fp32: as `fp8_linear.quantize_rows` makes it of the same values.
+def eight_bit_row_scale(weight: Nf4, codes: torch.dtype = CODES, *, rotation: int = 0) -> torch.Tensor:
+    """Return the scale of each row in 8 bits, `[N]` fp32: that of `eight_bit_linear.quantize_rows` for the same values.
 
     Args:
         weight: quantized weight.
@@ -141,7 +141,7 @@ def fp8_row_scale(weight: Nf4, codes: torch.dtype = CODES, *, rotation: int = 0)
     return row_scale(largest, codes)
 
 
-def fp8_codes(
+def eight_bit_codes(
     weight: Nf4,
     scale: torch.Tensor,
     out: torch.Tensor,
@@ -154,8 +154,8 @@ def fp8_codes(
 
     Args:
         weight: quantized weight.
-        scale: scale of each row `[N]` fp32, as `fp8_row_scale` makes them; or of each 32 x 32 values of a larger weight
-            `[tiles, K / 32]` fp32, of which this one is some rows.
+        scale: scale of each row `[N]` fp32, as `eight_bit_row_scale` makes them; or of each 32 x 32 values of a larger
+            weight `[tiles, K / 32]` fp32, of which this one is some rows.
         out: memory to write to, E4M3 or INT8 `[N, K]`, or `[K, N]` if transposed; rows may be strided, so that weights
             that lie one under another fill parts of one.
         transposed: whether the transposed weight is wanted, as for the input's gradient.
@@ -183,7 +183,7 @@ def fp8_codes(
         check_rotation(rotation, columns)
         if tiled:
             raise ValueError("weights with scales of tiles are not rotated")
-    if use_fp8_kernels(weight.packed, out.dtype):
+    if use_eight_bit_kernels(weight.packed, out.dtype):
         from burnish_kernels.nf4.kernel import launch_encode, whole_words
 
         if whole_words(weight):

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import CodesBuffer
-from burnish_kernels.fp8_linear.tiles import use_fp8_kernels
+from burnish_kernels.eight_bit_linear.case_parts import CodesBuffer
+from burnish_kernels.eight_bit_linear.tiles import use_eight_bit_kernels
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 
@@ -204,7 +204,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         yield _benchmark("forward", 4, x, residual, dy, y, total, weight, inverse)
         yield _benchmark("backward", 4, x, residual, dy, y, total, weight, inverse)
         yield _benchmark("backward-y", 5, x, residual, dy, y, total, weight, inverse)
-        if use_fp8_kernels(x):
+        if use_eight_bit_kernels(x):
             yield _benchmark("forward-codes", 4.5, x, residual, dy, y, total, weight, inverse)
             yield _benchmark("backward-codes", 4.5, x, residual, dy, y, total, weight, inverse)
 

@@ -4,7 +4,7 @@ A row is a piece of HEAD columns and a piece of TAIL columns, both powers of two
 many lanes idle at hidden sizes such as 576, 2560 or 3072. Short rows take a single warp, which needs no barrier.
 
 Every element is read and written by the same program, and read before it is written: outputs may be inputs. On request
-the row that is written is also quantized (`fp8_linear`) while it is in registers.
+the row that is written is also quantized (`eight_bit_linear`) while it is in registers.
 Launchers assert and never allocate. Row offsets are int64: T times a row's stride may pass 2^31.
 """
 
@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, magnitude, row_scale, to_codes
-from burnish_kernels.fp8_linear.rows import Fp8Rows
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, to_codes
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 
 WASTE = 1.2  # lanes a column from which on a row is split in two
 ELEMENTS_A_THREAD = 16
@@ -236,7 +236,7 @@ def launch_forward(
     y_TH: torch.Tensor,
     sum_TH: torch.Tensor,
     inverse_T: torch.Tensor,
-    codes: Fp8Rows | None,
+    codes: EightBitRows | None,
     eps: float,
     one_plus_weight: bool,
 ) -> None:
@@ -275,7 +275,7 @@ def launch_backward(
     inverse_T: torch.Tensor,
     dx_TH: torch.Tensor,
     y_TH: torch.Tensor | None,
-    codes: Fp8Rows | None,
+    codes: EightBitRows | None,
     factor_H: torch.Tensor | None,
     one_plus_weight: bool,
 ) -> None:
@@ -308,7 +308,7 @@ def launch_backward(
     )
 
 
-def _codes(codes: Fp8Rows | None, instead: torch.Tensor) -> dict[str, Any]:
+def _codes(codes: EightBitRows | None, instead: torch.Tensor) -> dict[str, Any]:
     """Return the arguments of a kernel that writes codes, or with `instead` those of one that does not."""
     if codes is None:
         return {"codes_ptr": instead, "scale_ptr": instead, "codes_stride": instead.stride(0), "HAS_CODES": False}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows, writes_codes
+from burnish_kernels.eight_bit_linear.op import EightBitRows, quantize_rows, writes_codes
 from burnish_kernels.rms_norm import reference
 from burnish_kernels.row_blocks import row_blocks
 
@@ -27,7 +27,7 @@ def forward(
     one_plus_weight: bool = False,
     out: torch.Tensor | None = None,
     sum_out: torch.Tensor | None = None,
-    codes_out: Fp8Rows | None = None,
+    codes_out: EightBitRows | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Add the residual, if any, and normalize each row.
 
@@ -39,7 +39,7 @@ def forward(
         one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
         out: tensor to write y to; may be x or the residual themselves.
         sum_out: tensor to write the sum to; may be x or the residual themselves.
-        codes_out: codes and scales of y to write beside it, as `fp8_linear.quantize_rows` makes them; None: none.
+        codes_out: codes and scales of y to write beside it, as `eight_bit_linear.quantize_rows` makes them; None: none.
 
     Returns:
         The normalized rows, the sum that was normalized (x itself without a residual), both `[T, H]`, and the inverse
@@ -97,7 +97,7 @@ def backward(
     one_plus_weight: bool = False,
     out: torch.Tensor | None = None,
     y_out: torch.Tensor | None = None,
-    codes_out: Fp8Rows | None = None,
+    codes_out: EightBitRows | None = None,
     factor_H: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the gradient of the sum, which is that of x and of the residual alike.
@@ -111,8 +111,8 @@ def backward(
         one_plus_weight: same as in `forward`.
         out: tensor to write the gradient to; may be dsum or dy themselves.
         y_out: tensor that y is written to again, bit for bit as `forward` made it; None: y is not wanted.
-        codes_out: codes and scales of the gradient times `factor_H` to write beside it, as `fp8_linear.quantize_rows`
-            makes them, for the product that the gradient goes to next; None: none.
+        codes_out: codes and scales of the gradient times `factor_H` to write beside it, as
+            `eight_bit_linear.quantize_rows` makes them, for the product that the gradient goes to next; None: none.
         factor_H: factor of each column `[H]` fp32 in the codes, the scales of that product's weight rows; None: none.
 
     Returns:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import NAMES as CODE_NAMES
-from burnish_kernels.fp8_linear.case_parts import CodesBuffer
-from burnish_kernels.fp8_linear.rows import INT8
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.case_parts import NAMES as CODE_NAMES
+from burnish_kernels.eight_bit_linear.case_parts import CodesBuffer
+from burnish_kernels.eight_bit_linear.rows import INT8
+from burnish_kernels.eight_bit_linear.tiles import CAPABILITIES_OF, use_eight_bit_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.swiglu.adapted import cases as adapted_cases
 
@@ -218,7 +218,7 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         gradient = torch.empty_like(gate_up)
         act, dact = (torch.randn(rows, size, device=device, dtype=dtype) for _ in range(2))
         kinds: list[tuple[str, float]] = [("forward", 3), ("backward", 5), ("backward-act", 6)]
-        if use_fp8_kernels(act):
+        if use_eight_bit_kernels(act):
             kinds += [("forward-codes", 3.5), ("backward-codes", 6)]
         for kind, tensors in kinds:
             yield _benchmark(kind, tensors, activation, gate_up, gradient, act, dact)

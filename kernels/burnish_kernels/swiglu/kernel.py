@@ -1,7 +1,7 @@
 """Gated activation in Triton: flat tiles of a few rows, computed in fp32, everything read and written once.
 
 Every element is read and written by the same program, and read before it is written: outputs may be inputs. Where the
-result is also to be quantized (`fp8_linear`), programs take whole rows: what is quantized is in the cache.
+result is also to be quantized (`eight_bit_linear`), programs take whole rows: what is quantized is in the cache.
 Launchers assert and never allocate. Row offsets are int64: T·2I passes 2^31 at 80,000 tokens of an 8B model.
 """
 
@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, magnitude, row_scale, store_codes
-from burnish_kernels.fp8_linear.rows import Fp8Rows
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, store_codes
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 
 ROWS, COLUMNS, WARPS = 2, 512, 4
 """Tile of a program: 8 elements a thread, so 16 bytes of each tensor; 512 divides most intermediate sizes."""
@@ -218,7 +218,7 @@ def swiglu_backward_coded_kernel(
 
 
 def launch_forward(
-    gate_up_TJ: torch.Tensor, act_TI: torch.Tensor, activation: str, codes: Fp8Rows | None = None
+    gate_up_TJ: torch.Tensor, act_TI: torch.Tensor, activation: str, codes: EightBitRows | None = None
 ) -> None:
     """Fill `act_TI`, and `codes` if given."""
     rows, size = act_TI.shape
@@ -257,7 +257,7 @@ def launch_backward(
     dgate_up_TJ: torch.Tensor,
     act_TI: torch.Tensor | None,
     activation: str,
-    codes: Fp8Rows | None = None,
+    codes: EightBitRows | None = None,
     factor_J: torch.Tensor | None = None,
 ) -> None:
     """Fill `dgate_up_TJ` and, if given, `act_TI` and `codes`."""
@@ -305,7 +305,7 @@ def launch_backward(
     )
 
 
-def _coded(codes: Fp8Rows) -> dict[str, Any]:
+def _coded(codes: EightBitRows) -> dict[str, Any]:
     """Return the arguments that both kernels which quantize have in common."""
     return {
         "codes_ptr": kernel_codes(codes.codes),

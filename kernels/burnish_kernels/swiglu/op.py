@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows, writes_codes
+from burnish_kernels.eight_bit_linear.op import EightBitRows, quantize_rows, writes_codes
 from burnish_kernels.row_blocks import row_blocks
 from burnish_kernels.swiglu import reference
 
@@ -23,7 +23,7 @@ def forward(
     *,
     activation: str,
     out: torch.Tensor | None = None,
-    codes_out: Fp8Rows | None = None,
+    codes_out: EightBitRows | None = None,
 ) -> torch.Tensor:
     """Compute the activated gate times up.
 
@@ -31,8 +31,8 @@ def forward(
         gate_up_TJ: input `[T, 2I]`, fp32, fp16 or bf16: gate, then up.
         activation: name "silu", "gelu_tanh" or "gelu".
         out: tensor `[T, I]` to write the result to; may be the gate half of `gate_up_TJ`.
-        codes_out: codes and scales of the result to write beside it, as `fp8_linear.quantize_rows` makes them; None:
-            none.
+        codes_out: codes and scales of the result to write beside it, as `eight_bit_linear.quantize_rows` makes them;
+            None: none.
 
     Returns:
         The result `[T, I]`.
@@ -65,7 +65,7 @@ def backward(
     activation: str,
     out: torch.Tensor | None = None,
     act_out: torch.Tensor | None = None,
-    codes_out: Fp8Rows | None = None,
+    codes_out: EightBitRows | None = None,
     factor_J: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the gradient of the stacked gate and up.
@@ -77,8 +77,8 @@ def backward(
         out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
         act_out: tensor `[T, I]` that the result is written to again, bit for bit; may be `dact_TI` itself. None: not
             wanted.
-        codes_out: codes and scales of the gradient times `factor_J` to write beside it, as `fp8_linear.quantize_rows`
-            makes them, for the product that gives the input's gradient; None: none.
+        codes_out: codes and scales of the gradient times `factor_J` to write beside it, as
+            `eight_bit_linear.quantize_rows` makes them, for the product that gives the input's gradient; None: none.
         factor_J: factor of each column `[2I]` fp32 in the codes, the scales of that product's weight rows; None: none.
 
     Returns:

@@ -127,7 +127,7 @@ def test_qlora_keeps_its_weights_in_4_bits():
         ({"method": "qlora", "products": "mxfp8"}, Nf4CodedWeight, "nf4"),
     ],
 )
-def test_fp8_is_measured_as_a_recipe_would_train_it(changes, kind, weights):
+def test_8_bits_are_measured_as_a_recipe_would_train_it(changes, kind, weights):
     bench = StepBench(options(precision="bf16", **changes))
     stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
     assert all(isinstance(stack.frozen, kind) for stack in stacks)
@@ -136,7 +136,7 @@ def test_fp8_is_measured_as_a_recipe_would_train_it(changes, kind, weights):
     assert math.isfinite(report["loss"][1])
 
 
-def test_fp8_products_in_fp32_are_not_measured():
+def test_8_bit_products_in_fp32_are_not_measured():
     with pytest.raises(UsageError, match="fp32"):
         StepBench(options(products="fp8"))
 

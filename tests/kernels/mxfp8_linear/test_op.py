@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, transpose_codes
+from burnish_kernels.eight_bit_linear.op import CODES, transpose_codes
 from burnish_kernels.moe_unpack.reference import mxfp4_values
 from burnish_kernels.mxfp8_linear import op, reference
 from burnish_kernels.mxfp8_linear.op import (

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST_OF
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST_OF
 from burnish_kernels.nf4 import op, reference
 from burnish_kernels.nf4.op import (
     Nf4,
     dequantize,
     dequantize_stack,
-    fp8_codes,
-    fp8_row_scale,
+    eight_bit_codes,
+    eight_bit_row_scale,
     from_bitsandbytes,
     paste,
     quantize,
@@ -143,8 +143,8 @@ def test_weights_one_under_another_fill_one_scratch_in_8_bits(columns, transpose
     stacked, first = scratch.t() if transposed else scratch, 0
     for part in parts:
         rows = slice(first, first := first + part.shape[0])
-        scale = fp8_row_scale(part, kind)
-        fp8_codes(part, scale, scratch[:, rows] if transposed else scratch[rows], transposed=transposed)
+        scale = eight_bit_row_scale(part, kind)
+        eight_bit_codes(part, scale, scratch[:, rows] if transposed else scratch[rows], transposed=transposed)
         values = dequantize(part, dtype=torch.float32)
         torch.testing.assert_close(scale, values.abs().amax(dim=1) / LARGEST_OF[kind])
         found = stacked[rows].float() * scale[:, None]
@@ -161,7 +161,7 @@ def test_8_bit_rows_of_zeros_stay_zeros(kind):
     weight = torch.randn(4, 64)
     weight[2] = 0
     packed = quantize(weight, double=False)
-    codes = fp8_codes(packed, fp8_row_scale(packed, kind), torch.empty(4, 64, dtype=kind))
+    codes = eight_bit_codes(packed, eight_bit_row_scale(packed, kind), torch.empty(4, 64, dtype=kind))
     assert not codes[2].float().any()
     assert codes[[0, 1, 3]].float().abs().amax(dim=1).tolist() == [LARGEST_OF[kind]] * 3
 
@@ -235,7 +235,7 @@ def test_bad_arguments_are_named():
         (torch.empty(4, 64, dtype=CODES), torch.ones(5)),
     ):
         with pytest.raises(ValueError, match="must be"):
-            fp8_codes(weight, scale, out)
+            eight_bit_codes(weight, scale, out)
     with pytest.raises(ValueError, match="columns"):
         dequantize_stack([weight, torch.zeros(2, 63)], torch.zeros(6, 64), torch.float32)
     with pytest.raises(ValueError, match="do not make"):

@@ -10,10 +10,10 @@ from typing import Any
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
@@ -30,13 +30,13 @@ class EngineChoice:
         fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
         nf4: whether the frozen weights are kept in 4 bits (NF4).
         note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
-        fp8: what is stored and multiplied in 8 bits.
+        eight_bits: what is stored and multiplied in 8 bits.
     """
 
     fast: bool
     nf4: bool = False
     note: str = ""
-    fp8: Fp8Use = NO_FP8
+    eight_bits: EightBitUse = NO_EIGHT_BITS
 
 
 def choose_engine(
@@ -62,9 +62,9 @@ def choose_engine(
     if asked == "plain" or reason:
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
-    check_fp8(recipe, spec, precision, capability_of(gpu))
+    check_eight_bits(recipe, spec, precision, capability_of(gpu))
     nf4 = is_nf4(recipe, config)
-    return EngineChoice(fast=True, nf4=nf4, fp8=fp8_use(recipe, recipe.train.products, nf4=nf4))
+    return EngineChoice(fast=True, nf4=nf4, eight_bits=eight_bit_use(recipe, recipe.train.products, nf4=nf4))
 
 
 def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str) -> None:

@@ -8,7 +8,7 @@ from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.topology import peer_gb_s
 
@@ -66,7 +66,7 @@ class FastRun:
         cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
         precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are kept in 4 bits (NF4).
-        fp8: what is kept and multiplied in 8 bits.
+        eight_bits: what is kept and multiplied in 8 bits.
         gpu: facts of the GPU; None where they are not known, and on the CPU.
         cpu_cores: number of physical CPU cores.
         ranks: number of processes that can share layers' weights.
@@ -79,7 +79,7 @@ class FastRun:
     cuda: bool
     precision: str
     nf4: bool
-    fp8: Fp8Use = NO_FP8
+    eight_bits: EightBitUse = NO_EIGHT_BITS
     gpu: GpuFacts | None = None
     cpu_cores: int = 1
     ranks: int = 1

@@ -73,7 +73,7 @@ def parameters_in_4_bits(spec: DecoderSpec) -> list[int]:
     return [matrix.weights for layer in spec.layers for matrix in layer_matrices(spec, layer) if is_in_4_bits(matrix)]
 
 
-def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = False, fp8: bool = False) -> int:
+def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = False, eight_bits: bool = False) -> int:
     """Count the bytes of all weights, the linear ones of the layers in 4 bits where that is so.
 
     Args:
@@ -81,15 +81,15 @@ def frozen_bytes(spec: DecoderSpec, precision: str, *, nf4: bool, fast: bool = F
         precision: precision of the other weights.
         nf4: whether the linear ones are in NF4.
         fast: whether the fast engine holds them: it has experts in NF4 too, or in MXFP4 where they are published so.
-        fp8: whether the linear ones are in 8 bits, where not in NF4.
+        eight_bits: whether the linear ones are in 8 bits, where not in NF4.
     """
     experts = stored_in_layers(spec, "stacked") if fast and spec.experts is not None else 0
     linear = sum(parameters_in_4_bits(spec)) if nf4 else 0
     in_nf4 = linear + (experts if nf4 and not spec.has_mxfp4_experts else 0)
     in_mxfp4 = experts if spec.has_mxfp4_experts else 0
     packed = math.ceil(in_nf4 * NF4_BYTES + in_mxfp4 * MXFP4_BYTES)
-    in_fp8 = sum(parameters_in_4_bits(spec)) if fp8 and not nf4 else 0
-    return packed + in_fp8 + (parameters(spec) - in_nf4 - in_mxfp4 - in_fp8) * BYTES_OF[precision]
+    in_8_bits = sum(parameters_in_4_bits(spec)) if eight_bits and not nf4 else 0
+    return packed + in_8_bits + (parameters(spec) - in_nf4 - in_mxfp4 - in_8_bits) * BYTES_OF[precision]
 
 
 def visited(spec: DecoderSpec, matrix: Matrix) -> int:

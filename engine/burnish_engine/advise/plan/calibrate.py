@@ -189,9 +189,9 @@ def device_key(run: PlannedRun) -> str:
 
 def kind_of(run: PlannedRun) -> str:
     """The kind of a run by precision and trained weights, such as "bf16", "nf4 bf16" or "full bf16"."""
-    packed = "nf4" if run.engine.nf4 else run.engine.fp8.stored
+    packed = "nf4" if run.engine.nf4 else run.engine.eight_bits.stored
     what = "full" if run.recipe.adapter.method == "full" else packed
-    products = _PRODUCTS.get(run.engine.fp8.products, f"{run.engine.fp8.products.upper()} products")
+    products = _PRODUCTS.get(run.engine.eight_bits.products, f"{run.engine.eight_bits.products.upper()} products")
     paged = _PAGED if run.recipe.train.optimizer.startswith(_PAGED) else ""
     return " ".join(word for word in (what, run.device.precision, products, paged) if word)
 

@@ -13,7 +13,7 @@ from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.contract.units import memory_size
@@ -95,7 +95,7 @@ def notes_on(run: PlannedRun) -> list[str]:
             'train.products = "auto" is decided by a few seconds of timing when the run begins; this plan is for '
             "products in 16 bits."
         )
-    if run.engine.fp8.products == "mxfp8":
+    if run.engine.eight_bits.products == "mxfp8":
         notes.append("MXFP8 has run on no card yet: its speed is predicted by measurements of others.")
     if run.dataset is None:
         notes.append("The dataset was not looked at: passes are assumed to be full and 60 % of the tokens learned.")
@@ -144,9 +144,11 @@ def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) 
     if plan is None or not run.device.cuda or run.recipe.memory.weights != AUTO:
         return ""
     held, count = run.engine, run.spec.num_layers - len(plan.layers_on_host) - len(plan.layers_on_ranks)
-    layer = _hosted_layer(run, nf4=held.nf4, fp8=held.fp8)
+    layer = _hosted_layer(run, nf4=held.nf4, eight_bits=held.eight_bits)
     slots = 0 if count < run.spec.num_layers else SLOTS * layer.block
-    weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=held.nf4, fp8=held.fp8)
+    weights = frozen_weights(
+        run.spec, run.recipe.adapter, run.device.precision, nf4=held.nf4, eight_bits=held.eight_bits
+    )
     tables = weights.embedding * (2 - plan.embedding_on_host - plan.head_on_host) // 2
     machine = run.machine.model_copy(update={"ram_free_bytes": run.machine.ram_total_bytes})
     whole = run.spec.num_layers * layer.block + weights.embedding
@@ -175,9 +177,9 @@ def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
     return f'model.quantize = "nf4" (4 bits, {memory_size(weights.stored + weights.scratch)})'
 
 
-def _hosted_layer(run: PlannedRun, *, nf4: bool, fp8: Fp8Use = NO_FP8) -> HostedLayer:
+def _hosted_layer(run: PlannedRun, *, nf4: bool, eight_bits: EightBitUse = NO_EIGHT_BITS) -> HostedLayer:
     """Count what the largest layer takes in host memory."""
     section, precision = run.recipe.adapter, run.device.precision
     kinds, _ = distinct_layers(run.spec)
-    found = (hosted_layer(run.spec, section, one, precision, nf4=nf4, fp8=fp8) for one in kinds)
+    found = (hosted_layer(run.spec, section, one, precision, nf4=nf4, eight_bits=eight_bits) for one in kinds)
     return max(found, key=lambda one: one.block)

@@ -58,7 +58,7 @@ def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick:
         cuda=cuda,
         precision=run.device.precision,
         nf4=run.engine.nf4,
-        fp8=run.engine.fp8,
+        eight_bits=run.engine.eight_bits,
         gpu=run.device.gpu(run.machine),
         cpu_cores=run.machine.cpu_cores,
         ranks=ranks,

@@ -19,7 +19,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.models.decoder.frozen.format_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import eight_bit_use
 
 COMFORTABLE_SHARE = 0.9
 """Share of the free memory that a suggested run of the plain engine may take; the rest is for the predictions' error
@@ -188,8 +188,8 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
     room = free + host_budget(machine, gpu)  # weights may be in host memory
     nf4 = is_nf4(recipe, config)
-    stored = fp8_use(recipe, recipe.train.products, nf4=nf4).stored
-    return frozen_bytes(spec, precision, nf4=nf4, fast=True, fp8=bool(stored)) < room
+    stored = eight_bit_use(recipe, recipe.train.products, nf4=nf4).stored
+    return frozen_bytes(spec, precision, nf4=nf4, fast=True, eight_bits=bool(stored)) < room
 
 
 def _lengths(wanted: int) -> Iterator[int]:

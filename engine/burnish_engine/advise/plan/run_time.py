@@ -146,7 +146,7 @@ def _token_s(run: PlannedRun) -> float:
     """Predict the time of one generated token: it reads every weight once."""
     gpu = run.device.gpu(run.machine)
     rate = gpu_rates(gpu).bandwidth_gb_s * 1e9 * _MEMORY_SHARE if gpu else _CPU_BYTES_PER_S
-    width = 1.0 if run.engine.fp8.stored else BYTES_OF[run.device.precision]
+    width = 1.0 if run.engine.eight_bits.stored else BYTES_OF[run.device.precision]
     if run.recipe.model.quantize == "nf4":
         width = NF4_BYTES
     return parameters(run.spec) * width / rate + len(run.spec.layers) * _TOKEN_S_PER_LAYER

@@ -144,7 +144,7 @@ def layer_shapes(run: FastRun) -> tuple[list[LayerShape], list[int]]:
     """Return the shape of each kind of layer of a run's model, and for each layer the number of its kind."""
     layers, numbers = distinct_layers(run.spec)
     width = BYTES_OF[run.precision]
-    section, products = run.recipe.adapter, run.fp8.products
+    section, products = run.recipe.adapter, run.eight_bits.products
     shapes = [LayerShape(run.spec, section, width, run.cuda, layer, run.nf4, products) for layer in layers]
     return shapes, numbers
 

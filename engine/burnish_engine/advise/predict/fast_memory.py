@@ -98,9 +98,10 @@ class FastMemory:
         self.tokens = run.largest.padded_tokens
         most = max(self.tokens, run.recipe.train.micro_batch_tokens)
         section, precision = run.recipe.adapter, run.precision
-        self.weights = frozen_weights(run.spec, section, precision, nf4=run.nf4, fp8=run.fp8, tokens=most)
+        self.weights = frozen_weights(run.spec, section, precision, nf4=run.nf4, eight_bits=run.eight_bits, tokens=most)
         hosted = [
-            hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4, fp8=run.fp8) for one in self._shapes
+            hosted_layer(run.spec, section, one.layer, precision, nf4=run.nf4, eight_bits=run.eight_bits)
+            for one in self._shapes
         ]
         self.blocks = np.array([hosted[kind].block for kind in self._kinds], dtype=np.float64)
         self._freed = np.array([hosted[kind].freed for kind in self._kinds], dtype=np.float64)

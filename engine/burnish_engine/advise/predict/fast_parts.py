@@ -82,7 +82,7 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
 
 
 def _weights_note(run: FastRun, options: PlanOptions) -> str:
-    packed = "NF4" if run.nf4 else run.fp8.stored.upper()
+    packed = "NF4" if run.nf4 else run.eight_bits.stored.upper()
     note = f"{packed}, the rest {run.precision}" if packed else run.precision
     away = {
         "embeddings": options.embedding_on_host,
@@ -106,7 +106,7 @@ def _experts_note(run: FastRun) -> str:
 
 
 def _scratch_note(run: FastRun) -> str:
-    dense = "gate and up, and one more matrix" if run.nf4 or run.fp8.stored else ""
+    dense = "gate and up, and one more matrix" if run.nf4 or run.eight_bits.stored else ""
     experts = "a group of experts" if run.spec.num_experts and is_packed(run.spec, nf4=run.nf4) else ""
     return "; ".join(filter(None, (dense, experts)))
 

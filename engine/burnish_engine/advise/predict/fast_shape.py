@@ -26,7 +26,7 @@ from burnish_engine.advise.predict.fast_experts import (
     selection_bytes,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
@@ -140,7 +140,7 @@ def frozen_weights(
     precision: str,
     *,
     nf4: bool,
-    fp8: Fp8Use = NO_FP8,
+    eight_bits: EightBitUse = NO_EIGHT_BITS,
     tokens: int | None = None,
 ) -> FrozenWeightBytes:
     """Count the memory of the frozen weights.
@@ -150,7 +150,7 @@ def frozen_weights(
         adapter: the recipe's adapter section.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether they are held in 4 bits.
-        fp8: what is held and multiplied in 8 bits.
+        eight_bits: what is held and multiplied in 8 bits.
         tokens: most tokens of a pass, on which it depends whether experts are unpacked; None: they are.
     """
     width = BYTES_OF[precision]
@@ -171,33 +171,35 @@ def frozen_weights(
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
             outside += count * (_aligned(stack.outputs) * width + 8 * stack.outputs)
-    if not nf4 and not fp8.stored:
+    if not nf4 and not eight_bits.stored:
         matrices = sum(count * _aligned(stack.elements) for stack, count in made) * width
         return FrozenWeightBytes(outside + matrices, 0, embedding, unpacked, packed)
     weights = sum(count * stack.outputs * stack.inputs for stack, count in made)
     compute_copies = sum(count * _aligned(stack.compute_copies) for stack, count in made) * width
     # Codes are read both ways: NF4 is unpacked into both, stored codes are transposed into one.
-    unpacked += _scratch([found for found, _ in counted], fp8, 2 if nf4 else 1, width)
-    scales = sum(count * scale_bytes(fp8, stack) for stack, count in made)
-    if fp8.stored:
+    unpacked += _scratch([found for found, _ in counted], eight_bits, 2 if nf4 else 1, width)
+    scales = sum(count * scale_bytes(eight_bits, stack) for stack, count in made)
+    if eight_bits.stored:
         return FrozenWeightBytes(outside + weights + compute_copies, scales, embedding, unpacked, packed)
-    tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (scales if fp8.products else 0)
+    tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (scales if eight_bits.products else 0)
     matrices = outside + -(-weights // 2) + compute_copies
     return FrozenWeightBytes(matrices, tables, embedding, unpacked, packed)
 
 
-def scale_bytes(fp8: Fp8Use, stack: StackShape) -> int:
+def scale_bytes(eight_bits: EightBitUse, stack: StackShape) -> int:
     """Count the bytes of the scales of a stack's codes: fp32 for a row, in MXFP8 a byte for each block."""
-    if (fp8.stored or fp8.products) == "mxfp8":
+    if (eight_bits.stored or eight_bits.products) == "mxfp8":
         return (stack.outputs // MX_BLOCK) * (stack.inputs // MX_BLOCK)
     return 4 * stack.outputs
 
 
-def _scratch(kinds: Sequence[Mapping[StackName, StackShape]], fp8: Fp8Use, orientations: int, width: int) -> int:
+def _scratch(
+    kinds: Sequence[Mapping[StackName, StackShape]], eight_bits: EightBitUse, orientations: int, width: int
+) -> int:
     """Count the memory that dense stacks share: one for gate and up, one for the largest other, bytes."""
 
     def size(stack: StackShape) -> int:
-        return orientations * stack.outputs * stack.inputs if fp8.products else stack.elements * width
+        return orientations * stack.outputs * stack.inputs if eight_bits.products else stack.elements * width
 
     wide = max((size(found["gate_up"]) for found in kinds if "gate_up" in found), default=0)
     return wide + max(size(stack) for found in kinds for name, stack in found.items() if name != "gate_up")
@@ -230,7 +232,7 @@ def hosted_layer(
     precision: str,
     *,
     nf4: bool,
-    fp8: Fp8Use = NO_FP8,
+    eight_bits: EightBitUse = NO_EIGHT_BITS,
 ) -> HostedLayer:
     """Count what a layer takes in host memory; the adapters' copies in the compute dtype stay on the device.
 
@@ -240,8 +242,8 @@ def hosted_layer(
     own = expert_stacks(spec, adapter, layer)
     experts = expert_bytes(spec, own, width, nf4=nf4)
     block = sum(map(_in_block, expert_tensor_bytes(spec, own, width, nf4=nf4)))
-    if fp8.stored:
-        sizes = [size for stack in made for size in (stack.outputs * stack.inputs, scale_bytes(fp8, stack))]
+    if eight_bits.stored:
+        sizes = [size for stack in made for size in (stack.outputs * stack.inputs, scale_bytes(eight_bits, stack))]
         return HostedLayer(block + sum(map(_in_block, sizes)), sum(sizes), experts)
     if not nf4:
         freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width

@@ -268,10 +268,10 @@ class FastSpeed:
         step = min(mlp_chunk_tokens or tokens, tokens) if name in {"gate_up", "down"} else tokens
         tiles = -(-tokens // step)
         operations = 2.0 * (tokens + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
-        if self._run.fp8.products:
+        if self._run.eight_bits.products:
             return self._eight_bit_product(stack, operations, tiles, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
-        if self._run.fp8.stored and unpacks:  # codes are copied, then scaled in place
+        if self._run.eight_bits.stored and unpacks:  # codes are copied, then scaled in place
             taken += stack.outputs * stack.inputs * (1 + 3 * self._width) / at.memory
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
@@ -279,12 +279,14 @@ class FastSpeed:
         """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
-        codes = coded_bytes(columns, self._run.fp8.products)
+        codes = coded_bytes(columns, self._run.eight_bits.products)
         coded = tokens * (columns * self._width + codes) / at.memory  # what is read twice is in the cache
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
         # Gradients of rotated inputs are rotated back in a pass of their own.
         back = (
-            2 * self._width * tokens * stack.inputs / at.memory if turned and self._run.fp8.products == "int8" else 0.0
+            2 * self._width * tokens * stack.inputs / at.memory
+            if turned and self._run.eight_bits.products == "int8"
+            else 0.0
         )
         return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew + back
 
@@ -349,8 +351,8 @@ def rates(run: FastRun) -> Rates:
     link = 1e9 * link_gb_s(gpu.pcie)
     attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
-    rate = _FP8_RATE if run.fp8.products == "fp8" else found.int8_rate
-    share = _INT8_SHARE if run.fp8.products == "int8" else _EIGHT_BIT_SHARE
+    rate = _FP8_RATE if run.eight_bits.products == "fp8" else found.int8_rate
+    share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
     peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
     experts = ExpertRates.of_gpu(run, peak, unpacking)

@@ -118,7 +118,7 @@ class PassSearch:
             cuda=self._device.cuda,
             precision=self._device.precision,
             nf4=self._engine.nf4,
-            fp8=self._engine.fp8,
+            eight_bits=self._engine.eight_bits,
             gpu=self._device.gpu(self.machine),
             cpu_cores=self.machine.cpu_cores,
             ranks=ranks,

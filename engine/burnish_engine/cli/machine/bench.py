@@ -11,7 +11,7 @@ import typer
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.recipe.recipe_preference import Objective

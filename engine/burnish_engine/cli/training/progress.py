@@ -11,7 +11,7 @@ from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, err, out, styled
 from burnish_engine.contract.facts.task_score import METRIC_NAMES
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.run.events import (
     BestKept,
     CheckpointSaved,

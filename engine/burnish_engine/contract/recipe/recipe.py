@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, field_validator, model_validator
 
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe_section import Section, setting
 
 AUTO, ALL_LINEAR = "auto", "all-linear"

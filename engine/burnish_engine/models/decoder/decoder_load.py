@@ -15,7 +15,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.units import memory_size
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.weights import Checkpoint
@@ -59,8 +59,8 @@ class DecoderOptions:
         positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
         quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
-        fp8: what to store and to multiply in 8 bits; nothing of experts, and nothing is stored so beside NF4. Products
-            in 8 bits take weights in NF4 or codes, and no DoRA.
+        eight_bits: what to store and to multiply in 8 bits; nothing of experts, and nothing is stored so beside NF4.
+            Products in 8 bits take weights in NF4 or codes, and no DoRA.
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.
@@ -76,7 +76,7 @@ class DecoderOptions:
     positions: int
     plan: AdapterPlan = NO_ADAPTER
     quantize: bool = False
-    fp8: Fp8Use = NO_FP8
+    eight_bits: EightBitUse = NO_EIGHT_BITS
     embedding_on_host: bool = False
     head_on_host: bool = False
     layers_on_host: frozenset[int] = frozenset()
@@ -197,7 +197,7 @@ def _stack_slots(modules: list[Module], options: DecoderOptions) -> StackSlots:
         )
         stack = lora_linear.Stack(sum(module.rows for module in members), members[0].columns, adapters)
         is_streamed = key[0] in options.layers_on_host or key[0] in options.layers_on_ranks
-        is_apart = options.quantize or bool(options.fp8.stored) or is_streamed
+        is_apart = options.quantize or bool(options.eight_bits.stored) or is_streamed
         slots[key] = StackSlot(stack, members, chosen, is_apart)
     return slots
 
@@ -260,7 +260,7 @@ class _Builder:
             slots,
             self._compute_buffer,
             quantize=options.quantize,
-            fp8=options.fp8,
+            eight_bits=options.eight_bits,
             on_host=options.layers_on_host,
             on_ranks=options.layers_on_ranks,
             memory=options.memory,

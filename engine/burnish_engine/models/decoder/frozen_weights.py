@@ -14,7 +14,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.models.checkpoint.stored_fp8 import row_scales as row_scales_of
 from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
@@ -36,7 +36,7 @@ from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
-from burnish_kernels.fp8_linear.op import Fp8Rows
+from burnish_kernels.eight_bit_linear.op import EightBitRows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -94,7 +94,7 @@ class FrozenWeightReader:
         slots: all stacks but the experts'.
         compute_buffer: tensor in the compute dtype on the device.
         quantize: whether weights are kept in NF4.
-        fp8: what is stored and multiplied in 8 bits; never stored where weights are kept in NF4.
+        eight_bits: what is stored and multiplied in 8 bits; never stored where weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
         on_ranks: numbers of the layers whose weights the ranks share.
         memory: memory of all ranks; needed where a layer is shared.
@@ -113,7 +113,7 @@ class FrozenWeightReader:
         compute_buffer: torch.Tensor,
         *,
         quantize: bool,
-        fp8: Fp8Use = NO_FP8,
+        eight_bits: EightBitUse = NO_EIGHT_BITS,
         on_host: Collection[int],
         on_ranks: Collection[int] = (),
         memory: RankMemory | None = None,
@@ -121,10 +121,10 @@ class FrozenWeightReader:
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
-        self._fp8, self._is_packed = fp8, quantize or bool(fp8.stored)
+        self._eight_bits, self._is_packed = eight_bits, quantize or bool(eight_bits.stored)
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
-        self._scratch = self._make_scratch() if self._is_packed and not fp8.products else {}
-        self._code_scratch = self._make_code_scratch() if fp8.products else {}
+        self._scratch = self._make_scratch() if self._is_packed and not eight_bits.products else {}
+        self._code_scratch = self._make_code_scratch() if eight_bits.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
         self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
         streamed = sorted({*on_host, *on_ranks})
@@ -204,8 +204,8 @@ class FrozenWeightReader:
             self._checkpoint.read_into(self._name(module), rows)
 
     def _packed(self, slot: StackSlot, name: StackName) -> FrozenWeight:
-        if self._fp8.stored:
-            rows = CODE_FORMATS[self._fp8.stored].empty(slot.stack.N, slot.stack.K, self._device)
+        if self._eight_bits.stored:
+            rows = CODE_FORMATS[self._eight_bits.stored].empty(slot.stack.N, slot.stack.K, self._device)
             self._read_codes(slot, rows)
             parts: list[WeightPart] = [rows]
         else:
@@ -224,12 +224,12 @@ class FrozenWeightReader:
             stored: the same parts where they are filled.
         """
         a_RK, sb_NR = self._compute_copies(slot)
-        if not self._fp8.products:
+        if not self._eight_bits.products:
             shape = slot.shape
             matrix = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
             return QuantizedWeight(parts, a_RK, sb_NR, matrix)
-        form, scratch = CODE_FORMATS[self._fp8.products], self._code_scratch[name == "gate_up"]
-        if self._fp8.stored:
+        form, scratch = CODE_FORMATS[self._eight_bits.products], self._code_scratch[name == "gate_up"]
+        if self._eight_bits.stored:
             (rows,) = parts
             assert isinstance(rows, CODED)
             return StoredCodedWeight(form, a_RK, sb_NR, scratch, rows)
@@ -253,17 +253,17 @@ class FrozenWeightReader:
         sizes = {True: 0, False: 0}
         for (_, name), slot in self._slots.items():
             sizes[name == "gate_up"] = max(sizes[name == "gate_up"], slot.stack.N * slot.stack.K)
-        dtype = CODE_FORMATS[self._fp8.products].dtype
+        dtype = CODE_FORMATS[self._eight_bits.products].dtype
         return {
             wide: CodeScratch(*(torch.empty(count, dtype=dtype, device=self._device) for count in counts))
             for wide, size in sizes.items()
-            for counts in [(0 if self._fp8.stored else size, size)]
+            for counts in [(0 if self._eight_bits.stored else size, size)]
         }
 
     def _like(self, slot: StackSlot) -> list[WeightPart]:
         """Return the parts of a stack's weight on the meta device: each module's in NF4, or the whole one."""
-        if self._fp8.stored:
-            return [CODE_FORMATS[self._fp8.stored].empty(slot.stack.N, slot.stack.K, "meta")]
+        if self._eight_bits.stored:
+            return [CODE_FORMATS[self._eight_bits.stored].empty(slot.stack.N, slot.stack.K, "meta")]
         if not self._quantize:
             return [torch.empty(slot.shape, dtype=self._dtype, device="meta")]
         found: list[WeightPart] = []
@@ -278,7 +278,7 @@ class FrozenWeightReader:
 
     def _read_parts(self, slot: StackSlot, places: list[WeightPart]) -> None:
         """Read a stack's weights into the memory given."""
-        if self._fp8.stored:
+        if self._eight_bits.stored:
             (rows,) = places
             assert isinstance(rows, CODED)
             self._read_codes(slot, rows)
@@ -288,7 +288,7 @@ class FrozenWeightReader:
 
     def _read_codes(self, slot: StackSlot, rows: CodedPart) -> None:
         """Read a stack's weights as codes into the memory given."""
-        if isinstance(rows, Fp8Rows):
+        if isinstance(rows, EightBitRows):
             for module in slot.modules:
                 own = slice(module.first_row, module.first_row + module.rows)
                 found = self._coded_rows(module, rows.codes.dtype)
@@ -299,11 +299,11 @@ class FrozenWeightReader:
         weight = torch.empty(slot.stack.N, slot.stack.K, dtype=torch.float32, device=self._device)
         for module in slot.modules:
             self._checkpoint.read_into(self._name(module), weight[module.first_row : module.first_row + module.rows])
-        made = CODE_FORMATS[self._fp8.stored].quantize(weight)
+        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
         rows.codes.copy_(made.codes)
         rows.scale.copy_(made.scale)
 
-    def _coded_rows(self, module: Module, codes: torch.dtype) -> Fp8Rows:
+    def _coded_rows(self, module: Module, codes: torch.dtype) -> EightBitRows:
         """Return one module's weight in codes: as published if that is FP8 with a scale a row, else quantized here."""
         name, shape = self._name(module), (module.rows, module.columns)
         if scales := scale_name(name, self._checkpoint):
@@ -311,11 +311,11 @@ class FrozenWeightReader:
             if stored.dtype == codes and stored.shape == shape:
                 scale = row_scales_of(name, stored, self._checkpoint.read(scales))
                 if scale is not None:
-                    return Fp8Rows(stored, scale)
+                    return EightBitRows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        made = CODE_FORMATS[self._fp8.stored].quantize(weight)
-        assert isinstance(made, Fp8Rows)
+        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
+        assert isinstance(made, EightBitRows)
         return made
 
     def _read_part(self, module: Module, place: WeightPart) -> None:

@@ -26,7 +26,7 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.frozen.format_choice import check_fp8, fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import check_eight_bits, eight_bit_use
 from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.precision import DTYPES, exact_products
@@ -100,12 +100,12 @@ class FastEngine(Engine):
         self.notes += storage_notes(recipe, source.config)
         nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
-        check_fp8(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
-        fp8 = fp8_use(recipe, products, nf4=nf4)
-        self._precision, self._nf4, self._fp8 = spec.precision, nf4, fp8
+        check_eight_bits(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
+        eight_bits = eight_bit_use(recipe, products, nf4=nf4)
+        self._precision, self._nf4, self._eight_bits = spec.precision, nf4, eight_bits
         self._sharing = spec.memory.size if spec.memory else 1
         plan = read_memory_plan(spec.plan, shape) or choose_memory_plan(
-            recipe, shape, stream, device, precision=spec.precision, nf4=nf4, fp8=fp8, ranks=self._sharing
+            recipe, shape, stream, device, precision=spec.precision, nf4=nf4, eight_bits=eight_bits, ranks=self._sharing
         )
         lockable = lockable_memory(device)
         if spec.plan == SMALLEST:
@@ -122,7 +122,7 @@ class FastEngine(Engine):
             positions=max(section.micro_batch_tokens, 64),
             plan=adapters,
             quantize=nf4,
-            fp8=fp8,
+            eight_bits=eight_bits,
             embedding_on_host=plan.embedding_on_host,
             head_on_host=plan.head_on_host,
             layers_on_host=frozenset(plan.layers_on_host),
@@ -154,7 +154,7 @@ class FastEngine(Engine):
             room=room,
             precision=self._precision,
             nf4=self._nf4,
-            fp8=self._fp8,
+            eight_bits=self._eight_bits,
             ranks=self._sharing if sharing(self._recipe, probe(), self._sharing)[1] else 1,
         )
 

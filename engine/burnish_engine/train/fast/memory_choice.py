@@ -21,7 +21,7 @@ from burnish_engine.advise.predict.plan_options import split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.errors import DoesNotFitError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan, parse_weight_places, weight_places
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
@@ -40,7 +40,7 @@ def choose_memory_plan(
     *,
     precision: str,
     nf4: bool,
-    fp8: Fp8Use = NO_FP8,
+    eight_bits: EightBitUse = NO_EIGHT_BITS,
     ranks: int = 1,
 ) -> MemoryPlan:
     """Choose the memory plan before anything is loaded; the smallest plan where none is predicted to fit.
@@ -52,12 +52,14 @@ def choose_memory_plan(
         device: device to train on.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in 8 bits.
+        eight_bits: what is held and multiplied in 8 bits.
         ranks: number of processes that can share layers' weights.
     """
     cuda, machine = device.type == "cuda", probe()
     target = PlannedDevice(cuda, device.index or 0, precision)
-    run = PlannedRun(recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4, fp8=fp8), None, ranks)
+    run = PlannedRun(
+        recipe, spec, machine, target, EngineChoice(fast=True, nf4=nf4, eight_bits=eight_bits), None, ranks
+    )
     return choose_memory(run, largest_pass(recipe.train, stream), _free_bytes(device)).plan
 
 
@@ -69,7 +71,7 @@ def with_weights_on_host(
     room: int,
     precision: str,
     nf4: bool,
-    fp8: Fp8Use = NO_FP8,
+    eight_bits: EightBitUse = NO_EIGHT_BITS,
     ranks: int = 1,
 ) -> MemoryPlan:
     """Return a plan that keeps embeddings, head and the weights of layers in host memory as far as these find room.
@@ -83,14 +85,17 @@ def with_weights_on_host(
         room: bytes of host memory that may be page-locked.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in 8 bits.
+        eight_bits: what is held and multiplied in 8 bits.
         ranks: number of processes that can share layers' weights.
     """
     count, pinned = spec.num_layers, recipe.memory.weights
     changes: dict[str, object] = {"embedding_on_host": True, "head_on_host": True}
     if pinned == AUTO:
         layers, _ = distinct_layers(spec)
-        block = max(hosted_layer(spec, recipe.adapter, layer, precision, nf4=nf4, fp8=fp8).block for layer in layers)
+        block = max(
+            hosted_layer(spec, recipe.adapter, layer, precision, nf4=nf4, eight_bits=eight_bits).block
+            for layer in layers
+        )
         tables = embedding_parameters(spec) * BYTES_OF[precision] * (1 if spec.tied_embeddings else 2)
         most = min(count, max(room - tables, 0) // block)
         shared = range(count) if ranks > 1 else ()
@@ -128,7 +133,7 @@ def plan_within(
     tokens: int,
     precision: str,
     nf4: bool,
-    fp8: Fp8Use = NO_FP8,
+    eight_bits: EightBitUse = NO_EIGHT_BITS,
     host_bytes: int | None = None,
     or_least: bool = False,
     ranks: int = 1,
@@ -144,7 +149,7 @@ def plan_within(
         tokens: tokens of a pass.
         precision: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are held in 4 bits.
-        fp8: what is held and multiplied in 8 bits.
+        eight_bits: what is held and multiplied in 8 bits.
         host_bytes: bytes of host memory that may be page-locked; None: as many as a run would lock.
         ranks: number of processes that can share layers' weights.
         or_least: whether to return the smallest plan where none fits, as a run does, instead of raising.
@@ -167,7 +172,7 @@ def plan_within(
         cuda=cuda,
         precision=precision,
         nf4=nf4,
-        fp8=fp8,
+        eight_bits=eight_bits,
         gpu=PlannedDevice(cuda, device.index or 0, precision).gpu(machine),
         cpu_cores=machine.cpu_cores,
         ranks=ranks,

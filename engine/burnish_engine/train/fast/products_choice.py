@@ -16,7 +16,7 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
-from burnish_engine.contract.recipe.fp8_use import TIMED_BY_AUTO
+from burnish_engine.contract.recipe.eight_bit_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
@@ -220,7 +220,7 @@ class _Timing:
 
 def _operation(name: str) -> str:
     """Return the operation of the kernels whose code a format's times depend on most."""
-    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "fp8_linear")
+    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "eight_bit_linear")
 
 
 def _keep(operation: str, found: dict[str, dict[str, int]], device: torch.device) -> None:

@@ -23,7 +23,7 @@ from burnish_engine.data.files.discover import files_under
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.decoder.frozen.format_choice import fp8_use
+from burnish_engine.models.decoder.frozen.format_choice import eight_bit_use
 from burnish_engine.models.device.device import describe
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
@@ -71,13 +71,13 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
     """
     recipe, source, data = setup.recipe, setup.inputs.source, setup.inputs.data
     nf4 = is_nf4(recipe, source.config)
-    fp8 = fp8_use(recipe, setup.products.products, nf4=nf4)
+    eight_bits = eight_bit_use(recipe, setup.products.products, nf4=nf4)
     circumstances = RunEnvironment(
         **_machine(setup.device),
         threads=setup.threads,
         engine=engine.name,
         precision=setup.precision,
-        weights="nf4" if nf4 else (engine.name == "fast" and fp8.stored) or setup.precision,
+        weights="nf4" if nf4 else (engine.name == "fast" and eight_bits.stored) or setup.precision,
         products=setup.products.products,
         layout=engine.layout,
         memory_plan=plan_text(engine.memory_plan),

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import magnitude
+from burnish_kernels.eight_bit_linear.quantize.kernel import magnitude
 from burnish_kernels.lora_linear.kernel import dot
 from burnish_kernels.swiglu.adapted.tiles import BackwardPlan, forward_tile, rank_block
 from burnish_kernels.swiglu.kernel import activation_share, activation_slope

@@ -97,7 +97,7 @@ def backward_adapted(
         up: product with the gradient of up (the gradient of its B, transposed).
         out: tensor `[T, 2I]` to write the gradient to; may be `gate_up_TJ` itself.
         largest_out: tensor `[T]` fp32 to write the largest magnitude of each row of the gradient times `factor_J` to,
-            with which `fp8_linear.projected.op.project_codes` quantizes it; None: none.
+            with which `eight_bit_linear.projected.op.project_codes` quantizes it; None: none.
         factor_J: factor of each column `[2I]` fp32; None: none.
 
     Returns:

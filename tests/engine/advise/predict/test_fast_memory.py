@@ -24,7 +24,7 @@ from burnish_engine.advise.predict.fast_shape import frozen_weights, head_chunk_
 from burnish_engine.advise.predict.level_mixes import arrange_layers, level_mixes
 from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.bench.shapes import RandomWeights, shape
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
 from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -182,19 +182,19 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert predicted.scratch == sum(scratch.values()) + groups
 
 
-FP8 = {
-    "FP8 stored": (False, Fp8Use("fp8", "")),
-    "FP8": (False, Fp8Use("fp8", "fp8")),
-    "NF4": (True, Fp8Use("", "fp8")),
-    "INT8": (False, Fp8Use("int8", "int8")),
-    "MXFP8": (False, Fp8Use("mxfp8", "mxfp8")),
-    "NF4 to MXFP8": (True, Fp8Use("", "mxfp8")),
+EIGHT_BITS = {
+    "FP8 stored": (False, EightBitUse("fp8", "")),
+    "FP8": (False, EightBitUse("fp8", "fp8")),
+    "NF4": (True, EightBitUse("", "fp8")),
+    "INT8": (False, EightBitUse("int8", "int8")),
+    "MXFP8": (False, EightBitUse("mxfp8", "mxfp8")),
+    "NF4 to MXFP8": (True, EightBitUse("", "mxfp8")),
 }
 DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
 CODED = [
     (name, way)
     for name in DENSE
-    for way, (_, use) in FP8.items()
+    for way, (_, use) in EIGHT_BITS.items()
     if not (use.products and why_not_eight(use.products, Recipe(), spec_of(name), "bf16", None))
 ]
 
@@ -202,11 +202,11 @@ CODED = [
 @pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_are_counted_to_the_byte(name, way):
     """Codes with their scales, and the memory that they are unpacked or transposed into."""
-    (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
-    loaded = build(spec, section, torch.bfloat16, quantize=nf4, fp8=fp8)
+    (nf4, eight_bits), spec, section = EIGHT_BITS[way], spec_of(name), ADAPTERS["all"]
+    loaded = build(spec, section, torch.bfloat16, quantize=nf4, eight_bits=eight_bits)
     frozen = [stack.frozen for layer in loaded.decoder.layers for stack in layer.stacks]
-    predicted = frozen_weights(spec, section, "bf16", nf4=nf4, fp8=fp8)
-    if not fp8.products:
+    predicted = frozen_weights(spec, section, "bf16", nf4=nf4, eight_bits=eight_bits)
+    if not eight_bits.products:
         scratch = [one.scratch for one in frozen]
     else:
         scratch = [tensor for one in frozen for tensor in (one.scratch.codes, one.scratch.turned)]
@@ -241,10 +241,10 @@ def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
 
 @pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
-    (nf4, fp8), spec, section = FP8[way], spec_of(name), ADAPTERS["all"]
-    options = {"dtype": torch.bfloat16, "quantize": nf4, "fp8": fp8}
+    (nf4, eight_bits), spec, section = EIGHT_BITS[way], spec_of(name), ADAPTERS["all"]
+    options = {"dtype": torch.bfloat16, "quantize": nf4, "eight_bits": eight_bits}
     here, there = build(spec, section, **options), build(spec, section, **options, layers_on_host=frozenset({0, 1, 2}))
-    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, fp8=fp8)
+    planned = run(Recipe(adapter=section), spec, MicroBatchSize(TOKENS, TOKENS), nf4=nf4, eight_bits=eight_bits)
     places, memory = PlanOptions(0, 256, layers_on_host=(0, 1, 2)), memory_of(planned)
     assert [len(there.decoder.ring.host(layer)) for layer in range(3)] == memory.blocks.tolist()
     frozen = [stack.frozen for layer in here.decoder.layers for stack in layer.stacks]
@@ -262,15 +262,22 @@ def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
     pytest.param("llama-3.2-1b", "NF4 to MXFP8", "narrow", 1024, marks=pytest.mark.long),
     pytest.param("qwen3-0.6b", "MXFP8", "input", 0, marks=pytest.mark.long),
 ])  # fmt: skip
-def test_the_peak_of_a_pass_in_fp8(monkeypatch, name, way, level, tile):
+def test_the_peak_of_a_pass_in_8_bits(monkeypatch, name, way, level, tile):
     """The operands' codes come on top of what a pass in 16 bits holds."""
     pytest.importorskip("triton")
-    (nf4, fp8), section, spec = FP8[way], AdapterSection(rank=16), shape(name)
+    (nf4, eight_bits), section, spec = EIGHT_BITS[way], AdapterSection(rank=16), shape(name)
     levels, chunk = (level,) * spec.num_layers, head_chunk_tokens(256, cuda=True)
-    options = {"rows": 4096, "head_rows": chunk, "layers": levels, "mlp_rows": tile, "quantize": nf4, "fp8": fp8}
+    options = {
+        "rows": 4096,
+        "head_rows": chunk,
+        "layers": levels,
+        "mlp_rows": tile,
+        "quantize": nf4,
+        "eight_bits": eight_bits,
+    }
     real = peak_of_a_pass(monkeypatch, name, section, **options)
     plan = MemoryPlan(layers=levels, mlp_rows=tile, head_rows=chunk)
-    found = parts(Recipe(adapter=section), spec, MicroBatchSize(4096, 256), plan, nf4=nf4, fp8=fp8)
+    found = parts(Recipe(adapter=section), spec, MicroBatchSize(4096, 256), plan, nf4=nf4, eight_bits=eight_bits)
     predicted = sum(size for part, size in found.items() if part not in NO_TENSORS)
     assert predicted == pytest.approx(real, rel=0.01)
 

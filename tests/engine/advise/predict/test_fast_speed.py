@@ -8,7 +8,7 @@ from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
-from burnish_engine.contract.recipe.fp8_use import NO_FP8, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.memory_plan import (
     LEVEL_NAMES,
     MemoryPlan,
@@ -31,7 +31,7 @@ def seconds(
     *,
     gpu=H100,
     nf4=False,
-    fp8=NO_FP8,
+    eight_bits=NO_EIGHT_BITS,
     precision="bf16",
     cuda=True,
     cores=1,
@@ -48,7 +48,9 @@ def seconds(
         "head_rows": head_chunk_tokens(tokens, cuda=cuda),
     } | pieces
     recipe = Recipe(adapter=adapter or AdapterSection())
-    run = FastRun(recipe, spec, one, cuda=cuda, precision=precision, nf4=nf4, fp8=fp8, gpu=gpu, cpu_cores=cores)
+    run = FastRun(
+        recipe, spec, one, cuda=cuda, precision=precision, nf4=nf4, eight_bits=eight_bits, gpu=gpu, cpu_cores=cores
+    )
     return fast_seconds(run, one, MemoryPlan(**plan))
 
 
@@ -74,15 +76,15 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
 
 
 @pytest.mark.parametrize(
-    ("name", "nf4", "fp8", "layers", "measured"),
+    ("name", "nf4", "eight_bits", "layers", "measured"),
     [
-        ("llama-3.2-1b", False, Fp8Use("fp8", "fp8"), "products", 138.4),
-        ("qwen3-4b", True, Fp8Use("", "fp8"), "narrow:27,products", 469.6),
-        ("qwen3-4b", False, Fp8Use("fp8", "fp8"), "narrow:27,products", 464.3),
+        ("llama-3.2-1b", False, EightBitUse("fp8", "fp8"), "products", 138.4),
+        ("qwen3-4b", True, EightBitUse("", "fp8"), "narrow:27,products", 469.6),
+        ("qwen3-4b", False, EightBitUse("fp8", "fp8"), "narrow:27,products", 464.3),
     ],
 )
-def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, fp8, layers, measured):
-    assert 1000 * seconds(name, 16384, layers, nf4=nf4, fp8=fp8) == pytest.approx(measured, rel=0.03)
+def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, eight_bits, layers, measured):
+    assert 1000 * seconds(name, 16384, layers, nf4=nf4, eight_bits=eight_bits) == pytest.approx(measured, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,8 @@ def test_int8_pays_where_its_makers_rate_is_twice_that_of_fp8(name, capability, 
     """Elsewhere it is slower: gradients are rotated back in a pass of their own."""
     gpu = GpuFacts(index=0, name=f"NVIDIA {name}", compute_capability=capability)
     taken = {
-        kind: seconds("llama-3.2-1b", 16384, "products", fp8=Fp8Use(kind, kind), gpu=gpu) for kind in ("fp8", "int8")
+        kind: seconds("llama-3.2-1b", 16384, "products", eight_bits=EightBitUse(kind, kind), gpu=gpu)
+        for kind in ("fp8", "int8")
     }
     assert min(taken, key=taken.get) == faster
 
@@ -225,11 +228,11 @@ def test_products_in_fp8_pay_more_the_wider_a_model_is():
     gains = []
     for name, layers in (("qwen3-0.6b", "products"), ("llama-3.2-1b", "products"), ("qwen3-4b", "narrow")):
         plain = seconds(name, 16384, layers)
-        stored, eight = (seconds(name, 16384, layers, fp8=Fp8Use("fp8", way)) for way in ("", "fp8"))
+        stored, eight = (seconds(name, 16384, layers, eight_bits=EightBitUse("fp8", way)) for way in ("", "fp8"))
         assert eight < plain < stored
         gains.append(plain / eight)
     assert gains == sorted(gains)
-    packed = [seconds("qwen3-4b", 16384, "narrow", nf4=True, fp8=Fp8Use("", way)) for way in ("", "fp8")]
+    packed = [seconds("qwen3-4b", 16384, "narrow", nf4=True, eight_bits=EightBitUse("", way)) for way in ("", "fp8")]
     assert packed[1] < packed[0]
 
 
@@ -239,7 +242,9 @@ def test_products_in_fp8_pay_more_the_wider_a_model_is():
 def test_blocks_are_faster_where_other_sums_in_fp32_have_half_rate(card, faster):
     """By the makers' figures: on other cards MXFP8 has FP8's rate, and a little more to write."""
     gpu = GpuFacts(index=0, name=f"NVIDIA {card}", vram_total_bytes=32 << 30, compute_capability=(12, 0))
-    rows, blocks = (seconds("qwen3-4b", 8192, "narrow", gpu=gpu, fp8=Fp8Use(one, one)) for one in ("fp8", "mxfp8"))
+    rows, blocks = (
+        seconds("qwen3-4b", 8192, "narrow", gpu=gpu, eight_bits=EightBitUse(one, one)) for one in ("fp8", "mxfp8")
+    )
     assert (blocks < 0.9 * rows) == faster
     assert blocks < 1.05 * rows
 

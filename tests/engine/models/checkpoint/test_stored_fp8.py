@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.families import stores_fp8, why_not_fast
@@ -44,7 +44,7 @@ def test_in_16_bits_weights_are_codes_times_scales(base, tmp_path, kind):
 def test_in_fp8_codes_with_a_scale_a_row_stay_as_they_are(base, tmp_path, kind, layers):
     """On the device and in host memory; where blocks have scales, rows are rounded once more."""
     values = publish(base, tmp_path / "published", kind)
-    decoder = loaded(tmp_path / "published", fp8=Fp8Use("fp8", ""), layers_on_host=frozenset(layers))
+    decoder = loaded(tmp_path / "published", eight_bits=EightBitUse("fp8", ""), layers_on_host=frozenset(layers))
     decoder.ring.begin()
     wanted = values["model.layers.1.mlp.down_proj.weight"]
     stack = decoder.layers[1].weights.down
@@ -66,9 +66,9 @@ def test_damaged_scales_are_refused(base, tmp_path, damage):
     name = "model.layers.0.mlp.down_proj.weight_scale"
     tensors[name] = damage(tensors[name])
     save_file(tensors, file, metadata={"format": "pt"})
-    for fp8 in (Fp8Use(), Fp8Use("fp8", "fp8")):
+    for eight_bits in (EightBitUse(), EightBitUse("fp8", "fp8")):
         with pytest.raises(SetupError):
-            loaded(tmp_path / "published", dtype=torch.bfloat16, fp8=fp8)
+            loaded(tmp_path / "published", dtype=torch.bfloat16, eight_bits=eight_bits)
 
 
 @pytest.mark.parametrize("change", [{"quant_method": "awq"}, {"weight_block_size": [64, 64]}, {"quant_method": "gptq"}])

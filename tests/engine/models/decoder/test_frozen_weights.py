@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
@@ -26,11 +26,11 @@ WAYS = {
     "fp32": {"dtype": torch.float32},
     "bf16": {"dtype": torch.bfloat16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
-    "FP8": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "")},
-    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "fp8")},
-    "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "fp8")},
-    "MXFP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("mxfp8", "mxfp8")},
-    "NF4, MXFP8 products": {"dtype": torch.bfloat16, "quantize": True, "fp8": Fp8Use("", "mxfp8")},
+    "FP8": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("fp8", "")},
+    "FP8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("fp8", "fp8")},
+    "NF4, FP8 products": {"dtype": torch.bfloat16, "quantize": True, "eight_bits": EightBitUse("", "fp8")},
+    "MXFP8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("mxfp8", "mxfp8")},
+    "NF4, MXFP8 products": {"dtype": torch.bfloat16, "quantize": True, "eight_bits": EightBitUse("", "mxfp8")},
 }
 PLACES = {"all": range(6), "every other": (1, 3, 5), "the lowest": (0, 1, 2), "two": (2, 5)}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.data.tokens.tokenize import Document
@@ -95,23 +95,23 @@ GPU_KINDS = {
     "bf16": {"dtype": torch.bfloat16},
     "fp16": {"dtype": torch.float16},
     "NF4": {"dtype": torch.bfloat16, "quantize": True},
-    "FP8 stored": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "")},
-    "FP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("fp8", "fp8")},
+    "FP8 stored": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("fp8", "")},
+    "FP8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("fp8", "fp8")},
     "FP8 products, recomputing in tiles": {
         "dtype": torch.bfloat16,
-        "fp8": Fp8Use("fp8", "fp8"),
+        "eight_bits": EightBitUse("fp8", "fp8"),
         "keep": "attention",
         "mlp_rows": 40,
     },
-    "NF4, FP8 products": {"dtype": torch.float16, "quantize": True, "fp8": Fp8Use("", "fp8")},
-    "MXFP8 products": {"dtype": torch.bfloat16, "fp8": Fp8Use("mxfp8", "mxfp8")},
+    "NF4, FP8 products": {"dtype": torch.float16, "quantize": True, "eight_bits": EightBitUse("", "fp8")},
+    "MXFP8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("mxfp8", "mxfp8")},
     "MXFP8 products, recomputing in tiles": {
         "dtype": torch.bfloat16,
-        "fp8": Fp8Use("mxfp8", "mxfp8"),
+        "eight_bits": EightBitUse("mxfp8", "mxfp8"),
         "keep": "attention",
         "mlp_rows": 40,
     },
-    "NF4, MXFP8 products": {"dtype": torch.float16, "quantize": True, "fp8": Fp8Use("", "mxfp8")},
+    "NF4, MXFP8 products": {"dtype": torch.float16, "quantize": True, "eight_bits": EightBitUse("", "mxfp8")},
     "recomputing": {"dtype": torch.bfloat16, "keep": "attention"},
     "offloading": {"dtype": torch.bfloat16, "keep": "offloaded"},
     "tiling on the host": {"dtype": torch.bfloat16, "keep": "host", "mlp_rows": 40},

@@ -19,7 +19,7 @@ from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
-from burnish_kernels.fp8_linear.op import transpose_codes
+from burnish_kernels.eight_bit_linear.op import transpose_codes
 from burnish_kernels.lora_linear import op as lora_linear
 
 

@@ -20,7 +20,7 @@ def operand_codes(stacks: StackSizes, products: str) -> tuple[LayerTensor, ...]:
 
     Args:
         stacks: sizes of the layer's stacks.
-        products: format of the operands, one of `contract.recipe.fp8_use.EIGHT_BITS`.
+        products: format of the operands, one of `contract.recipe.eight_bit_use.EIGHT_BITS`.
     """
     widest = max(stacks["mixer_in"].inputs, stacks["mixer_out"].inputs)
     every, evaluated = always(ANY), always(EVERY)

@@ -7,7 +7,7 @@ from collections import Counter
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS, Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
@@ -31,7 +31,7 @@ def capability_of(gpu: GpuFacts | None) -> int | None:
     return 10 * major + minor
 
 
-def check_fp8(
+def check_eight_bits(
     recipe: Recipe, spec: DecoderSpec, precision: str, capability: int | None, *, began: bool = False
 ) -> None:
     """Refuse storage or products in 8 bits that the fast engine does not do for a model on a device.
@@ -104,16 +104,16 @@ def _why_not_in_blocks(spec: DecoderSpec) -> str:
     return ""
 
 
-def fp8_use(recipe: Recipe, products: str, *, nf4: bool) -> Fp8Use:
+def eight_bit_use(recipe: Recipe, products: str, *, nf4: bool) -> EightBitUse:
     """Return what a run stores and multiplies in 8 bits.
 
     Where products read codes and the weights are not in NF4, nothing but the codes is kept: nothing else would be read.
 
     Args:
-        recipe: recipe of the run, which `check_fp8` did not refuse.
+        recipe: recipe of the run, which `check_eight_bits` did not refuse.
         products: what products are computed in, as train.products says; "auto" counts as 16 until it is decided.
         nf4: whether the frozen weights are kept in NF4.
     """
     multiplied = products if products in EIGHT_BITS else ""
     asked = "fp8" if recipe.model.quantize == "fp8" else ""
-    return Fp8Use(stored="" if nf4 else multiplied or asked, products=multiplied)
+    return EightBitUse(stored="" if nf4 else multiplied or asked, products=multiplied)

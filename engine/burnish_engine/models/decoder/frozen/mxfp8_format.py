@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_rows
-from burnish_kernels.fp8_linear.op import CODES, transpose_codes
+from burnish_kernels.eight_bit_linear.op import CODES, transpose_codes
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.mxfp8_linear import op as mxfp8
 from burnish_kernels.nf4 import op as nf4
@@ -47,7 +47,7 @@ class Mxfp8Format(CodeFormat):
             own = slice(first, first + part_rows(part))
             place = out[:, own] if transposed else out[own]
             if isinstance(part, nf4.Nf4):
-                nf4.fp8_codes(part, powers, place, transposed=transposed, first_row=first)
+                nf4.eight_bit_codes(part, powers, place, transposed=transposed, first_row=first)
             else:
                 assert isinstance(part, torch.Tensor)
                 codes_NK = mxfp8.encode_rows(part, powers, first)

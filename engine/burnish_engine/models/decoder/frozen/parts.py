@@ -8,17 +8,17 @@ from typing import TypeAlias
 
 import torch
 
-from burnish_kernels.fp8_linear.op import Fp8Rows
+from burnish_kernels.eight_bit_linear.op import EightBitRows
 from burnish_kernels.mxfp8_linear.op import MxWeight
 from burnish_kernels.nf4 import op as nf4
 
-CodedPart: TypeAlias = "Fp8Rows | MxWeight"
+CodedPart: TypeAlias = "EightBitRows | MxWeight"
 """Weight `[rows, K]` of some rows of the stack in 8 bits: codes and their scales."""
 
 WeightPart: TypeAlias = "torch.Tensor | nf4.Nf4 | CodedPart"
 """Weight `[rows, K]` of some rows of the stack: in 16 bits, fp32, NF4, or 8 bits."""
 
-CODED = (Fp8Rows, MxWeight)
+CODED = (EightBitRows, MxWeight)
 """Classes of `CodedPart`."""
 
 
@@ -56,7 +56,7 @@ def unpack(parts: Sequence[WeightPart], out_NK: torch.Tensor) -> None:
     first = 0
     for part in parts:
         rows_NK = out_NK[first : first + part_rows(part)]
-        if isinstance(part, Fp8Rows):
+        if isinstance(part, EightBitRows):
             rows_NK.copy_(part.codes)  # exact in any of the types
             rows_NK.mul_(part.scale[:, None])  # in fp32, rounded once
         else:

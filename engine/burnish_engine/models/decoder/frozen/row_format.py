@@ -15,19 +15,19 @@ from typing_extensions import override
 
 from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, part_rows
-from burnish_kernels.fp8_linear import op as fp8
-from burnish_kernels.fp8_linear.projected.op import project_codes
-from burnish_kernels.fp8_linear.reference import rotation_of
-from burnish_kernels.fp8_linear.rotated.op import rotate_back
+from burnish_kernels.eight_bit_linear import op as eight_bit
+from burnish_kernels.eight_bit_linear.projected.op import project_codes
+from burnish_kernels.eight_bit_linear.reference import rotation_of
+from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
 
 class RowFormat(CodeFormat):
-    """Codes with a scale a row; parts are `Fp8Rows`.
+    """Codes with a scale a row; parts are `EightBitRows`.
 
     Args:
-        dtype: type of the codes, `fp8_linear.op.CODES` or `INT8`.
+        dtype: type of the codes, `eight_bit_linear.op.CODES` or `INT8`.
         rotated: whether columns of X and W are rotated by blocks before they are quantized, and those of dX back.
     """
 
@@ -40,7 +40,7 @@ class RowFormat(CodeFormat):
 
     @override
     def empty(self, rows: int, columns: int, device: torch.device | str) -> CodedPart:
-        return fp8.new_rows(rows, columns, device, self.dtype)
+        return eight_bit.new_rows(rows, columns, device, self.dtype)
 
     @override
     def quantize(self, weight_NK: torch.Tensor) -> CodedPart:
@@ -59,12 +59,12 @@ class RowFormat(CodeFormat):
             place = out[:, own] if transposed else out[own]
             if isinstance(part, nf4.Nf4):
                 rotation = self._rotation(part.shape[1])
-                nf4.fp8_codes(part, scale[own], place, transposed=transposed, rotation=rotation)
+                nf4.eight_bit_codes(part, scale[own], place, transposed=transposed, rotation=rotation)
                 continue
             assert isinstance(part, torch.Tensor)
             codes_NK = self._quantized(part).codes
             if transposed:
-                fp8.transpose_codes(codes_NK, place)
+                eight_bit.transpose_codes(codes_NK, place)
             else:
                 place.copy_(codes_NK)
 
@@ -85,11 +85,11 @@ class RowFormat(CodeFormat):
     ) -> torch.Tensor:
         adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
         rows = self._quantized(x_TK)
-        return fp8.fp8_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
+        return eight_bit.eight_bit_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
 
     @override
-    def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> fp8.Fp8Rows:
-        return fp8.quantize_rows(dy_TN, factor_K=scale, codes=self.dtype)
+    def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> eight_bit.EightBitRows:
+        return eight_bit.quantize_rows(dy_TN, factor_K=scale, codes=self.dtype)
 
     @override
     def projected_gradient(
@@ -100,16 +100,16 @@ class RowFormat(CodeFormat):
         dxa_TR: torch.Tensor,
         segments: Sequence[RankSegment],
         largest_T: torch.Tensor,
-    ) -> fp8.Fp8Rows:
+    ) -> eight_bit.EightBitRows:
         tokens, columns = dy_TN.shape
-        codes = fp8.new_rows(tokens, columns, dy_TN.device, self.dtype)
+        codes = eight_bit.new_rows(tokens, columns, dy_TN.device, self.dtype)
         project_codes(dy_TN, sb_RN, dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=scale)
         return codes
 
     @override
     def input_gradient(
         self,
-        gradient: fp8.Fp8Rows,
+        gradient: eight_bit.EightBitRows,
         codes_KN: torch.Tensor,
         scale: torch.Tensor,
         *,
@@ -118,18 +118,20 @@ class RowFormat(CodeFormat):
         dtype: torch.dtype,
     ) -> torch.Tensor:
         if not (rotation := self._rotation(len(codes_KN))):
-            return fp8.fp8_linear(gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
-        dx_TK = fp8.fp8_linear(gradient, codes_KN, dtype=dtype)
+            return eight_bit.eight_bit_linear(
+                gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype
+            )
+        dx_TK = eight_bit.eight_bit_linear(gradient, codes_KN, dtype=dtype)
         return rotate_back(dx_TK, rotation, narrow_TR=narrow_TR, adapter_KR=adapter_NR)
 
-    def _quantized(self, rows: torch.Tensor) -> fp8.Fp8Rows:
+    def _quantized(self, rows: torch.Tensor) -> eight_bit.EightBitRows:
         """Quantize rows of X or W."""
-        return fp8.quantize_rows(rows, codes=self.dtype, rotation=self._rotation(rows.shape[1]))
+        return eight_bit.quantize_rows(rows, codes=self.dtype, rotation=self._rotation(rows.shape[1]))
 
     def _row_scales(self, part: WeightPart, device: torch.device) -> torch.Tensor:
         """Return the scale that each row of a part in NF4 or 16 bits has in codes, `[rows]` fp32 on the device."""
         assert isinstance(part, (torch.Tensor, nf4.Nf4))
         there = part.to(device)
         if isinstance(there, nf4.Nf4):
-            return nf4.fp8_row_scale(there, self.dtype, rotation=self._rotation(there.shape[1]))
+            return nf4.eight_bit_row_scale(there, self.dtype, rotation=self._rotation(there.shape[1]))
         return self._quantized(there).scale

@@ -10,7 +10,7 @@ from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4C
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
 from burnish_engine.models.decoder.frozen.parts import part_tensors, placed, unpack
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
-from burnish_kernels.fp8_linear import op as fp8
+from burnish_kernels.eight_bit_linear import op as eight_bit
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -90,7 +90,7 @@ def rounded(name, rows, factor=None):
     if name != "mxfp8":
         is_turned = name == "int8" and factor is None
         own = turned(wide) if is_turned else rows
-        found = fp8.quantize_rows(own, factor_K=factor, codes=CODE_FORMATS[name].dtype)
+        found = eight_bit.quantize_rows(own, factor_K=factor, codes=CODE_FORMATS[name].dtype)
         values = found.codes.double() * found.scale.double()[:, None]
         return turned(values) if is_turned else values
     assert factor is None
@@ -214,12 +214,12 @@ def test_a_row_that_is_not_finite_gives_a_product_that_is_not(name):
     assert found.nonzero().flatten().tolist() == [row for row in range(T) if row not in (3, 9)]
 
 
-@pytest.mark.parametrize("codes", [fp8.CODES, fp8.INT8])
+@pytest.mark.parametrize("codes", [eight_bit.CODES, eight_bit.INT8])
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
 def test_stored_codes_are_unpacked_in_the_compute_dtype(dtype, codes):
     """Products in 16 bits read codes times scales, rounded once."""
     weight = draw(N, K, seed=1)
-    rows, stack = fp8.quantize_rows(weight, codes=codes), lora_linear.Stack(N, K, ADAPTERS)
+    rows, stack = eight_bit.quantize_rows(weight, codes=codes), lora_linear.Stack(N, K, ADAPTERS)
     whole = torch.zeros(stack.buffer_shape, device=DEVICE, dtype=dtype)
     frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.empty_like(whole))
     wanted = (rows.codes.double() * rows.scale.double()[:, None]).to(dtype)

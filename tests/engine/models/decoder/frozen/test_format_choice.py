@@ -5,9 +5,14 @@ import pytest
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_fp8, fp8_use, why_not_eight
+from burnish_engine.models.decoder.frozen.format_choice import (
+    capability_of,
+    check_eight_bits,
+    eight_bit_use,
+    why_not_eight,
+)
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 DENSE, MIXTURE = shape("qwen3-0.6b"), shape("olmoe-1b-7b")
@@ -20,35 +25,35 @@ STORED = Recipe.model_validate({"model": {"quantize": "fp8"}})
 @pytest.mark.parametrize(
     ("quantize", "products", "nf4", "use"),
     [
-        ("none", "16", False, Fp8Use()),
-        ("none", "auto", False, Fp8Use()),
-        ("fp8", "16", False, Fp8Use("fp8", "")),
-        ("fp8", "auto", False, Fp8Use("fp8", "")),
-        ("fp8", "fp8", False, Fp8Use("fp8", "fp8")),
-        ("none", "fp8", False, Fp8Use("fp8", "fp8")),
-        ("nf4", "fp8", True, Fp8Use("", "fp8")),
-        ("none", "fp8", True, Fp8Use("", "fp8")),  # a checkpoint in NF4
-        ("none", "int8", False, Fp8Use("int8", "int8")),
-        ("nf4", "int8", True, Fp8Use("", "int8")),
-        ("none", "mxfp8", False, Fp8Use("mxfp8", "mxfp8")),
-        ("nf4", "mxfp8", True, Fp8Use("", "mxfp8")),
+        ("none", "16", False, EightBitUse()),
+        ("none", "auto", False, EightBitUse()),
+        ("fp8", "16", False, EightBitUse("fp8", "")),
+        ("fp8", "auto", False, EightBitUse("fp8", "")),
+        ("fp8", "fp8", False, EightBitUse("fp8", "fp8")),
+        ("none", "fp8", False, EightBitUse("fp8", "fp8")),
+        ("nf4", "fp8", True, EightBitUse("", "fp8")),
+        ("none", "fp8", True, EightBitUse("", "fp8")),  # a checkpoint in NF4
+        ("none", "int8", False, EightBitUse("int8", "int8")),
+        ("nf4", "int8", True, EightBitUse("", "int8")),
+        ("none", "mxfp8", False, EightBitUse("mxfp8", "mxfp8")),
+        ("nf4", "mxfp8", True, EightBitUse("", "mxfp8")),
     ],
 )
 def test_storage_follows_from_both_settings(quantize, products, nf4, use):
-    assert fp8_use(Recipe.model_validate({"model": {"quantize": quantize}}), products, nf4=nf4) == use
+    assert eight_bit_use(Recipe.model_validate({"model": {"quantize": quantize}}), products, nf4=nf4) == use
 
 
 @pytest.mark.parametrize("capability", [*CAPABILITIES, None])
 def test_int8_is_done_by_every_card_with_kernels(capability):
-    check_fp8(WHOLE, DENSE, "bf16", capability)
+    check_eight_bits(WHOLE, DENSE, "bf16", capability)
     assert why_not_eight("int8", WHOLE, DENSE, "bf16", capability) == ""
 
 
 @pytest.mark.parametrize("capability", [*MXFP8_CAPABILITIES, None])
 def test_blocks_are_for_their_own_cards_and_processors(capability):
     assert set(MXFP8_CAPABILITIES) < set(FP8_CAPABILITIES)
-    check_fp8(BLOCKS, DENSE, "bf16", capability)
-    check_fp8(BLOCKS, shape("llama-3.2-1b"), "fp16", capability)
+    check_eight_bits(BLOCKS, DENSE, "bf16", capability)
+    check_eight_bits(BLOCKS, shape("llama-3.2-1b"), "fp16", capability)
 
 
 @pytest.mark.parametrize("capability", [*FP8_CAPABILITIES, None])
@@ -58,7 +63,7 @@ def test_cards_with_kernels_and_processors_do_it(capability):
         STORED,
         Recipe.model_validate({"train": {"products": "fp8"}, "adapter": {"method": "rslora"}}),
     ):
-        check_fp8(recipe, DENSE, "bf16", capability)
+        check_eight_bits(recipe, DENSE, "bf16", capability)
     assert why_not_eight("fp8", EIGHT, DENSE, "bf16", capability) == ""
 
 
@@ -82,14 +87,14 @@ def test_cards_with_kernels_and_processors_do_it(capability):
 )
 def test_what_is_not_done_is_refused_in_words(recipe, spec, precision, capability, named):
     with pytest.raises(UsageError, match=named) as refused:
-        check_fp8(recipe, spec, precision, capability)
+        check_eight_bits(recipe, spec, precision, capability)
     assert refused.value.remedy
-    check_fp8(Recipe(), spec, precision, capability)
+    check_eight_bits(Recipe(), spec, precision, capability)
 
 
 def test_a_run_that_began_in_fp8_is_not_sent_back_to_its_recipe():
     with pytest.raises(UsageError) as refused:
-        check_fp8(EIGHT, DENSE, "bf16", 86, began=True)
+        check_eight_bits(EIGHT, DENSE, "bf16", 86, began=True)
     assert "train.products" not in refused.value.remedy
 
 

@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.recipe import AdapterSection
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.declared import coded_bytes
 from burnish_engine.models.decoder.frozen.mxfp8_format import Mxfp8Format
-from burnish_kernels.fp8_linear import op as fp8
+from burnish_kernels.eight_bit_linear import op as eight_bit
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.mxfp8_linear import op
 from burnish_kernels.mxfp8_linear.tiles import COMPILED
@@ -33,7 +33,7 @@ def launches(monkeypatch):
     monkeypatch.setattr(kernel, "launch_quantize_rows", lambda *_: None)
     for name in ("project_input", "project_gradient", "add_adapter_gradient"):
         monkeypatch.setattr(lora_linear, name, lambda *_: None)
-    monkeypatch.setattr(op, "use_fp8_kernels", lambda *_: True)
+    monkeypatch.setattr(op, "use_eight_bit_kernels", lambda *_: True)
     monkeypatch.setattr(op, "choose_tile", lambda _: COMPILED)
     return seen
 
@@ -63,7 +63,9 @@ def test_every_product_of_a_run_is_compiled_ahead(launches, name, rank, dtype):
             stack = lora_linear.Stack(one.outputs, one.inputs, adapters)
             a_RK = torch.empty(stack.R, stack.K, dtype=dtype, device=META)
             sb_NR = torch.empty(stack.N, stack.R, dtype=dtype, device=META)
-            scratch = CodeScratch(*(torch.empty(stack.N * stack.K, dtype=fp8.CODES, device=META) for _ in range(2)))
+            scratch = CodeScratch(
+                *(torch.empty(stack.N * stack.K, dtype=eight_bit.CODES, device=META) for _ in range(2))
+            )
             weight = StoredCodedWeight(form, a_RK, sb_NR, scratch, form.empty(stack.N, stack.K, META))
             for drop in (None, lora_linear.Dropout(0.1, torch.zeros(1, dtype=torch.int64, device=META), 0)):
                 weight.forward(torch.empty(64, stack.K + stack.R, dtype=dtype, device=META), stack, drop=drop)
@@ -81,7 +83,7 @@ def test_every_product_of_a_run_is_compiled_ahead(launches, name, rank, dtype):
         assert all(words[key] % 16 == 0 for key in aligned)
 
 
-@pytest.mark.parametrize(("kind", "quantize"), [("mxfp8", op.quantize_rows), ("fp8", fp8.quantize_rows)])
+@pytest.mark.parametrize(("kind", "quantize"), [("mxfp8", op.quantize_rows), ("fp8", eight_bit.quantize_rows)])
 def test_an_operands_codes_are_counted_to_the_byte(kind, quantize):
     """With the exponents of MXFP8; a scale for a whole row is not counted."""
     rows = quantize(torch.ones(5, 96))

@@ -23,16 +23,16 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import UNALIGNED, Fp8Tile, choose_tile, use_fp8_kernels
+from burnish_kernels.eight_bit_linear import reference
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST, EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import UNALIGNED, EightBitTile, choose_tile, use_eight_bit_kernels
 
 __all__ = [
     "CODES",
     "INT8",
     "LARGEST",
-    "Fp8Rows",
-    "fp8_linear",
+    "EightBitRows",
+    "eight_bit_linear",
     "new_rows",
     "quantize_rows",
     "transpose_codes",
@@ -52,8 +52,8 @@ def quantize_rows(
     factor_K: torch.Tensor | None = None,
     codes: torch.dtype = CODES,
     rotation: int = 0,
-    out: Fp8Rows | None = None,
-) -> Fp8Rows:
+    out: EightBitRows | None = None,
+) -> EightBitRows:
     """Quantize each row to codes with one scale, its largest magnitude over 448 (E4M3) or 127; 1 for a row of zeros.
 
     A row that holds a NaN or an infinity gives products that are not finite, so that the step is not taken.
@@ -86,8 +86,8 @@ def quantize_rows(
     _require_codes(out, tokens, columns)
     if not x_TK.numel():
         out.scale.fill_(1.0)
-    elif use_fp8_kernels(x_TK, out.codes.dtype):
-        from burnish_kernels.fp8_linear.quantize.kernel import launch_quantize_rows
+    elif use_eight_bit_kernels(x_TK, out.codes.dtype):
+        from burnish_kernels.eight_bit_linear.quantize.kernel import launch_quantize_rows
 
         launch_quantize_rows(x_TK, factor_K, out, rotation)
     else:
@@ -97,13 +97,13 @@ def quantize_rows(
     return out
 
 
-def new_rows(rows: int, columns: int, device: torch.device | str, codes: torch.dtype = CODES) -> Fp8Rows:
+def new_rows(rows: int, columns: int, device: torch.device | str, codes: torch.dtype = CODES) -> EightBitRows:
     """Allocate uninitialized codes, of the type given, and scales of a matrix `[rows, columns]`."""
     made = torch.empty(rows, columns, dtype=codes, device=device)
-    return Fp8Rows(made, torch.empty(rows, dtype=torch.float32, device=device))
+    return EightBitRows(made, torch.empty(rows, dtype=torch.float32, device=device))
 
 
-def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
+def writes_codes(out: EightBitRows | None, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
     """Return whether a kernel that makes rows like `x_TK` is to quantize them as well.
 
     Not where no codes are wanted, nor on GPUs that do not multiply them, where `quantize_rows` does it afterwards.
@@ -122,7 +122,7 @@ def writes_codes(out: Fp8Rows | None, x_TK: torch.Tensor, factor_K: torch.Tensor
     _require_codes(out, tokens, columns)
     if factor_K is not None:
         _require_vector("factor", factor_K, columns)
-    return use_fp8_kernels(x_TK, out.codes.dtype)
+    return use_eight_bit_kernels(x_TK, out.codes.dtype)
 
 
 def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tensor:
@@ -146,15 +146,15 @@ def transpose_codes(codes_NK: torch.Tensor, out_KN: torch.Tensor) -> torch.Tenso
     if not codes_NK.numel():
         return out_KN
     if use_kernels(codes_NK):
-        from burnish_kernels.fp8_linear.quantize.kernel import launch_transpose
+        from burnish_kernels.eight_bit_linear.quantize.kernel import launch_transpose
 
         launch_transpose(codes_NK, out_KN)
         return out_KN
     return out_KN.copy_(codes_NK.t())
 
 
-def fp8_linear(
-    x: Fp8Rows,
+def eight_bit_linear(
+    x: EightBitRows,
     weight_NK: torch.Tensor,
     *,
     scale_N: torch.Tensor | None = None,
@@ -162,7 +162,7 @@ def fp8_linear(
     adapter_NR: torch.Tensor | None = None,
     dtype: torch.dtype = torch.bfloat16,
     out: torch.Tensor | None = None,
-    tile: Fp8Tile | None = None,
+    tile: EightBitTile | None = None,
 ) -> torch.Tensor:
     """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once; codes of INT8 in int32, exactly.
 
@@ -200,24 +200,27 @@ def fp8_linear(
     validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
-    if not use_fp8_kernels(out, codes):
-        return out.copy_(reference.fp8_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
+    if not use_eight_bit_kernels(out, codes):
+        return out.copy_(reference.eight_bit_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
     tile = tile or choose_tile(out.device, codes, columns)
     operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
     if tile.persistent:
-        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine, launch_fp8_linear_persistent
+        from burnish_kernels.eight_bit_linear.persistent.kernel import (
+            fits_copy_engine,
+            launch_eight_bit_linear_persistent,
+        )
 
         if fits_copy_engine(x.codes, weight_NK, out):
-            launch_fp8_linear_persistent(**operands, out_TN=out, tile=tile)
+            launch_eight_bit_linear_persistent(**operands, out_TN=out, tile=tile)
             return out
         tile = UNALIGNED
-    from burnish_kernels.fp8_linear.kernel import launch_fp8_linear
+    from burnish_kernels.eight_bit_linear.kernel import launch_eight_bit_linear
 
-    launch_fp8_linear(**operands, out_TN=out, tile=tile)
+    launch_eight_bit_linear(**operands, out_TN=out, tile=tile)
     return out
 
 
-def _require_codes(out: Fp8Rows, tokens: int, columns: int) -> None:
+def _require_codes(out: EightBitRows, tokens: int, columns: int) -> None:
     out.check()
     if out.codes.shape != (tokens, columns):
         raise ValueError(f"out must be {(tokens, columns)}, not {tuple(out.codes.shape)}")

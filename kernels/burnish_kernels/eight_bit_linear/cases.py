@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import (
+from burnish_kernels.eight_bit_linear.case_parts import (
     NAMES,
     RANK,
     TYPES,
@@ -21,10 +21,10 @@ from burnish_kernels.fp8_linear.case_parts import (
     product_case,
     result_error,
 )
-from burnish_kernels.fp8_linear.projected import cases as projected
-from burnish_kernels.fp8_linear.rotated import cases as rotated
-from burnish_kernels.fp8_linear.rows import CODES, INT8, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import (
+from burnish_kernels.eight_bit_linear.projected import cases as projected
+from burnish_kernels.eight_bit_linear.rotated import cases as rotated
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import (
     CAPABILITIES_OF,
     HOPPER,
     HOPPER_CANDIDATES,
@@ -34,11 +34,11 @@ from burnish_kernels.fp8_linear.tiles import (
     OTHERS,
     ROWS_TILES,
     UNALIGNED,
-    Fp8Tile,
+    EightBitTile,
     choose_tile,
     rank_block,
     short_columns,
-    use_fp8_kernels,
+    use_eight_bit_kernels,
 )
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
@@ -144,7 +144,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear import op
+    from burnish_kernels.eight_bit_linear import op
 
     rows, columns = options["shape"]
     # Sizes of rows from 2^-20 to 2^20, and of values within a row down to E4M3's subnormals and below.
@@ -159,7 +159,7 @@ def _compare_rows(options: dict[str, Any], device: str, generator: torch.Generat
 
 
 def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear import op
+    from burnish_kernels.eight_bit_linear import op
 
     codes = torch.randint(0, 256, (rows, columns + 8), dtype=torch.uint8, generator=generator).to(device)[:, :columns]
     buffer = torch.full((columns, rows + 16), 9, dtype=torch.uint8, device=device)
@@ -168,7 +168,7 @@ def _compare_transpose(rows: int, columns: int, device: str, generator: torch.Ge
 
 
 def _compare_product(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
-    from burnish_kernels.fp8_linear import op, reference
+    from burnish_kernels.eight_bit_linear import op, reference
 
     tokens, (rows, columns), dtype, kind = (options[name] for name in ("tokens", "shape", "dtype", "codes"))
 
@@ -177,7 +177,7 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
 
     weight = op.quantize_rows(draw(rows, columns) * columns**-0.5, codes=kind)
     inputs, outputs = (rows, columns) if options["backward"] else (columns, rows)
-    x = Fp8Rows(codes_beside_nan(tokens, inputs, device, kind), torch.empty(tokens, device=device))
+    x = EightBitRows(codes_beside_nan(tokens, inputs, device, kind), torch.empty(tokens, device=device))
     op.quantize_rows(draw(tokens, inputs).to(dtype), factor_K=weight.scale if options["backward"] else None, out=x)
     codes, scale = weight.codes, weight.scale
     if options["backward"]:
@@ -185,15 +185,17 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
     narrow, adapter = draw_adapter(options, outputs, draw)
     buffer = torch.full((tokens, outputs + 8), torch.nan, dtype=dtype, device=device)
     if options.get("persistent"):
-        from burnish_kernels.fp8_linear.persistent.kernel import fits_copy_engine
+        from burnish_kernels.eight_bit_linear.persistent.kernel import fits_copy_engine
 
         assert fits_copy_engine(x.codes, codes, buffer[:, :outputs]), "another kernel would be compared"
     words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
-    op.fp8_linear(x, codes, **words, tile=_tile(device, options.get("persistent")))
-    return result_error(buffer, reference.fp8_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64))
+    op.eight_bit_linear(x, codes, **words, tile=_tile(device, options.get("persistent")))
+    return result_error(
+        buffer, reference.eight_bit_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
+    )
 
 
-def _tile(device: str, persistent: bool | None) -> Fp8Tile | None:
+def _tile(device: str, persistent: bool | None) -> EightBitTile | None:
     """Return the tile with which a case has the kernel it names; None: the operation chooses."""
     if device == "cpu":
         return INTERPRETED_PERSISTENT if persistent else None
@@ -206,7 +208,7 @@ def compilations() -> list[Compilation]:
 
     What fp16 needs is what bf16 needs, and what an adapter needs is more than without one: those are compiled once.
     """
-    from burnish_kernels.fp8_linear.quantize import kernel
+    from burnish_kernels.eight_bit_linear.quantize import kernel
 
     numbers = dict.fromkeys(("N", "K", "codes_stride", "out_stride"), "i32")
     signature = {"codes_ptr": "*u8", "out_ptr": "*u8"} | numbers
@@ -240,7 +242,7 @@ def compilations() -> list[Compilation]:
 
 def _compilation(
     kind: str,
-    tile: Fp8Tile,
+    tile: EightBitTile,
     capabilities: Sequence[int],
     backward: bool,
     even: bool,
@@ -265,7 +267,7 @@ def _compilation(
     }
     function: Any
     if tile.persistent:
-        from burnish_kernels.fp8_linear.persistent.kernel import fp8_linear_persistent_kernel as function
+        from burnish_kernels.eight_bit_linear.persistent.kernel import eight_bit_linear_persistent_kernel as function
 
         signature |= {
             "x_desc": f"tensordesc<{_POINTERS[codes]}[{tile.tokens},{tile.reduction}]>",
@@ -275,7 +277,7 @@ def _compilation(
         numbers += ["programs"]
         constants["ONE_BLOCK"] = even
     else:
-        from burnish_kernels.fp8_linear.kernel import fp8_linear_kernel as function
+        from burnish_kernels.eight_bit_linear.kernel import eight_bit_linear_kernel as function
 
         signature |= dict.fromkeys(("x_ptr", "weight_ptr"), f"*{_POINTERS[codes]}") | {"out_ptr": f"*{kind}"}
         numbers += ["x_stride", "weight_stride", "out_stride"]
@@ -308,14 +310,16 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     Args:
         device: device to make the tensors on.
     """
-    from burnish_kernels.fp8_linear import op, reference
+    from burnish_kernels.eight_bit_linear import op, reference
 
     for (name, (outputs, columns)), kind in itertools.product(BENCHMARKS.items(), NAMES):
-        if not use_fp8_kernels(torch.empty(0, device=device), kind):
+        if not use_eight_bit_kernels(torch.empty(0, device=device), kind):
             continue
         timed = TimedProduct(outputs, columns, device)
         weight, rows = op.quantize_rows(timed.weight, codes=kind), op.quantize_rows(timed.x, codes=kind)
-        yield timed.benchmark(f"{name}{NAMES[kind]}", partial(op.fp8_linear, rows, weight.codes, scale_N=weight.scale))
+        yield timed.benchmark(
+            f"{name}{NAMES[kind]}", partial(op.eight_bit_linear, rows, weight.codes, scale_N=weight.scale)
+        )
         quantize = partial(op.quantize_rows, timed.x, out=rows)
         plain = partial(reference.quantize_rows, timed.x, None, kind)
         yield Benchmark(f"quantize-{name}{NAMES[kind]}", quantize, plain, 3 * timed.x.numel())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from burnish_kernels.fp8_linear.op import Fp8Rows, quantize_rows, writes_codes
+from burnish_kernels.eight_bit_linear.op import EightBitRows, quantize_rows, writes_codes
 from burnish_kernels.lora_linear.skinny import project
 from burnish_kernels.lora_linear.tiles import MAX_SEGMENTS, RankSegment, project_splits, project_tile
 
@@ -24,7 +24,7 @@ def project_codes(
     out_TR: torch.Tensor,
     segments: Sequence[RankSegment] | None = None,
     *,
-    codes_out: Fp8Rows,
+    codes_out: EightBitRows,
     largest_T: torch.Tensor,
     factor_C: torch.Tensor | None = None,
 ) -> None:
@@ -56,7 +56,7 @@ def project_codes(
         raise ValueError(f"{tuple(x_TC.shape)} by {tuple(a_RC.shape)} transposed is not {tuple(out_TR.shape)}")
     if any(segment.first_rank + segment.ranks > len(a_RC) for segment in segments):
         raise ValueError(f"segments {list(segments)} leave the {len(a_RC)} ranks")
-    from burnish_kernels.fp8_linear.projected.kernel import launch_project_codes
+    from burnish_kernels.eight_bit_linear.projected.kernel import launch_project_codes
 
     launch_project_codes(
         x_TC=x_TC,

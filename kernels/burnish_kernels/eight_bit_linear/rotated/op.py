@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.op import validate_product
+from burnish_kernels.eight_bit_linear import reference
+from burnish_kernels.eight_bit_linear.op import validate_product
 
 __all__ = ["rotate_back"]
 
@@ -46,7 +46,7 @@ def rotate_back(
     if not x_TK.numel():
         return x_TK
     if use_kernels(x_TK):
-        from burnish_kernels.fp8_linear.rotated.kernel import launch_rotate_back
+        from burnish_kernels.eight_bit_linear.rotated.kernel import launch_rotate_back
 
         launch_rotate_back(x_TK=x_TK, rotation=rotation, narrow_TR=narrow_TR, adapter_KR=adapter_KR)
         return x_TK

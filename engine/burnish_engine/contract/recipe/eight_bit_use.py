@@ -16,7 +16,7 @@ TIMED_BY_AUTO = ("fp8", "mxfp8")
 FP8's to those in 16 bits, but no training with rotated columns was measured."""
 
 
-class Fp8Use(NamedTuple):
+class EightBitUse(NamedTuple):
     """Use of 8-bit numbers in a run.
 
     Attributes:
@@ -29,4 +29,4 @@ class Fp8Use(NamedTuple):
     products: str = ""
 
 
-NO_FP8 = Fp8Use()
+NO_EIGHT_BITS = EightBitUse()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from burnish_engine.contract.recipe.fp8_use import Fp8Use
+from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen import row_format
@@ -16,9 +16,9 @@ from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, S
 from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
-from burnish_kernels.fp8_linear import op, reference
-from burnish_kernels.fp8_linear.op import quantize_rows
-from burnish_kernels.fp8_linear.projected.op import project_codes
+from burnish_kernels.eight_bit_linear import op, reference
+from burnish_kernels.eight_bit_linear.op import quantize_rows
+from burnish_kernels.eight_bit_linear.projected.op import project_codes
 
 from support import parity, tiny_models
 
@@ -28,8 +28,8 @@ WAYS = {
     name: options
     for kind in CODE_FORMATS
     for name, options in (
-        (kind, {"fp8": Fp8Use(kind, kind)}),
-        (f"nf4 {kind}", {"quantize": True, "fp8": Fp8Use("", kind)}),
+        (kind, {"eight_bits": EightBitUse(kind, kind)}),
+        (f"nf4 {kind}", {"quantize": True, "eight_bits": EightBitUse("", kind)}),
     )
 }
 
@@ -137,7 +137,7 @@ def folders(request, tmp_path_factory):
 @pytest.mark.parametrize("way", WAYS)
 def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monkeypatch):
     """In fp32, so that few numbers fall to another code than the reference's; each that does changes it."""
-    kind = WAYS[way]["fp8"].products
+    kind = WAYS[way]["eight_bits"].products
     if reason := why_not_eight(kind, Recipe(), parity.model_source(folders[0]).spec, "bf16", None):
         with pytest.raises(ValueError, match="32"):  # what is refused before a run would not load
             parity.fast(*folders, **WAYS[way])
@@ -190,7 +190,7 @@ def test_channels_far_above_the_others_cost_int8_less_than_fp8(tmp_path):
     _, exact = parity.fast(base, adapter).gradients(BATCH)
     errors = {}
     for kind in ("int8", "fp8"):
-        found = parity.fast(base, adapter, dtype=torch.bfloat16, fp8=Fp8Use(kind, kind)).gradients(BATCH)[1]
+        found = parity.fast(base, adapter, dtype=torch.bfloat16, eight_bits=EightBitUse(kind, kind)).gradients(BATCH)[1]
         errors[kind] = parity.distance(found, exact)
     assert errors["int8"] < 0.5 * errors["fp8"]
 
@@ -199,7 +199,7 @@ def test_stored_in_fp8_and_multiplied_in_16_bits_dora_works(tmp_path):
     """Its magnitudes are measured on the stored weights."""
     base = tiny_models.make("llama", tmp_path / "base")
     adapter = tiny_models.lora(base, tmp_path / "adapter", dora=True)
-    ours = parity.fast(base, adapter, fp8=Fp8Use("fp8", ""))
+    ours = parity.fast(base, adapter, eight_bits=EightBitUse("fp8", ""))
     stack = ours.loaded.decoder.layers[0].weights.down
     rows = stack.frozen.buffer()[: stack.outputs, : stack.inputs]
     torch.testing.assert_close(stack.magnitudes.frozen_N, rows.norm(dim=1))

@@ -7,10 +7,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish_kernels.fp8_linear import reference, tiles
-from burnish_kernels.fp8_linear.op import CODES, INT8, MOST_COLUMNS, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
-from burnish_kernels.fp8_linear.rotated.op import rotate_back
-from burnish_kernels.fp8_linear.rows import LARGEST, LARGEST_OF
+from burnish_kernels.eight_bit_linear import reference, tiles
+from burnish_kernels.eight_bit_linear.op import (
+    CODES,
+    INT8,
+    MOST_COLUMNS,
+    EightBitRows,
+    eight_bit_linear,
+    quantize_rows,
+    transpose_codes,
+)
+from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
+from burnish_kernels.eight_bit_linear.rows import LARGEST, LARGEST_OF
 from burnish_kernels.tuning import Device
 
 
@@ -95,14 +103,14 @@ def test_whole_numbers_are_rounded_to_nearest_with_halves_to_even(value, code):
 def test_what_is_not_finite_reaches_the_whole_row_of_the_product_and_no_other(value, dtype, kind):
     x, weight = drawn(3, 40), quantize_rows(drawn(24, 40, seed=1), codes=kind)
     x[1, 7] = value
-    y = fp8_linear(quantize_rows(x.to(dtype), codes=kind), weight.codes, scale_N=weight.scale)
+    y = eight_bit_linear(quantize_rows(x.to(dtype), codes=kind), weight.codes, scale_N=weight.scale)
     assert not y[1].isfinite().any()
     assert y[[0, 2]].isfinite().all()
 
 
 def test_a_factor_that_overflows_is_not_finite_either(kind):
     found = quantize_rows(torch.full((1, 16), 1e30), factor_K=torch.full((16,), 1e30), codes=kind)
-    assert not fp8_linear(found, quantize_rows(drawn(8, 16), codes=kind).codes).isfinite().any()
+    assert not eight_bit_linear(found, quantize_rows(drawn(8, 16), codes=kind).codes).isfinite().any()
 
 
 @pytest.mark.parametrize("tile", [tiles.INTERPRETED, tiles.INTERPRETED_PERSISTENT], ids=["plain", "persistent"])
@@ -115,14 +123,14 @@ def test_sums_of_whole_numbers_are_exact(way, tile):
     x[0, 3] = 126.0
     weight = torch.full((1, 5008), 127, dtype=INT8)
     weight[0, -1] = 125
-    found = fp8_linear(quantize_rows(x, codes=INT8), weight, dtype=torch.float16, tile=tile)
+    found = eight_bit_linear(quantize_rows(x, codes=INT8), weight, dtype=torch.float16, tile=tile)
     assert found.tolist() == [[127.0]]
 
 
 def test_sums_that_might_not_fit_int32_are_refused():
-    rows = Fp8Rows(torch.zeros(1, MOST_COLUMNS + 1, dtype=INT8), torch.ones(1))
+    rows = EightBitRows(torch.zeros(1, MOST_COLUMNS + 1, dtype=INT8), torch.ones(1))
     with pytest.raises(ValueError, match="int32"):
-        fp8_linear(rows, rows.codes)
+        eight_bit_linear(rows, rows.codes)
 
 
 def test_one_payload_serves_both_directions(kind):
@@ -130,8 +138,10 @@ def test_one_payload_serves_both_directions(kind):
     weight = quantize_rows(drawn(24, 40) * torch.logspace(-3, 3, 24)[:, None], codes=kind)
     dy = torch.eye(24)
     rows = quantize_rows(dy, factor_K=weight.scale, codes=kind)
-    dx = fp8_linear(rows, turned(weight.codes), dtype=torch.float16)
-    y = fp8_linear(quantize_rows(torch.eye(40), codes=kind), weight.codes, scale_N=weight.scale, dtype=torch.float16)
+    dx = eight_bit_linear(rows, turned(weight.codes), dtype=torch.float16)
+    y = eight_bit_linear(
+        quantize_rows(torch.eye(40), codes=kind), weight.codes, scale_N=weight.scale, dtype=torch.float16
+    )
     torch.testing.assert_close(dx.double(), dense(weight), rtol=2**-10, atol=1e-6)
     assert torch.equal(y, dx.t())
 
@@ -143,7 +153,7 @@ def test_the_error_is_that_of_the_quantized_operands(backward, kind):
     weight = quantize_rows(weight_NK, codes=kind)
     rows = quantize_rows(x.half(), factor_K=weight.scale if backward else None, codes=kind)
     codes, scale = (turned(weight.codes), None) if backward else (weight.codes, weight.scale)
-    y = fp8_linear(rows, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, dtype=torch.float16)
+    y = eight_bit_linear(rows, codes, scale_N=scale, narrow_TR=narrow, adapter_NR=adapter, dtype=torch.float16)
     tail = narrow.double() @ adapter.double().t()
     exact = x.double() @ (weight_NK if backward else weight_NK.t()).double() + tail
     operands = dense(rows) @ (codes.double() if scale is None else dense(weight)).t() + tail
@@ -159,8 +169,10 @@ def test_columns_that_are_rotated_leave_levels_to_the_others():
     for kind, rotation in ((CODES, 0), (INT8, 0), (INT8, 64)):
         weight = quantize_rows(weight_NK, codes=kind, rotation=rotation)
         rows = quantize_rows(x.half(), codes=kind, rotation=rotation)
-        y = fp8_linear(rows, weight.codes, scale_N=weight.scale, dtype=torch.float16)
-        dx = fp8_linear(quantize_rows(dy, factor_K=weight.scale, codes=kind), turned(weight.codes), dtype=torch.float16)
+        y = eight_bit_linear(rows, weight.codes, scale_N=weight.scale, dtype=torch.float16)
+        dx = eight_bit_linear(
+            quantize_rows(dy, factor_K=weight.scale, codes=kind), turned(weight.codes), dtype=torch.float16
+        )
         if rotation:
             rotate_back(dx, rotation)
         errors[kind, rotation] = distance(y, exact[0]), distance(dx, exact[1])
@@ -197,28 +209,28 @@ def test_blocks_that_do_not_divide_a_row_are_refused(columns, rotation):
 def test_an_adapter_of_no_rank_adds_nothing():
     x, weight = quantize_rows(drawn(3, 16)), quantize_rows(drawn(8, 16, seed=1))
     none = {"narrow_TR": torch.empty(3, 0).bfloat16(), "adapter_NR": torch.empty(8, 0).bfloat16()}
-    assert torch.equal(fp8_linear(x, weight.codes, **none), fp8_linear(x, weight.codes))
+    assert torch.equal(eight_bit_linear(x, weight.codes, **none), eight_bit_linear(x, weight.codes))
 
 
 def test_results_are_written_where_asked_with_rows_apart():
     x = drawn(5, 48)[:, :40]
-    out = Fp8Rows(torch.zeros(5, 64, dtype=torch.uint8).view(CODES)[:, :40], torch.empty(5))
+    out = EightBitRows(torch.zeros(5, 64, dtype=torch.uint8).view(CODES)[:, :40], torch.empty(5))
     assert quantize_rows(x, out=out) is out
     assert torch.equal(out.codes.view(torch.uint8), quantize_rows(x.contiguous()).codes.view(torch.uint8))
     weight = quantize_rows(drawn(24, 40, seed=1))
     y = torch.zeros(5, 32, dtype=torch.float16)
-    assert fp8_linear(out, weight.codes, out=y[:, :24]).data_ptr() == y.data_ptr()
-    assert torch.equal(y[:, :24], fp8_linear(out, weight.codes, dtype=torch.float16))
+    assert eight_bit_linear(out, weight.codes, out=y[:, :24]).data_ptr() == y.data_ptr()
+    assert torch.equal(y[:, :24], eight_bit_linear(out, weight.codes, dtype=torch.float16))
     assert not y[:, 24:].any()
 
 
 def test_no_rows_are_no_error():
     x = quantize_rows(torch.empty(0, 40))
-    assert fp8_linear(x, quantize_rows(drawn(8, 40)).codes).shape == (0, 8)
+    assert eight_bit_linear(x, quantize_rows(drawn(8, 40)).codes).shape == (0, 8)
     assert turned(x.codes).shape == (40, 0)
 
 
-X, WEIGHT = (Fp8Rows(torch.zeros(rows, 16, dtype=torch.uint8).view(CODES), torch.ones(rows)) for rows in (3, 8))
+X, WEIGHT = (EightBitRows(torch.zeros(rows, 16, dtype=torch.uint8).view(CODES), torch.ones(rows)) for rows in (3, 8))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +251,7 @@ X, WEIGHT = (Fp8Rows(torch.zeros(rows, 16, dtype=torch.uint8).view(CODES), torch
 )
 def test_a_product_that_does_not_fit_is_refused(changes, named):
     with pytest.raises(ValueError, match=named):
-        fp8_linear(**{"x": X, "weight_NK": WEIGHT.codes} | changes)
+        eight_bit_linear(**{"x": X, "weight_NK": WEIGHT.codes} | changes)
 
 
 def test_rows_and_transposes_that_do_not_fit_are_refused():
@@ -260,7 +272,7 @@ def test_rows_and_transposes_that_do_not_fit_are_refused():
 def test_rows_that_hoppers_copy_engine_cannot_read_are_multiplied_too(columns, kind):
     x, weight = (quantize_rows(drawn(rows, columns, seed=rows), codes=kind) for rows in (5, 16))
     words = {"scale_N": weight.scale, "dtype": torch.float16, "tile": tiles.INTERPRETED_PERSISTENT}
-    assert distance(fp8_linear(x, weight.codes, **words), dense(x) @ dense(weight).t()) < 1e-3
+    assert distance(eight_bit_linear(x, weight.codes, **words), dense(x) @ dense(weight).t()) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -276,8 +288,8 @@ def test_rows_that_hoppers_copy_engine_cannot_read_are_multiplied_too(columns, k
 def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability, kernels, whole, tile):
     monkeypatch.setattr(tiles, "device_of", lambda device: Device("card", capability))
     monkeypatch.setattr(tiles, "use_kernels", lambda tensor: True)
-    assert tiles.use_fp8_kernels(torch.empty(0)) is kernels
-    assert tiles.use_fp8_kernels(torch.empty(0), INT8) is whole
+    assert tiles.use_eight_bit_kernels(torch.empty(0)) is kernels
+    assert tiles.use_eight_bit_kernels(torch.empty(0), INT8) is whole
     assert tile is None or tiles.choose_tile(torch.device("cuda")) == tile
     short = tiles.HOPPER_SHORT if capability == 90 else tile
     assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 2048) == short
@@ -298,10 +310,10 @@ def test_products_are_those_of_scaled_mm(backward):
     codes, scale = weight.codes, weight.scale
     if backward:
         codes, scale = transpose_codes(codes, codes.new_empty(codes.shape[::-1])), None
-    found = fp8_linear(rows, codes, scale_N=scale)
+    found = eight_bit_linear(rows, codes, scale_N=scale)
     right = torch.ones(1, len(codes), device="cuda") if scale is None else scale[None]
     theirs = torch._scaled_mm(rows.codes, codes.t(), rows.scale[:, None], right, out_dtype=torch.bfloat16)
-    quantized = reference.fp8_linear(rows.codes, rows.scale, codes, scale, None, None, torch.float64)
+    quantized = reference.eight_bit_linear(rows.codes, rows.scale, codes, scale, None, None, torch.float64)
     exact = x.double() @ (matrix if backward else matrix.t()).double()
     assert distance(found, exact) <= distance(quantized, exact) + 2**-9
     assert distance(found, quantized) <= distance(theirs, quantized) + 2**-9
@@ -315,6 +327,6 @@ def test_products_of_whole_numbers_are_those_of_int_mm():
         pytest.skip("no 8-bit products")
     weight = quantize_rows((drawn(1536, 2048) * 2048**-0.5).cuda(), codes=INT8)
     rows = quantize_rows(with_outliers(1000, 2048, seed=1).cuda().bfloat16(), codes=INT8)
-    found = fp8_linear(rows, weight.codes, scale_N=weight.scale)
+    found = eight_bit_linear(rows, weight.codes, scale_N=weight.scale)
     sums = torch._int_mm(rows.codes, weight.codes.t()).float()
     assert torch.equal(found, (sums * rows.scale[:, None] * weight.scale).bfloat16())

@@ -17,17 +17,17 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
-from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, short_columns
+from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, short_columns
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 INTERPRETED_PROGRAMS = 3  # fewer than tiles, so that a program has several
 
 
 @triton.jit(do_not_specialize=["T"])
-def fp8_linear_persistent_kernel(
+def eight_bit_linear_persistent_kernel(
     x_desc,  # [T, K] INT8 or E4M3, in the interpreter bytes; read as [BLOCK_T, BLOCK_K], zeros past the ends
     weight_desc,  # [N, K] as x; read as [BLOCK_N, BLOCK_K]
     out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2]
@@ -96,15 +96,15 @@ def fits_copy_engine(*matrices: torch.Tensor) -> bool:
     )
 
 
-def launch_fp8_linear_persistent(
+def launch_eight_bit_linear_persistent(
     *,
-    x: Fp8Rows,
+    x: EightBitRows,
     weight_NK: torch.Tensor,
     scale_N: torch.Tensor | None,
     narrow_TR: torch.Tensor | None,
     adapter_NR: torch.Tensor | None,
     out_TN: torch.Tensor,
-    tile: Fp8Tile,
+    tile: EightBitTile,
 ) -> None:
     """Fill `out_TN`; all must fit the copy engine."""
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
@@ -114,7 +114,7 @@ def launch_fp8_linear_persistent(
     adapter = adapter_arguments(narrow_TR, adapter_NR, out_TN)
     tiles = triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs)
     programs = min(tiles, tile.persistent * _multiprocessors(out_TN.device))
-    fp8_linear_persistent_kernel[(programs,)](
+    eight_bit_linear_persistent_kernel[(programs,)](
         x_desc=_described(kernel_codes(x.codes), tile.tokens, tile.reduction),
         weight_desc=_described(kernel_codes(weight_NK), tile.outputs, tile.reduction),
         out_desc=_described(out_TN, tile.tokens, tile.outputs // 2),

@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST_OF
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST_OF
 
 SMALLEST_SCALE = 2.0**-126
 """Smallest scale of a row: its reciprocal is finite."""
@@ -94,7 +94,7 @@ def quantize_rows(
     return encode(wide, scale, codes), scale
 
 
-def fp8_linear(
+def eight_bit_linear(
     x_TK: torch.Tensor,
     x_scale_T: torch.Tensor,
     weight_NK: torch.Tensor,
@@ -103,7 +103,7 @@ def fp8_linear(
     adapter_NR: torch.Tensor | None,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Compute the product `[T, N]` in `dtype`; see `op.fp8_linear`."""
+    """Compute the product `[T, N]` in `dtype`; see `op.eight_bit_linear`."""
     y_TN = x_TK.to(dtype) @ weight_NK.to(dtype).t() * x_scale_T.to(dtype)[:, None]
     if scale_N is not None:
         y_TN = y_TN * scale_N.to(dtype)

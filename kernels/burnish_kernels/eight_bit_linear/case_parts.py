@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
-from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import CODES, INT8, Fp8Rows
+from burnish_kernels.eight_bit_linear import reference
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, EightBitRows
 from burnish_kernels.registry import Benchmark, Case
 
 TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -40,7 +40,7 @@ class CodesBuffer:
     def __init__(self, tokens: int, columns: int, device: torch.device | str, codes: torch.dtype = CODES) -> None:
         self._buffer = torch.full((tokens, columns + 16), 9, dtype=torch.uint8, device=device)
         self._columns = columns
-        self.rows = Fp8Rows(self._buffer.view(codes)[:, :columns], torch.full((tokens,), math.nan, device=device))
+        self.rows = EightBitRows(self._buffer.view(codes)[:, :columns], torch.full((tokens,), math.nan, device=device))
 
     def holds(self, x_TK: torch.Tensor, factor_K: torch.Tensor | None = None) -> bool:
         """Return whether codes and scales are to the last bit those of the rows, and nothing else was written."""

@@ -5,9 +5,9 @@ import os
 import pytest
 import torch
 
-from burnish_kernels.fp8_linear import op as fp8_linear
-from burnish_kernels.fp8_linear.op import CODES, INT8, Fp8Rows, quantize_rows
-from burnish_kernels.fp8_linear.projected import op as projected
+from burnish_kernels.eight_bit_linear import op as eight_bit_linear
+from burnish_kernels.eight_bit_linear.op import CODES, INT8, EightBitRows, quantize_rows
+from burnish_kernels.eight_bit_linear.projected import op as projected
 from burnish_kernels.lora_linear.skinny import project
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.rms_norm import op as rms_norm
@@ -31,7 +31,7 @@ def way(request, monkeypatch):
     elif os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("the interpreter is on only where TRITON_INTERPRET=1")
     if request.param == "no codes":
-        monkeypatch.setattr(fp8_linear, "use_fp8_kernels", lambda *_: False)
+        monkeypatch.setattr(eight_bit_linear, "use_eight_bit_kernels", lambda *_: False)
     return request.param
 
 
@@ -41,7 +41,7 @@ def drawn(*shape, seed=0):
 
 def memory(columns, tokens=TOKENS, kind=CODES):
     """Codes and scales that hold something else."""
-    return Fp8Rows(torch.full((tokens, columns), 3.0).to(kind), torch.full((tokens,), -1.0))
+    return EightBitRows(torch.full((tokens, columns), 3.0).to(kind), torch.full((tokens,), -1.0))
 
 
 def norm_forward(out, factor):

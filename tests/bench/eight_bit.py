@@ -1,9 +1,9 @@
 """Speed and quality of training in 8 bits: steps timed by turns; loss, KL and gradients beside 16 bits and NF4.
 
-    python tests/bench/fp8.py speed --out speed.jsonl [--rounds 2] [--only qwen3-4b]
-    python tests/bench/fp8.py quality --out quality.jsonl [--seeds 0 1 2] [--steps 300] [--device cuda]
+    python tests/bench/eight_bit.py speed --out speed.jsonl [--rounds 2] [--only qwen3-4b]
+    python tests/bench/eight_bit.py quality --out quality.jsonl [--seeds 0 1 2] [--steps 300] [--device cuda]
         [--ways bf16 nf4 'nf4, int8 products']
-    python tests/bench/fp8.py table quality.jsonl
+    python tests/bench/eight_bit.py table quality.jsonl
 
 `speed` times `burnish bench step`, each in a process of its own, the ways of a model by turns. `quality` trains the
 embedded model (or `--model FOLDER`) on the sample dataset (or `--files` and `--held-out`) in each way, with the same

@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear import reference
-from burnish_kernels.fp8_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, Fp8Rows
-from burnish_kernels.fp8_linear.tiles import rows_tile
+from burnish_kernels.eight_bit_linear import reference
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import rows_tile
 from burnish_kernels.lora_linear.kernel import dot
 
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
@@ -238,7 +238,9 @@ def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.uint8) if interpreted() and codes.dtype == CODES else codes
 
 
-def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: Fp8Rows, rotation: int = 0) -> None:
+def launch_quantize_rows(
+    x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: EightBitRows, rotation: int = 0
+) -> None:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape

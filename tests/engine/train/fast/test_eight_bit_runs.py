@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from burnish_engine.contract.errors import ExitCode
-from burnish_engine.contract.recipe.fp8_use import EIGHT_BITS
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.frozen.coded_weights import CodedWeight

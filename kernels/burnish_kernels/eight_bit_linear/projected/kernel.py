@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, row_scale, to_codes
-from burnish_kernels.fp8_linear.rows import Fp8Rows
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, row_scale, to_codes
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear.kernel import dot, pick
 from burnish_kernels.lora_linear.launch_kernels import segment_arguments
 from burnish_kernels.lora_linear.tiles import BLOCK_T, RankSegment, project_tile
@@ -98,7 +98,7 @@ def launch_project_codes(
     segments: Sequence[RankSegment],
     largest_T: torch.Tensor,
     factor_C: torch.Tensor | None,
-    codes: Fp8Rows,
+    codes: EightBitRows,
 ) -> None:
     """Fill `out_TR` and `codes`; the segments divide the columns of both."""
     tokens, width = x_TC.shape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from burnish_kernels.dispatch import use_kernels
-from burnish_kernels.fp8_linear.rows import CODES, INT8
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES
 from burnish_kernels.tuning import device_of
 
@@ -19,7 +19,7 @@ HOPPERS = (90,)
 
 
 @dataclass(frozen=True)
-class Fp8Tile:
+class EightBitTile:
     """The configuration of one product.
 
     Attributes:
@@ -69,36 +69,36 @@ ROWS_TILES = (RowsTile(4, 1024, 8), RowsTile(2, 2048, 8), RowsTile(2, 4096, 16))
 """Tiles for rows of up to 4,096 columns, of up to 12,288 and of more: the rows of all programs that run at a time fit
 the second-level cache, where they are read again. The result is the same with each."""
 
-INTERPRETED = Fp8Tile(32, 32, 16, 2, 4, 1, 2)
-INTERPRETED_PERSISTENT = Fp8Tile(32, 32, 16, 1, 4, 1, 2, persistent=1)
-OTHERS = Fp8Tile(128, 128, 32, 2, 8, 4, registers=128)
+INTERPRETED = EightBitTile(32, 32, 16, 2, 4, 1, 2)
+INTERPRETED_PERSISTENT = EightBitTile(32, 32, 16, 1, 4, 1, 2, persistent=1)
+OTHERS = EightBitTile(128, 128, 32, 2, 8, 4, registers=128)
 """Tile for RTX cards, of which two programs fit a multiprocessor. Not timed yet."""
 
-UNALIGNED = Fp8Tile(128, 128, 128, 1, 8, 4)
+UNALIGNED = EightBitTile(128, 128, 128, 1, 8, 4)
 """Tile for Hopper where rows are not aligned as its copy engine wants them."""
 
-HOPPER = Fp8Tile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False)
+HOPPER = EightBitTile(128, 256, 128, 1, 8, 3, group=16, persistent=1, promoted=False)
 """Tile for Hopper: 1,115 TFLOP/s on the stacks of a 4B on an H100, where `UNALIGNED` reaches 720 and cuBLAS 1,430."""
 
-HOPPER_SHORT = Fp8Tile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False)
+HOPPER_SHORT = EightBitTile(128, 128, 128, 1, 4, 3, persistent=2, promoted=False)
 """Tile for Hopper and products of INT8 over at most `SHORT` columns, there up to 18 % faster than `HOPPER` (H100)."""
 
 SHORT = 3072
 """Most columns of a short sum; at 4,096 both tiles are equally fast, and beyond `HOPPER` is faster."""
 
 HOPPER_CANDIDATES = (
-    Fp8Tile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
-    Fp8Tile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
+    EightBitTile(128, 256, 128, 1, 8, 3, persistent=1, promoted=False),
+    EightBitTile(128, 256, 128, 1, 8, 4, persistent=1, promoted=False),
     HOPPER,
-    Fp8Tile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
+    EightBitTile(256, 128, 128, 1, 8, 3, persistent=1, promoted=False),
     HOPPER_SHORT,
-    Fp8Tile(128, 128, 128, 1, 8, 4, persistent=1),
+    EightBitTile(128, 128, 128, 1, 8, 4, persistent=1),
     UNALIGNED,
 )
-"""Tiles that `tests/bench/fp8_products.py` times on Hopper; `HOPPER` is one of them."""
+"""Tiles that `tests/bench/eight_bit_products.py` times on Hopper; `HOPPER` is one of them."""
 
 
-def choose_tile(device: torch.device, codes: torch.dtype = CODES, columns: int = SHORT + 1) -> Fp8Tile:
+def choose_tile(device: torch.device, codes: torch.dtype = CODES, columns: int = SHORT + 1) -> EightBitTile:
     """Return the configuration for a device.
 
     Args:
@@ -119,12 +119,12 @@ def rows_tile(columns: int) -> RowsTile:
     return ROWS_TILES[(columns > 4096) + (columns > 12288)]
 
 
-def short_columns(tile: Fp8Tile, codes: torch.dtype) -> int | None:
+def short_columns(tile: EightBitTile, codes: torch.dtype) -> int | None:
     """Return the columns that Hopper sums in its short accumulator; None: all, or INT8, whose sums are exact."""
     return tile.reduction if tile.promoted and codes == CODES else None
 
 
-def use_fp8_kernels(tensor: torch.Tensor, codes: torch.dtype = CODES) -> bool:
+def use_eight_bit_kernels(tensor: torch.Tensor, codes: torch.dtype = CODES) -> bool:
     """Return whether Triton does the operation: in its interpreter, and on GPUs that multiply codes of the type."""
     found = device_of(tensor.device)
     return use_kernels(tensor) and (found is None or found.capability >= min(CAPABILITIES_OF[codes]))

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import TYPES, CodesBuffer, draw_adapter, result_error
-from burnish_kernels.fp8_linear.rows import INT8
-from burnish_kernels.fp8_linear.tiles import ROWS_TILES, rank_block, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.case_parts import TYPES, CodesBuffer, draw_adapter, result_error
+from burnish_kernels.eight_bit_linear.rows import INT8
+from burnish_kernels.eight_bit_linear.tiles import ROWS_TILES, rank_block, use_eight_bit_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 SHARE = 5e-3
@@ -54,7 +54,7 @@ def compare(options: dict[str, Any], device: str, generator: torch.Generator) ->
 
 
 def _compare_rows(options: dict[str, Any], device: str, draw: Any) -> float:
-    from burnish_kernels.fp8_linear import op, reference
+    from burnish_kernels.eight_bit_linear import op, reference
 
     (rows, columns), rotation = options["shape"], options["rotation"]
     x = (draw(rows, columns) * torch.where(torch.arange(columns, device=device) % 40 == 3, 30.0, 1.0)).to(
@@ -71,8 +71,8 @@ def _compare_rows(options: dict[str, Any], device: str, draw: Any) -> float:
 
 
 def _compare_back(options: dict[str, Any], device: str, draw: Any) -> float:
-    from burnish_kernels.fp8_linear import reference
-    from burnish_kernels.fp8_linear.rotated import op
+    from burnish_kernels.eight_bit_linear import reference
+    from burnish_kernels.eight_bit_linear.rotated import op
 
     tokens, columns, dtype = (options[name] for name in ("tokens", "columns", "dtype"))
     buffer = torch.full((tokens, columns + 8), torch.nan, dtype=dtype, device=device)
@@ -85,8 +85,8 @@ def _compare_back(options: dict[str, Any], device: str, draw: Any) -> float:
 
 def compilations() -> list[Compilation]:
     """List rotated rows of each type and tile, and the way back for each size of a block."""
-    from burnish_kernels.fp8_linear.quantize.kernel import quantize_rows_kernel
-    from burnish_kernels.fp8_linear.rotated import kernel
+    from burnish_kernels.eight_bit_linear.quantize.kernel import quantize_rows_kernel
+    from burnish_kernels.eight_bit_linear.rotated import kernel
 
     found = []
     for kind, own in (("fp16", ROWS_TILES[0]), ("fp32", ROWS_TILES[0]), *(("bf16", tile) for tile in ROWS_TILES)):
@@ -117,11 +117,11 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     Args:
         device: device to make the tensors on.
     """
-    from burnish_kernels.fp8_linear import reference
-    from burnish_kernels.fp8_linear.op import quantize_rows
-    from burnish_kernels.fp8_linear.rotated.op import rotate_back
+    from burnish_kernels.eight_bit_linear import reference
+    from burnish_kernels.eight_bit_linear.op import quantize_rows
+    from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
 
-    if not use_fp8_kernels(torch.empty(0, device=device), INT8):
+    if not use_eight_bit_kernels(torch.empty(0, device=device), INT8):
         return
     for columns in (2048, 9728):
         x = torch.randn(16384, columns, device=device).bfloat16()

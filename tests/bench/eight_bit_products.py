@@ -1,6 +1,6 @@
 """Times of 8-bit and 16-bit products on a card: frozen stacks of three models, both directions, at 16,384 rows.
 
-    python tests/bench/fp8_products.py [--seconds 85] [--models qwen3-4b ...] [--codes int8]
+    python tests/bench/eight_bit_products.py [--seconds 85] [--models qwen3-4b ...] [--codes int8]
         [--out results.jsonl]
 
 For every stack: cuBLAS in bf16 (`mm`), our 16-bit stacked product with its adapters (`stacked`), `torch._scaled_mm`
@@ -27,10 +27,17 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.op import CODES, INT8, Fp8Rows, fp8_linear, quantize_rows, transpose_codes
-from burnish_kernels.fp8_linear.reference import rotation_of
-from burnish_kernels.fp8_linear.rotated.op import rotate_back
-from burnish_kernels.fp8_linear.tiles import HOPPER_CANDIDATES, HOPPERS, OTHERS, Fp8Tile
+from burnish_kernels.eight_bit_linear.op import (
+    CODES,
+    INT8,
+    EightBitRows,
+    eight_bit_linear,
+    quantize_rows,
+    transpose_codes,
+)
+from burnish_kernels.eight_bit_linear.reference import rotation_of
+from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
+from burnish_kernels.eight_bit_linear.tiles import HOPPER_CANDIDATES, HOPPERS, OTHERS, EightBitTile
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
 
@@ -66,13 +73,13 @@ COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "back", "
 FORMATS = {"fp8": CODES, "int8": INT8}
 
 
-def candidates() -> tuple[Fp8Tile, ...]:
+def candidates() -> tuple[EightBitTile, ...]:
     """Return the tiles to try on this card."""
     major, minor = torch.cuda.get_device_capability()
     return HOPPER_CANDIDATES if 10 * major + minor in HOPPERS else (OTHERS,)
 
 
-def tile_text(tile: Fp8Tile) -> str:
+def tile_text(tile: EightBitTile) -> str:
     """Return a tile in one word: tokens x outputs x columns, warps, stages, group, persistent programs, kind."""
     kind = f" p{tile.persistent}{' promoted' * tile.promoted}"
     return f"{tile.tokens}x{tile.outputs}x{tile.reduction} w{tile.warps} s{tile.stages} g{tile.group}{kind}"
@@ -137,14 +144,14 @@ class StackBench:
         self.ones = torch.ones(k, device="cuda")
         self.flops = 2 * tokens * n * k
 
-    def ours(self, backward: bool, tile: Fp8Tile) -> torch.Tensor:
+    def ours(self, backward: bool, tile: EightBitTile) -> torch.Tensor:
         """Run our product of quantized rows with the adapters."""
         n, k = self.stack.N, self.stack.K
         if backward:
             tail = {"narrow_TR": self.dy_ext[:, n:], "adapter_NR": self.buffer[n:, :k].t()}
-            return fp8_linear(self.dy8, self.turned, out=self.dx, tile=tile, **tail)
+            return eight_bit_linear(self.dy8, self.turned, out=self.dx, tile=tile, **tail)
         tail = {"narrow_TR": self.x_ext[:, k:], "adapter_NR": self.buffer[:n, k:]}
-        return fp8_linear(self.x8, self.codes.codes, scale_N=self.codes.scale, out=self.y, tile=tile, **tail)
+        return eight_bit_linear(self.x8, self.codes.codes, scale_N=self.codes.scale, out=self.y, tile=tile, **tail)
 
     def scaled(self, backward: bool, fast: bool) -> torch.Tensor:
         """Run PyTorch's row-wise scaled product, without adapters; of INT8 that without scales."""
@@ -182,7 +189,7 @@ class StackBench:
         own = torch.linspace(0, len(found) - 1, CHECKED_ROWS, device="cuda").long()
         rows = self.dy8 if backward else self.x8
         weight = self.codes.codes.double()
-        wide = Fp8Rows(rows.codes[own], rows.scale[own])
+        wide = EightBitRows(rows.codes[own], rows.scale[own])
         exact = wide.codes.double() @ (weight if backward else weight.t()) * wide.scale.double()[:, None]
         if not backward:
             exact *= self.codes.scale.double()

@@ -16,9 +16,9 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.quantize.kernel import kernel_codes, operand
-from burnish_kernels.fp8_linear.rows import Fp8Rows
-from burnish_kernels.fp8_linear.tiles import Fp8Tile, rank_block, short_columns
+from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, rank_block, short_columns
 from burnish_kernels.lora_linear.kernel import dot
 
 
@@ -123,7 +123,7 @@ def scaled_and_adapted(
 
 
 @triton.jit(do_not_specialize=["T"])
-def fp8_linear_kernel(
+def eight_bit_linear_kernel(
     x_ptr,  # [T, K] INT8 or E4M3, in the interpreter bytes
     x_scale_ptr,  # [T] fp32
     weight_ptr,  # [N, K] as x
@@ -196,22 +196,22 @@ def fp8_linear_kernel(
     tl.store(out, sums.to(out_ptr.dtype.element_ty), mask=(token < T)[:, None] & (output < N)[None, :])
 
 
-def launch_fp8_linear(
+def launch_eight_bit_linear(
     *,
-    x: Fp8Rows,
+    x: EightBitRows,
     weight_NK: torch.Tensor,
     scale_N: torch.Tensor | None,
     narrow_TR: torch.Tensor | None,
     adapter_NR: torch.Tensor | None,
     out_TN: torch.Tensor,
-    tile: Fp8Tile,
+    tile: EightBitTile,
 ) -> None:
     """Fill `out_TN`."""
     assert not tile.persistent
     (tokens, columns), outputs = x.codes.shape, len(weight_NK)
     assert weight_NK.shape[1] == columns
     assert out_TN.shape == (tokens, outputs)
-    fp8_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
+    eight_bit_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
         x_ptr=kernel_codes(x.codes),
         x_scale_ptr=x.scale,
         weight_ptr=kernel_codes(weight_NK),

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.fp8_linear.case_parts import NAMES, TYPES, CodesBuffer
-from burnish_kernels.fp8_linear.rows import CODES, INT8
-from burnish_kernels.fp8_linear.tiles import CAPABILITIES_OF, use_fp8_kernels
+from burnish_kernels.eight_bit_linear.case_parts import NAMES, TYPES, CodesBuffer
+from burnish_kernels.eight_bit_linear.rows import CODES, INT8
+from burnish_kernels.eight_bit_linear.tiles import CAPABILITIES_OF, use_eight_bit_kernels
 from burnish_kernels.lora_linear.tiles import BLOCK_T, RankSegment, project_tile
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
@@ -51,7 +51,7 @@ def _case(
 
 def compare(options: dict[str, Any], device: str, generator: torch.Generator) -> float:
     """Return the relative L2 error of the narrow product; infinite where codes or scales are not those of the rows."""
-    from burnish_kernels.fp8_linear.projected.kernel import launch_project_codes
+    from burnish_kernels.eight_bit_linear.projected.kernel import launch_project_codes
 
     tokens, dtype = options["tokens"], options["dtype"]
     segments, first, rank = [], 0, 0
@@ -89,7 +89,7 @@ def compare(options: dict[str, Any], device: str, generator: torch.Generator) ->
 
 def compilations() -> list[Compilation]:
     """List the kernel for each type and block of ranks, the narrow operand's rows or columns side by side."""
-    from burnish_kernels.fp8_linear.projected import kernel
+    from burnish_kernels.eight_bit_linear.projected import kernel
 
     found = []
     for dtype, kind in TYPES.items():
@@ -116,11 +116,11 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     Args:
         device: device to make the tensors on.
     """
-    from burnish_kernels.fp8_linear.op import quantize_rows
-    from burnish_kernels.fp8_linear.projected import op
+    from burnish_kernels.eight_bit_linear.op import quantize_rows
+    from burnish_kernels.eight_bit_linear.projected import op
     from burnish_kernels.lora_linear.skinny import project
 
-    if not use_fp8_kernels(torch.empty(0, device=device)):
+    if not use_eight_bit_kernels(torch.empty(0, device=device)):
         return
     for name, size in (("1b", 8192), ("4b", 9728)):
         segments = [RankSegment(0, size, 0, 16), RankSegment(size, size, 16, 16)]

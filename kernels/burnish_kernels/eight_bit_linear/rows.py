@@ -20,7 +20,7 @@ LARGEST_OF = {CODES: LARGEST, INT8: 127.0}
 
 
 @dataclass(frozen=True)
-class Fp8Rows:
+class EightBitRows:
     """A matrix `[R, C]` whose row r is codes[r] times scale[r].
 
     Attributes:

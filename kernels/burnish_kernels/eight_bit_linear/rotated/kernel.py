@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.fp8_linear.kernel import adapter_arguments, add_adapter
-from burnish_kernels.fp8_linear.quantize.kernel import rotated_columns
+from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, add_adapter
+from burnish_kernels.eight_bit_linear.quantize.kernel import rotated_columns
 
 TOKENS, COLUMNS, WARPS = 64, 64, 4  # tile of a program
 

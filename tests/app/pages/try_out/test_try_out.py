@@ -1,44 +1,15 @@
+"""Questions to the models before and after training, and what stands below their replies."""
+
 from pathlib import Path
 
 import pytest
 from app.pages.test_hardware import words
+from app.pages.try_out.asking import ask, facts, page_of, reply
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QScrollArea
 
-from burnish_engine.contract.facts.remote_job import RemoteJob
-from burnish_engine.contract.run.state import RunStateFile
-
 pytestmark = pytest.mark.gui
-
-
-@pytest.fixture
-def run(tmp_path, bench):
-    folder = tmp_path / "runs" / "support-desk"
-    (folder / "adapter").mkdir(parents=True)
-    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
-    (folder / "export").mkdir()
-    bench.set_run(str(folder))
-    return folder
-
-
-def page_of(window):
-    window.go_to("try_out")
-    return window.page("try_out")
-
-
-def ask(page, text="Hi"):
-    page.prompt.setPlainText(text)
-    page.primary.click()
-
-
-def reply(text):
-    return {"type": "result", "reply": {"text": text, "stopped": True, "tokens": 8, "seconds": 2.0, "name": "SmolLM2"}}
-
-
-def facts(pane):
-    """Return what stands below a reply, with usual spaces."""
-    return pane.state.text().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_both_answer_the_same_question(qtbot, answers, window, run):
@@ -365,87 +336,6 @@ def test_a_prompt_is_saved_and_asked_again(qtbot, answers, window, run):
     assert page.questions.question is None
 
 
-@pytest.fixture
-def voting(qtbot, answers, window, run):
-    """The page in a blind vote, both replies there."""
-    answers.set("chat", reply("Hello"))
-    answers.result("vote", votes={"v": 1, "votes": 3, "wins": {"tuned": 2, "base": 1}, "equal": 0})
-    page = page_of(window)
-    page.blind.setChecked(True)
-    ask(page)
-    qtbot.waitUntil(page.vote.isVisible)
-    return page
-
-
-def test_in_a_blind_vote_nothing_says_who_answers(voting):
-    seen = words(voting.grid) + voting.left.text.toPlainText() + voting.right.text.toPlainText()
-    assert not any(name in seen for name in ("Base", "Tuned", "SmolLM2", "tokens/s", "Loading"))
-    assert voting.left.who.isHidden()
-    assert voting.right.who.isHidden()
-
-
-def test_nobody_is_asked_again_before_the_vote(voting):
-    assert not voting.left.again.isEnabled()
-    voting.vote.buttons[0].click()
-    assert voting.left.again.isEnabled()
-
-
-def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):
-    asked = [request["variant"] for request in answers.asked("chat")]
-    voting.vote.buttons[1].click()
-    assert [pane.answerer.variant for pane in voting.grid.shown] == asked, "each pane shows who wrote its reply"
-    assert voting.left.state.toolTip() == "SmolLM2"
-    qtbot.waitUntil(lambda: "tuned 2" in voting.vote.text)
-    (vote,) = answers.asked("vote")
-    assert (vote["run"], vote["prompt"], vote["best"]) == (str(run), "Hi", asked[1])
-    assert sorted(vote["shown"]) == ["base", "tuned"]
-
-
-def test_equally_good_is_a_vote_too(qtbot, answers, voting):
-    voting.vote.buttons[-1].click()
-    qtbot.waitUntil(lambda: len(answers.asked("vote")) == 1)
-    assert answers.asked("vote")[0]["best"] == ""
-
-
-def test_who_answers_where_is_shuffled(qtbot, answers, window, run):
-    answers.set("chat", reply("Hello"))
-    page = page_of(window)
-    page.blind.setChecked(True)
-    orders = set()
-    for number in range(1, 40):
-        ask(page)
-        qtbot.waitUntil(lambda number=number: len(answers.asked("chat")) == 2 * number and not page.answering.open)
-        orders.add(tuple(request["variant"] for request in answers.asked("chat")[-2:]))
-        if len(orders) == 2:
-            return
-    raise AssertionError("the same order 39 times")
-
-
-def test_a_vote_that_is_not_kept_is_said(qtbot, answers, voting):
-    answers.failure("vote", "The votes are damaged.", "Look into the file.", 2)
-    voting.vote.buttons[0].click()
-    qtbot.waitUntil(lambda: "damaged" in voting.vote.text)
-
-
-def test_without_every_reply_it_is_said_who_failed_and_not_voted(qtbot, answers, window, run):
-    answers.failure("chat", "The model is damaged.", "Fetch it again.", 2)
-    page = page_of(window)
-    page.blind.setChecked(True)
-    ask(page)
-    qtbot.waitUntil(page.vote.isVisible)
-    assert not any(button.isVisible() for button in page.vote.buttons)
-    assert not page.left.who.isHidden()
-    assert "damaged" in page.left.state.text()
-
-
-def test_another_number_of_models_ends_a_vote_that_waits(voting):
-    voting.count.choose("3")
-    voting.count.chosen.emit("3")
-    assert not voting.vote.isVisible()
-    assert not voting.left.who.isHidden()
-    assert not voting.left.text.toPlainText()
-
-
 def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers, window, run):
     answers.set("held_out", {"exit": 1})
     page = page_of(window)
@@ -454,13 +344,6 @@ def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers
     answers.result("held_out", conversations=[])
     page.shown()
     qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
-
-
-def test_one_model_twice_is_no_blind_vote(window, run):
-    page = page_of(window)
-    assert page.blind.isEnabled()
-    page.left.choose("tuned")
-    assert not page.blind.isEnabled()
 
 
 def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, run):
@@ -488,68 +371,6 @@ def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(q
         pane.who.setItemText(pane.who.currentIndex(), "W" * 60)
         assert pane.who.grab().toImage() != image
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
-
-
-@pytest.fixture
-def stopped_there(run):
-    """The run was stopped at another machine, which still has its folder and its base model."""
-    (run / "remote.json").write_text(RemoteJob(where="ssh:office", id="7", folder="/jobs/x").model_dump_json())
-    (run / "state.json").write_text(RunStateFile(run="x", status="stopped", step=5).model_dump_json())
-    return run
-
-
-def choose_there(page):
-    page.left.choose("base-there")
-    page.right.choose("tuned-there")
-
-
-def test_the_machine_that_trained_a_run_answers_with_its_models(qtbot, answers, window, stopped_there, office):
-    office.set("chat", {"type": "piece", "text": "Hel"}, reply("Hello"))
-    page = page_of(window)
-    choose_there(page)
-    ask(page)
-    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "Hello")
-    assert [(one["target"], one["variant"]) for one in office.asked("chat")] == [
-        ("/jobs/x/run", "base"), ("/jobs/x/run", "tuned"),
-    ]  # fmt: skip
-    assert not answers.asked("chat")
-    page._free()
-    qtbot.waitUntil(lambda: bool(office.asked("free") and answers.asked("free")))
-
-
-def test_one_answers_here_and_one_there_and_both_are_stopped(qtbot, answers, window, stopped_there, office):
-    for engine in (answers, office):
-        engine.set("chat", {"type": "piece", "text": "Hel"}, {"hold": True})
-    page = page_of(window)
-    page.right.choose("tuned-there")
-    ask(page)
-    qtbot.waitUntil(lambda: all(pane.text.toPlainText().endswith("Hel") for pane in (page.left, page.right)))
-    page.primary.click()
-    qtbot.waitUntil(lambda: not page.answering.open)
-
-
-def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
-    qtbot, answers, window, stopped_there, office
-):
-    answers.set("chat", reply("Hello"))
-    refusal = {"type": "failure", "id": "", "what": "Host key verification failed.", "exit_code": 12}
-    office.set("at_start", refusal, {"exit": 12})
-    office.set("chat", reply("At last"))
-    page = page_of(window)
-    page.right.choose("tuned-there")
-    ask(page)
-    qtbot.waitUntil(lambda: "Host key verification failed." in page.right.state.text())
-    qtbot.waitUntil(lambda: page.left.messages[-1].content == "Hello" and not page.answering.open)
-    office.set("at_start")
-    ask(page)
-    qtbot.waitUntil(lambda: page.right.messages[-1].content == "At last")
-
-
-def test_a_run_that_finished_left_nothing_there(window, stopped_there):
-    (stopped_there / "state.json").write_text(RunStateFile(run="x", status="finished").model_dump_json())
-    page = page_of(window)
-    page.right.choose("tuned-there")
-    assert page.right.answerer.where == ""
 
 
 def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):

@@ -31,6 +31,37 @@ def recipe_of(folder, *, exact=True, **train):
     return recipe.model_copy(update={"devices": devices})
 
 
+def train_until_a_rank_is_killed(paths, monkeypatch):
+    """Train on all GPUs; the first rank that is started is killed after step 5."""
+    started, start = [], launch._start
+
+    def remember(*arguments):
+        started.append(start(*arguments))
+        return started[-1]
+
+    def kill(event):
+        if isinstance(event, StepDone) and event.step == 5:
+            os.kill(started[0].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(launch, "_start", remember)
+    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
+    assert outcome.exit_code is ExitCode.DRIVER
+    assert "SIGKILL" in outcome.message
+
+
+def stop_and_finish(paths, alone):
+    """Go on with a run on two GPUs, stop it, and end it on one: as if it had never been shared."""
+
+    def stop(event):
+        if isinstance(event, StepDone) and event.step == 9:
+            send(paths, "stop")
+
+    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
+    assert run_training(paths).exit_code is ExitCode.DONE
+    assert losses(paths) == losses(alone)
+    assert trained(paths) == trained(alone)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_exact_gpus_train_the_bits_of_one(tmp_path, precision):
     recipe = recipe_of(tmp_path, precision=f'"{precision}"')
@@ -109,38 +140,18 @@ def test_shared_layers_train_the_bits_of_resident_ones(tmp_path, quantize, weigh
 def test_a_run_with_shared_layers_goes_on_after_a_kill_and_on_one_gpu(tmp_path, monkeypatch):
     """Memory that the killed process shared is read until the leader knows of its end; it must not fail over that."""
     make_llama(tmp_path / "base", num_hidden_layers=7)
-    recipe, started, start = recipe_of(tmp_path), [], launch._start
+    recipe = recipe_of(tmp_path)
     alone = create_run(recipe, tmp_path / "alone")
     assert run_training(alone).exit_code is ExitCode.DONE
-
-    def remember(*arguments):
-        started.append(start(*arguments))
-        return started[-1]
-
-    def kill(event):
-        if isinstance(event, StepDone) and event.step == 5:
-            os.kill(started[0].pid, signal.SIGKILL)
-
-    monkeypatch.setattr(launch, "_start", remember)
     recipe = recipe.model_copy(update={"memory": recipe.memory.model_copy(update={"weights": "ranks"})})
     paths = create_run(recipe, tmp_path / "shared")
-    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
-    assert outcome.exit_code is ExitCode.DRIVER
-    assert "SIGKILL" in outcome.message
-
-    def stop(event):
-        if isinstance(event, StepDone) and event.step == 9:
-            send(paths, "stop")
-
-    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
-    assert run_training(paths).exit_code is ExitCode.DONE
-    assert losses(paths) == losses(alone)
-    assert trained(paths) == trained(alone)
+    train_until_a_rank_is_killed(paths, monkeypatch)
+    stop_and_finish(paths, alone)
 
 
 def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp_path, monkeypatch):
     """In bf16, which only GPUs gather. A rank is killed while all compute together."""
-    recipe, started, start = recipe_of(tmp_path, exact=False, precision='"bf16"', learning_rate=1e-3), [], launch._start
+    recipe = recipe_of(tmp_path, exact=False, precision='"bf16"', learning_rate=1e-3)
     devices = recipe.devices.model_copy(update={"strategy": "sharded"})
     adapter = recipe.adapter.model_copy(update={"method": "full"})
     recipe = recipe.model_copy(update={"devices": devices, "adapter": adapter})
@@ -149,49 +160,17 @@ def test_a_whole_model_shared_out_trains_as_on_one_and_a_killed_rank_ends_it(tmp
     assert run_training(paths, gpus=range(COUNTS[-1])).exit_code is ExitCode.DONE
     assert losses(paths) == pytest.approx(losses(alone), rel=1e-2)
 
-    def remember(*arguments):
-        started.append(start(*arguments))
-        return started[-1]
-
-    def kill(event):
-        if isinstance(event, StepDone) and event.step == 5:
-            os.kill(started[0].pid, signal.SIGKILL)
-
-    monkeypatch.setattr(launch, "_start", remember)
     cut = create_run(recipe, tmp_path / "cut")
-    outcome = run_training(cut, listener=kill, gpus=range(COUNTS[-1]))
-    assert outcome.exit_code is ExitCode.DRIVER
-    assert "SIGKILL" in outcome.message
+    train_until_a_rank_is_killed(cut, monkeypatch)
     assert run_training(cut).exit_code is ExitCode.DONE
     assert losses(cut) == pytest.approx(losses(alone), rel=1e-2)
 
 
 def test_a_killed_rank_ends_the_run_and_other_numbers_of_gpus_go_on(tmp_path, monkeypatch):
     """The leader waits for a sum that will never come; it must neither hang nor damage what is saved."""
-    recipe, started, start = recipe_of(tmp_path), [], launch._start
-
-    def remember(*arguments):
-        started.append(start(*arguments))
-        return started[-1]
-
-    monkeypatch.setattr(launch, "_start", remember)
+    recipe = recipe_of(tmp_path)
     alone = create_run(recipe, tmp_path / "alone")
     assert run_training(alone).exit_code is ExitCode.DONE
     paths = create_run(recipe, tmp_path / "shared")
-
-    def kill(event):
-        if isinstance(event, StepDone) and event.step == 5:
-            os.kill(started[0].pid, signal.SIGKILL)
-
-    outcome = run_training(paths, listener=kill, gpus=range(COUNTS[-1]))
-    assert outcome.exit_code is ExitCode.DRIVER
-    assert "SIGKILL" in outcome.message
-
-    def stop(event):
-        if isinstance(event, StepDone) and event.step == 9:
-            send(paths, "stop")
-
-    assert run_training(paths, listener=stop, gpus=range(2)).exit_code is ExitCode.STOPPED
-    assert run_training(paths).exit_code is ExitCode.DONE
-    assert losses(paths) == losses(alone)
-    assert trained(paths) == trained(alone)
+    train_until_a_rank_is_killed(paths, monkeypatch)
+    stop_and_finish(paths, alone)

@@ -146,7 +146,7 @@ class Tour:
         self.studio.press(button(page, "Resume"))
         wait(lambda: page.summary.standing == "running")
         self.window.close()
-        self.studio.press(self.window._question.leaving)
+        self.studio.press(self.window.closing.question.leaving)
         wait(lambda: not self.window.isVisible())
         self.window = self.studio.open()
         self.window.resize(1280, 800)

@@ -43,7 +43,7 @@ def fetch(
             revision=revision,
             token=_token(token_from_env),
             progress=display.show,
-            cancelled=display.cancelled,
+            canceled=display.canceled,
             catalog_entry=entry,
             listed=display.announce,
         )
@@ -131,6 +131,6 @@ class _Display:
             self._tenths = tenths
             out.print(f"{tenths * 10} %  {file_size(done)} of {file_size(total)}")
 
-    def cancelled(self) -> bool:
-        """Whether to stop: the `cancelled` callback."""
+    def canceled(self) -> bool:
+        """Whether to stop: the `canceled` callback."""
         return self._interrupted.is_set()

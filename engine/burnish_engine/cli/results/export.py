@@ -165,7 +165,7 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
     if is_offline():
         raise UsageError("BURNISH_OFFLINE forbids any connection.", "Set BURNISH_OFFLINE=0 to push.")
     with ExportBar(quiet=False) as bar:
-        url = push(folder, repository, private=private, progress=bar.show, cancelled=bar.cancelled)
+        url = push(folder, repository, private=private, progress=bar.show, canceled=bar.canceled)
     out.print(f"Pushed: {url}")
     return ExitCode.DONE
 
@@ -206,7 +206,7 @@ def _export_other(
         return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
     onto_rounded = recipe.export.merge_onto == "dequantized"
     rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
-    return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, cancelled=bar.cancelled)
+    return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, canceled=bar.canceled)
 
 
 def _wrapper(recipe: Recipe) -> Wrapper | None:
@@ -258,7 +258,7 @@ def _export_files(
             probe_chats=rows.chats[:3],
             options=options,
             progress=bar.show,
-            cancelled=bar.cancelled,
+            canceled=bar.canceled,
             device=chat_device(recipe.devices)[0],
         )
     except FidelityError:

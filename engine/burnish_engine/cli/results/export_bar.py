@@ -57,6 +57,6 @@ class ExportBar:
         if self._reporter:
             self._reporter.progress(what, share)
 
-    def cancelled(self) -> bool:
-        """Whether to stop: the `cancelled` callback."""
-        return self._interrupted.is_set() or (self._reporter is not None and self._reporter.cancelled())
+    def canceled(self) -> bool:
+        """Whether to stop: the `canceled` callback."""
+        return self._interrupted.is_set() or (self._reporter is not None and self._reporter.canceled())

@@ -38,7 +38,7 @@ def verify(
             probe_chats=rows.chats[:3],
             options=reference_options(paths, recipe, source, rows, base=base),
             progress=bar.show,
-            cancelled=bar.cancelled,
+            canceled=bar.canceled,
             device=chat_device(recipe.devices)[0],
         )
     show_report(report, file.parent, json=json)

@@ -87,9 +87,12 @@ def quantize_rows(
     if not x_TK.numel():
         out.scale.fill_(1.0)
     elif use_eight_bit_kernels(x_TK, out.codes.dtype):
-        from burnish_kernels.eight_bit_linear.quantize.kernel import launch_quantize_rows
+        from burnish_kernels.eight_bit_linear.quantize import kernel
 
-        launch_quantize_rows(x_TK, factor_K, out, rotation)
+        if rotation:
+            kernel.launch_quantize_rotated(x_TK, rotation, out)
+        else:
+            kernel.launch_quantize_rows(x_TK, factor_K, out)
     else:
         made, scale = reference.quantize_rows(x_TK, factor_K, out.codes.dtype, rotation)
         out.codes.copy_(made)

@@ -22,6 +22,9 @@ SMALLEST_SCALE = 2.0**-126
 ROTATIONS = (64, 32, 16)
 """Columns of a block that can be rotated; Triton multiplies no smaller matrices."""
 
+MOST_ROTATED = 2**15
+"""Most columns of rows that are rotated: those that a program's registers hold."""
+
 
 def row_scale(largest_T: torch.Tensor, codes: torch.dtype = CODES) -> torch.Tensor:
     """Return the scale of rows whose largest magnitudes are given, fp32: over 448 or 127, and 1 for a row of zeros."""
@@ -43,14 +46,21 @@ def encode(x_TK: torch.Tensor, scale_T: torch.Tensor, codes: torch.dtype = CODES
 
 
 def rotation_of(columns: int) -> int:
-    """Return the columns of a block that a matrix is rotated by: 64, or the largest power of two that fits; 0: none."""
+    """Return the columns of a block that a matrix is rotated by: 64, or the largest power of two that fits.
+
+    0, for no rotation, where none fits and for more than `MOST_ROTATED` columns.
+    """
+    if columns > MOST_ROTATED:
+        return 0
     return next((block for block in ROTATIONS if columns % block == 0), 0)
 
 
 def check_rotation(rotation: int, columns: int) -> None:
-    """Raise ValueError unless blocks of that many columns divide a matrix."""
-    if rotation not in ROTATIONS or columns % rotation:
-        raise ValueError(f"{columns} columns are not rotated by blocks of {rotation}, but of one of {ROTATIONS}")
+    """Raise ValueError unless blocks of that many columns divide a matrix of at most `MOST_ROTATED` columns."""
+    if rotation not in ROTATIONS or columns % rotation or columns > MOST_ROTATED:
+        raise ValueError(
+            f"{columns} columns are not rotated by blocks of {rotation}; at most {MOST_ROTATED} are, by one of {ROTATIONS}"
+        )
 
 
 def hadamard(size: int, device: torch.device) -> torch.Tensor:

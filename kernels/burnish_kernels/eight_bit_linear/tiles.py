@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
+import triton
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8
@@ -65,9 +67,29 @@ class RowsTile:
     warps: int
 
 
+@dataclass(frozen=True)
+class RotatedTile:
+    """The configuration of programs that rotate and quantize rows, each of which is read once and kept in registers.
+
+    Attributes:
+        rows: rows at a time.
+        blocks: blocks of a row, a power of two.
+        warps: warps of a program, each of which keeps 2,048 values.
+        programs: number of programs a multiprocessor, which stay.
+    """
+
+    rows: int
+    blocks: int
+    warps: int
+    programs: int
+
+
 ROWS_TILES = (RowsTile(4, 1024, 8), RowsTile(2, 2048, 8), RowsTile(2, 4096, 16))
 """Tiles for rows of up to 4,096 columns, of up to 12,288 and of more: the rows of all programs that run at a time fit
 the second-level cache, where they are read again. The result is the same with each."""
+
+ROTATED_VALUES = 8192
+"""Values of short rows that a program rotates at a time, 64 a thread of four warps."""
 
 INTERPRETED = EightBitTile(32, 32, 16, 2, 4, 1, 2)
 INTERPRETED_PERSISTENT = EightBitTile(32, 32, 16, 1, 4, 1, 2, persistent=1)
@@ -119,6 +141,14 @@ def rows_tile(columns: int) -> RowsTile:
     return ROWS_TILES[(columns > 4096) + (columns > 12288)]
 
 
+def rotated_tile(columns: int, rotation: int) -> RotatedTile:
+    """Return the configuration to rotate rows by blocks of so many columns and quantize them."""
+    padded = triton.next_power_of_2(columns)
+    rows = max(ROTATED_VALUES // padded, 1)
+    warps = max(rows * padded // 2048, 4)
+    return RotatedTile(rows, padded // rotation, warps, programs=16 // warps)
+
+
 def short_columns(tile: EightBitTile, codes: torch.dtype) -> int | None:
     """Return the columns that Hopper sums in its short accumulator; None: all, or INT8, whose sums are exact."""
     return tile.reduction if tile.promoted and codes == CODES else None
@@ -133,3 +163,9 @@ def use_eight_bit_kernels(tensor: torch.Tensor, codes: torch.dtype = CODES) -> b
 def rank_block(ranks: int) -> int:
     """Return the adapter's columns multiplied at a time, 16 or 32; more would take registers of the wide product."""
     return 16 if ranks <= 16 else 32
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of a GPU's multiprocessors; elsewhere one that gives a program several tiles."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3

@@ -180,7 +180,9 @@ def test_columns_that_are_rotated_leave_levels_to_the_others():
     assert errors[INT8, 64][1] < 0.6 * errors[CODES, 0][1]
 
 
-@pytest.mark.parametrize(("columns", "block"), [(576, 64), (1056, 32), (48, 16), (40, 0), (64, 64)])
+@pytest.mark.parametrize(
+    ("columns", "block"), [(576, 64), (1056, 32), (48, 16), (40, 0), (64, 64), (2**15, 64), (2**15 + 64, 0)]
+)
 def test_blocks_are_as_large_as_they_fit(columns, block):
     assert reference.rotation_of(columns) == block
 
@@ -196,7 +198,7 @@ def test_rows_rotated_twice_are_as_before_and_an_adapter_is_not_rotated():
     assert rotate_back(x[:0], 32).shape == (0, 96)
 
 
-@pytest.mark.parametrize(("columns", "rotation"), [(96, 64), (64, 8), (64, 128)])
+@pytest.mark.parametrize(("columns", "rotation"), [(96, 64), (64, 8), (64, 128), (2**15 + 64, 64)])
 def test_blocks_that_do_not_divide_a_row_are_refused(columns, rotation):
     with pytest.raises(ValueError, match="rotated"):
         quantize_rows(torch.zeros(3, columns), codes=INT8, rotation=rotation)

@@ -8,7 +8,6 @@ Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -20,10 +19,9 @@ from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
-from burnish_kernels.eight_bit_linear.tiles import EightBitTile, short_columns
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, multiprocessors, short_columns
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
-INTERPRETED_PROGRAMS = 3  # fewer than tiles, so that a program has several
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -113,7 +111,7 @@ def launch_eight_bit_linear_persistent(
     assert fits_copy_engine(x.codes, weight_NK, out_TN)
     adapter = adapter_arguments(narrow_TR, adapter_NR, out_TN)
     tiles = triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs)
-    programs = min(tiles, tile.persistent * _multiprocessors(out_TN.device))
+    programs = min(tiles, tile.persistent * multiprocessors(out_TN.device))
     eight_bit_linear_persistent_kernel[(programs,)](
         x_desc=_described(kernel_codes(x.codes), tile.tokens, tile.reduction),
         weight_desc=_described(kernel_codes(weight_NK), tile.outputs, tile.reduction),
@@ -141,10 +139,3 @@ def launch_eight_bit_linear_persistent(
 
 def _described(matrix: torch.Tensor, rows: int, columns: int) -> Any:
     return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, columns])
-
-
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return INTERPRETED_PROGRAMS
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

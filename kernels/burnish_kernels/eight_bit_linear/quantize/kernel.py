@@ -17,7 +17,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear import reference
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, EightBitRows
-from burnish_kernels.eight_bit_linear.tiles import rows_tile
+from burnish_kernels.eight_bit_linear.tiles import multiprocessors, rotated_tile, rows_tile
 from burnish_kernels.lora_linear.kernel import dot
 
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed
@@ -90,22 +90,30 @@ def row_scale(largest, INT8: tl.constexpr):
 
 
 @triton.jit
-def rotated(x, BLOCK: tl.constexpr, INTERPRETED: tl.constexpr):
-    """Return rows of BLOCK columns times the orthogonal Hadamard matrix, fp32.
+def hadamard_signs(BLOCK: tl.constexpr):
+    """Return Sylvester's Hadamard matrix `[BLOCK, BLOCK]` fp32 of -1 and 1.
 
-    Entry i, j of Sylvester's matrix is -1 to the number of ones that the binary numbers i and j have in common. Tensor
-    cores add its products in an order of their own, so that the last bit may be another one than the reference's.
-
-    Args:
-        x: rows `[M, BLOCK]`, fp16 or bf16; or fp32, multiplied as two parts in bf16, so that 2^-17 of it is lost.
-        BLOCK: 16, 32 or 64.
-        INTERPRETED: whether Triton's interpreter runs it.
+    Entry i, j is -1 to the number of ones that the binary numbers i and j have in common.
     """
     common = tl.arange(0, BLOCK)[:, None] & tl.arange(0, BLOCK)[None, :]
     common = common ^ (common >> 4)
     common = common ^ (common >> 2)
     common = common ^ (common >> 1)
-    signs = (1 - 2 * (common & 1)).to(tl.float32)
+    return (1 - 2 * (common & 1)).to(tl.float32)
+
+
+@triton.jit
+def rotated(x, signs, BLOCK: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Return rows of BLOCK columns times the orthogonal Hadamard matrix, fp32.
+
+    Tensor cores add its products in an order of their own: the last bit may be another one than the reference's.
+
+    Args:
+        x: rows `[M, BLOCK]`, fp16 or bf16; or fp32, multiplied as two parts in bf16, so that 2^-17 of it is lost.
+        signs: what `hadamard_signs` returns.
+        BLOCK: 16, 32 or 64.
+        INTERPRETED: whether Triton's interpreter runs it.
+    """
     sums = tl.zeros([x.shape[0], BLOCK], tl.float32)
     if x.dtype == tl.float32:
         high = x.to(tl.bfloat16)
@@ -121,7 +129,44 @@ def rotated(x, BLOCK: tl.constexpr, INTERPRETED: tl.constexpr):
 def rotated_columns(x, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, INTERPRETED: tl.constexpr):
     """Return rows `[ROWS, COLUMNS]` whose blocks of BLOCK columns are rotated, fp32."""
     blocks = tl.reshape(x, [ROWS * COLUMNS // BLOCK, BLOCK])
-    return tl.reshape(rotated(blocks, BLOCK, INTERPRETED), [ROWS, COLUMNS])
+    return tl.reshape(rotated(blocks, hadamard_signs(BLOCK), BLOCK, INTERPRETED), [ROWS, COLUMNS])
+
+
+@triton.jit(do_not_specialize=["T"])
+def quantize_rotated_kernel(
+    x_ptr,  # [T, K]
+    codes_ptr,  # [T, K] INT8 or E4M3, in the interpreter bytes
+    scale_ptr,  # [T] fp32
+    T,
+    K,
+    x_stride,
+    codes_stride,
+    ROTATION: tl.constexpr,  # columns of a block that is rotated
+    ROWS: tl.constexpr,
+    BLOCKS: tl.constexpr,  # blocks of a row, at least K / ROTATION
+    INTERPRETED: tl.constexpr,
+):
+    """Rotate and quantize ROWS rows at a time, which are read once; their blocks lie one below the other.
+
+    Programs stay, so that the signs are made once.
+    """
+    signs = hadamard_signs(ROTATION)
+    block = tl.arange(0, ROWS * BLOCKS)
+    first = (block % BLOCKS) * ROTATION
+    column = first[:, None] + tl.arange(0, ROTATION)[None, :]
+    for first_row in tl.range(tl.program_id(0) * ROWS, T, tl.num_programs(0) * ROWS, num_stages=1):
+        row = first_row + block // BLOCKS
+        inside = ((row < T) & (first < K))[:, None]
+        far = row.to(tl.int64)[:, None]
+        x = tl.load(x_ptr + far * x_stride + column, mask=inside, other=0.0)
+        x = rotated(x, signs, ROTATION, INTERPRETED)
+        largest = tl.max(tl.reshape(tl.max(magnitude(x), axis=1), [ROWS, BLOCKS]), axis=1)
+        scale, inverse = row_scale(largest, codes_ptr.dtype.element_ty == tl.int8)
+        own = first_row + tl.arange(0, ROWS)
+        tl.store(scale_ptr + own, scale, mask=own < T)
+        inverse = tl.reshape(tl.broadcast_to(inverse[:, None], [ROWS, BLOCKS]), [ROWS * BLOCKS])
+        codes = to_codes(x * inverse[:, None], codes_ptr.dtype.element_ty == tl.int8, INTERPRETED)
+        tl.store(codes_ptr + far * codes_stride + column, codes, mask=inside)
 
 
 @triton.jit
@@ -131,17 +176,10 @@ def load_scaled(
     column,
     K,
     HAS_FACTOR: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ROTATION: tl.constexpr,
-    INTERPRETED: tl.constexpr,
 ):
-    """Load columns of some rows as what is quantized: fp32, rotated or times the columns' factors; zeros past K."""
+    """Load columns of some rows as what is quantized: fp32, times the columns' factors if any; zeros past K."""
     inside = column < K
-    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0)
-    if ROTATION:
-        return rotated_columns(x, ROTATION, ROWS, COLUMNS, INTERPRETED)
-    x = x.to(tl.float32)
+    x = tl.load(x_at + column[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
     if HAS_FACTOR:
         x *= tl.load(factor_ptr + column, mask=inside, other=0.0)[None, :]
     return x
@@ -158,8 +196,6 @@ def store_codes(
     HAS_FACTOR: tl.constexpr,
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
-    ROWS: tl.constexpr = 1,
-    ROTATION: tl.constexpr = 0,
 ):
     """Store the codes of some rows, which lie in the cache, given the reciprocals of their scales.
 
@@ -173,12 +209,10 @@ def store_codes(
         HAS_FACTOR: whether columns have factors.
         COLUMNS: number of columns at a time.
         INTERPRETED: whether codes are bytes.
-        ROWS: number of rows, with ROTATION.
-        ROTATION: columns of a block that is rotated; 0: none.
     """
     for first in range(0, K, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR, ROWS, COLUMNS, ROTATION, INTERPRETED)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
         codes = to_codes(x * inverse[:, None], codes_at.dtype.element_ty == tl.int8, INTERPRETED)
         tl.store(codes_at + column[None, :], codes, mask=own[:, None] & (column < K)[None, :])
 
@@ -194,7 +228,6 @@ def quantize_rows_kernel(
     x_stride,
     codes_stride,
     HAS_FACTOR: tl.constexpr,
-    ROTATION: tl.constexpr,  # columns of a block that is rotated; 0: none. Not with factors
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INTERPRETED: tl.constexpr,
@@ -207,11 +240,11 @@ def quantize_rows_kernel(
     largest = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, K, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR, ROWS, COLUMNS, ROTATION, INTERPRETED)
+        x = load_scaled(x_at, factor_ptr, column, K, HAS_FACTOR)
         largest = tl.maximum(largest, magnitude(x))
     scale, inverse = row_scale(tl.max(largest, axis=1), codes_ptr.dtype.element_ty == tl.int8)
     tl.store(scale_ptr + row, scale, mask=own)
-    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED, ROWS, ROTATION)
+    store_codes(x_at, factor_ptr, codes_at, inverse, own, K, HAS_FACTOR, COLUMNS, INTERPRETED)
 
 
 @triton.jit
@@ -238,9 +271,7 @@ def kernel_codes(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.uint8) if interpreted() and codes.dtype == CODES else codes
 
 
-def launch_quantize_rows(
-    x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: EightBitRows, rotation: int = 0
-) -> None:
+def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out: EightBitRows) -> None:
     """Fill codes and scales of `out`."""
     tokens, columns = x_TK.shape
     assert out.codes.shape == x_TK.shape
@@ -255,9 +286,31 @@ def launch_quantize_rows(
         x_stride=x_TK.stride(0),
         codes_stride=out.codes.stride(0),
         HAS_FACTOR=factor_K is not None,
-        ROTATION=rotation,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
+        INTERPRETED=interpreted(),
+        num_warps=tile.warps,
+    )
+
+
+def launch_quantize_rotated(x_TK: torch.Tensor, rotation: int, out: EightBitRows) -> None:
+    """Fill codes and scales of `out` with those of rotated rows."""
+    tokens, columns = x_TK.shape
+    assert out.codes.shape == x_TK.shape
+    assert columns % rotation == 0
+    tile = rotated_tile(columns, rotation)
+    programs = min(triton.cdiv(tokens, tile.rows), tile.programs * multiprocessors(x_TK.device))
+    quantize_rotated_kernel[(programs,)](
+        x_ptr=x_TK,
+        codes_ptr=kernel_codes(out.codes),
+        scale_ptr=out.scale,
+        T=tokens,
+        K=columns,
+        x_stride=x_TK.stride(0),
+        codes_stride=out.codes.stride(0),
+        ROTATION=rotation,
+        ROWS=tile.rows,
+        BLOCKS=tile.blocks,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,
     )

@@ -11,7 +11,7 @@ import torch
 
 from burnish_kernels.eight_bit_linear.case_parts import TYPES, CodesBuffer, draw_adapter, result_error
 from burnish_kernels.eight_bit_linear.rows import INT8
-from burnish_kernels.eight_bit_linear.tiles import ROWS_TILES, rank_block, use_eight_bit_kernels
+from burnish_kernels.eight_bit_linear.tiles import rank_block, rotated_tile, use_eight_bit_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 SHARE = 5e-3
@@ -19,6 +19,11 @@ SHARE = 5e-3
 
 SCALE_ERROR = 2.0**-14
 """Largest relative error of a scale; fp32 rows are rotated as two parts in bf16, which the interpreter cuts off."""
+
+ROTATED_ROWS = (
+    ("fp16", 2048, 64), ("fp32", 2560, 64), ("bf16", 768, 32), ("bf16", 9728, 64), ("bf16", 28672, 64),
+)  # fmt: skip
+"""Rows to compile for: type, columns and those of a block."""
 
 BACK_TOLERANCE = 2.0**-8
 """Largest relative error of rows rotated back, rounded once."""
@@ -85,22 +90,17 @@ def _compare_back(options: dict[str, Any], device: str, draw: Any) -> float:
 
 def compilations() -> list[Compilation]:
     """List rotated rows of each type and tile, and the way back for each size of a block."""
-    from burnish_kernels.eight_bit_linear.quantize.kernel import quantize_rows_kernel
+    from burnish_kernels.eight_bit_linear.quantize.kernel import quantize_rotated_kernel
     from burnish_kernels.eight_bit_linear.rotated import kernel
 
     found = []
-    for kind, own in (("fp16", ROWS_TILES[0]), ("fp32", ROWS_TILES[0]), *(("bf16", tile) for tile in ROWS_TILES)):
-        signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "scale_ptr": "*fp32", "codes_ptr": "*i8"}
+    for kind, columns, rotation in ROTATED_ROWS:
+        own = rotated_tile(columns, rotation)
+        signature = {"x_ptr": f"*{kind}", "codes_ptr": "*i8", "scale_ptr": "*fp32"}
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {
-            "HAS_FACTOR": False,
-            "ROTATION": 64,
-            "ROWS": own.rows,
-            "COLUMNS": own.columns,
-            "INTERPRETED": False,
-        }
-        name = f"quantize-rotated-{kind}-{own.rows}x{own.columns}"
-        found.append(Compilation(name, quantize_rows_kernel, signature, constants, own.warps))
+        constants = {"ROTATION": rotation, "ROWS": own.rows, "BLOCKS": own.blocks, "INTERPRETED": False}
+        name = f"quantize-rotated-{kind}-{columns}-{rotation}"
+        found.append(Compilation(name, quantize_rotated_kernel, signature, constants, own.warps))
     for kind, rotation in (("bf16", 64), ("bf16", 32), ("bf16", 16), ("fp16", 64)):
         signature = dict.fromkeys(("x_ptr", "narrow_ptr", "adapter_ptr"), f"*{kind}")
         signature |= dict.fromkeys(("T", "K", "R", "x_stride", "narrow_stride", "adapter_rank"), "i32")

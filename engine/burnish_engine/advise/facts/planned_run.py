@@ -55,7 +55,7 @@ class PlannedRun:
     ranks: int | None = None
 
     def on_fast_engine(self, largest: MicroBatchSize) -> FastRun:
-        """What memory and speed on the fast engine are predicted from.
+        """Return the inputs of predictions for the fast engine.
 
         Args:
             largest: size of the largest micro-batch.

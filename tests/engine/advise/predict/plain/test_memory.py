@@ -35,6 +35,8 @@ from support.live_bytes import LiveBytes
 from support.machines import gpu_machine
 from support.tiny import make_tokenizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TOKENS = 160
 SHAPE = {
     "hidden_size": 256,
@@ -45,15 +47,6 @@ SHAPE = {
     "tie_word_embeddings": True,
 }
 FAMILIES = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 96}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Threads that wait for each other cost most of the time where others work on the same cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def kept_bytes(family, layers, dtype, section, *, apart=False):

@@ -59,7 +59,7 @@ def check_rotation(rotation: int, columns: int) -> None:
     """Raise ValueError unless blocks of that many columns divide a matrix of at most `MOST_ROTATED` columns."""
     if rotation not in ROTATIONS or columns % rotation or columns > MOST_ROTATED:
         raise ValueError(
-            f"{columns} columns are not rotated by blocks of {rotation}; at most {MOST_ROTATED} are, by one of {ROTATIONS}"
+            f"{columns} columns are not rotated by {rotation}; at most {MOST_ROTATED} are, by one of {ROTATIONS}"
         )
 
 

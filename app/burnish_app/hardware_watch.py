@@ -85,7 +85,8 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
     def _run_on(self, gpu: int) -> RunSummary | None:
         """Find the live run on a GPU."""
         alive = [run for run in self._runs if run.standing in ("running", "paused")]
-        return next((run for run in alive if run.state.device == f"cuda-{gpu}"), None)
+        name = f"cuda-{gpu}"
+        return next((run for run in alive if name in (run.state.device, *run.state.further_devices)), None)
 
     def _can_help(self, alarm: Alarm) -> bool:
         return self._run_on(alarm.gpu) is not None

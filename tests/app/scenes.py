@@ -12,6 +12,7 @@ from burnish_engine.contract.run.events import (
     CheckpointSaved,
     DataReady,
     EvaluationDone,
+    ExchangeMeasured,
     GeneralTextDone,
     GuardReported,
     LayersPlaced,
@@ -262,6 +263,7 @@ def scored(lines):
 
 
 PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
+EXCHANGE = ExchangeMeasured(gpus=2, form="whole", gradient_bytes=40_370_176, measured_ms=0.176, expected_ms=0.17)
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -283,6 +285,7 @@ TRAIN_SCENES = {
     ),
     "long_name": (summary("running", name=LONG_NAME, model=LONG_MODEL), events(240)),
     "placed": (summary("running"), numbered([*events(240), PLACED])),
+    "shared": (summary("running"), numbered([*events(240)[:2], EXCHANGE, *events(240)[2:]])),
     "paused": (summary("paused"), events(240, phase="paused")),
     "suspended": (summary("suspended"), saved(240)),
     "stopped": (summary("stopped"), saved(240)),

@@ -88,6 +88,13 @@ def test_a_refusal_is_said(qtbot, answers, window, running):
     qtbot.waitUntil(lambda: "The run is gone." in window.sidebar._alarm.text())
 
 
+def test_a_run_is_asked_about_every_card_that_shares_it(window, running):
+    shared = {"device": "cuda-1", "further_devices": ["cuda-0"]}
+    window.hardware.runs_changed([running.model_copy(update={"state": running.state.model_copy(update=shared)})])
+    feed(window, made_up(seconds=210, filled=5))
+    assert window.sidebar.remedy_button.isVisible()
+
+
 def test_without_a_run_on_that_card_there_is_an_alarm_without_a_button(window, running):
     other = running.model_copy(update={"state": running.state.model_copy(update={"device": "cuda-1"})})
     window.hardware.runs_changed([other])

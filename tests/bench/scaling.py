@@ -1,25 +1,28 @@
-"""Times of training on one and several GPUs of a host, in one call: a row for each number of GPUs, by turns.
+"""Times of training on one and several GPUs of a host, in one call: a row for each setting and number of GPUs.
 
     python tests/bench/scaling.py --out FOLDER [--gpus 1 2 4] [--repeat N] [--limit-s S] JOB...
 
 | job | what |
 |---|---|
 | steps | our step, a pass on each GPU; on one, all cards at once, each by itself |
-| forms | the same on the most GPUs, in each form of devices.exchange |
-| host | forms with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
+| forms | the same on the most GPUs, in the other forms of devices.exchange |
+| host | with NCCL_P2P_DISABLE=1: gradients go through host memory, as between cards without peer-to-peer |
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
-| shared | a 14B in 16 bits, more than a card of 24 GiB has: layers shared, from host memory, as planned, resident |
+| shared | a 14B in 16 bits, more than a card of 24 GiB has: layers shared, from host memory, resident, as planned |
 | whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
 | faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
 
-`rows.jsonl` in the folder holds a row for each process or number of GPUs, and is added to; the table at the end has the
-medians of equal rows, how many times faster than on one GPU each is, and for ours what an exchange took beside what was
-predicted. `--table` only prints it. NCCL's multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
+All settings of one number of GPUs are measured in one start. `rows.jsonl` in the folder, which is added to, gets a
+row as soon as it is measured, so a call that is cut keeps what it has; the table at the end has the medians of equal
+rows, how many times faster than on one GPU each is, and for ours what an exchange took beside what was predicted.
+`--table` only prints it. NCCL's multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import itertools
 import json
 import os
@@ -27,11 +30,12 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import peers
 import torch
@@ -41,12 +45,13 @@ ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
 JOBS = ("steps", "forms", "host", "peers", "shared", "whole", "faults")
-EXCHANGES = ("whole", "sliced", "bf16")
 KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
 WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
 SHARED, SHARED_GIB = "qwen3-14b", 24
+WARM_UP = 4  # steps of ours before those that are timed
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib", "nvml_gib")
-SHOWN = ("gpus", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib", "passed", "error")
+SHOWN = ("model", "tokens", "gpus", "exchange", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib",
+         "passed", "error")  # fmt: skip
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
 """Columns of its rows, a command, and the environment of each process that runs it at the same time."""
 
@@ -59,7 +64,7 @@ class Bench:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._options, self._until = options, time.monotonic() + options.limit_s
+        self._options, self._until, self._lock = options, time.monotonic() + options.limit_s, threading.Lock()
         self._rows: Path = options.out / "rows.jsonl"
 
     def run(self, job: str, turn: int) -> None:
@@ -74,59 +79,81 @@ class Bench:
     def _measure(
         self, job: str, name: dict[str, Any], command: Sequence[str], given: Sequence[dict[str, str]], timeout_s: float
     ) -> None:
-        """Start a process for each environment, all at once, and write their rows."""
+        """Start a process for each environment, all at once, and write their rows as they print them."""
         log = self._options.out / f"{job}.log"
         paths = [str(ROOT / part) for part in ("app", "engine", "kernels")] + [os.environ.get("PYTHONPATH", "")]
         usual = {"NCCL_NVLS_ENABLE": "0", "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         environment = usual | os.environ | {"PYTHONPATH": usual["PYTHONPATH"]}
         if job == "host":
             environment.pop("NCCL_SHM_DISABLE", None)
-        rows, until = [], time.monotonic() + timeout_s
+        until = time.monotonic() + timeout_s
         with log.open("a", encoding="utf-8") as complained:
             complained.write(f"$ {' '.join(command)}\n")
             complained.flush()
             streams = {"stdout": subprocess.PIPE, "stderr": complained, "text": True, "errors": "replace"}
             options = {"cwd": ROOT, "start_new_session": True, **streams}
-            for process in [subprocess.Popen(command, env=environment | each, **options) for each in given]:
-                try:
-                    printed, _ = process.communicate(timeout=until - time.monotonic())
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)  # its ranks too
-                    printed, _ = process.communicate()
-                complained.write(printed)
-                found = [name | row for row in _rows_of(printed)]
-                rows += found or [name | {"error": f"exit {process.returncode}"}]
-        with self._rows.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"job": job} | row) + "\n" for row in rows)
-        for row in rows:
-            print(job, name, {cell: row[cell] for cell in SHOWN if cell in row}, flush=True)
+            processes = [subprocess.Popen(command, env=environment | each, **options) for each in given]
+            readers = [
+                threading.Thread(target=self._keep_rows, args=(job, name, process, complained)) for process in processes
+            ]
+            for reader in readers:
+                reader.start()
+            try:
+                for process in processes:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(max(until - time.monotonic(), 0.0))
+            finally:
+                for process, reader in zip(processes, readers, strict=True):
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)  # its ranks too
+                    code = process.wait()
+                    reader.join()
+                    if code:
+                        self._write(job, name | {"error": f"exit {code}; {log.name} says more"})
+
+    def _keep_rows(self, job: str, name: dict[str, Any], process: subprocess.Popen[str], complained: TextIO) -> None:
+        """Write what a process prints, as it does, into the log and the table's rows."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._lock:
+                complained.write(line)
+            for row in _rows_of(line):
+                self._write(job, name | row)
+
+    def _write(self, job: str, row: dict[str, Any]) -> None:
+        with self._lock, self._rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"job": job} | row) + "\n")
+            print(job, {cell: row[cell] for cell in SHOWN if cell in row}, flush=True)
+
+    def _ours(self, count: int, exchanges: Sequence[str], environments: list[dict[str, str]]) -> Job:
+        """All models and numbers of tokens in one start."""
+        options = self._options
+        settings = [
+            {
+                "shape": shape,
+                "tokens": tokens,
+                "method": SHAPES[shape],
+                "keep": peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
+                "exchange": exchange,
+                "steps": options.steps,
+                "warmup": WARM_UP,
+            }
+            for shape, tokens, exchange in itertools.product(options.models, options.tokens, exchanges)
+        ]
+        given = json.dumps({"gpus": [count], "settings": settings})
+        return {"engine": "burnish"}, [sys.executable, str(HERE / "scaling_rows.py"), given], environments
 
     def _steps(self, turn: int) -> Iterator[Job]:
-        options = self._options
-        counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
-        for shape, tokens in itertools.product(options.models, options.tokens):
-            command = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
-            command += ["--tokens", str(tokens), "--method", SHAPES[shape], "--keep", peers.KEEP]
-            command += ["--steps", str(options.steps)]
-            ours = {"engine": "burnish", "model": shape, "tokens": tokens}
-            several = [word for count in counts if count > 1 for word in ("--gpus", str(count))]
-            parts = [(ours, [*command, *several], [{}])] if several else []
-            if 1 in counts:
-                parts.insert(0, (ours, [*command, "--gpus", "1"], [{VISIBLE: card} for card in _cards()]))
-            yield from parts if turn % 2 == 0 else reversed(parts)
+        counts = self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]
+        for count in counts:
+            yield self._ours(count, ["whole"], [{VISIBLE: card} for card in _cards()] if count == 1 else [{}])
 
     def _forms(self, turn: int) -> Iterator[Job]:
-        forms = EXCHANGES if turn % 2 == 0 else EXCHANGES[::-1]
-        several = [part for part in self._steps(turn) if len(part[2]) == 1]
-        for (name, command, _), exchange in itertools.product(several, forms):
-            counts = [1, max(self._options.gpus)] if exchange == "whole" else [max(self._options.gpus)]
-            start = command[: command.index("--gpus")]
-            gpus = [word for count in counts for word in ("--gpus", str(count))]
-            yield name | {"exchange": exchange}, [*start, *gpus, "--exchange", exchange], [{}]
+        yield self._ours(max(self._options.gpus), ["sliced", "bf16"] if turn % 2 == 0 else ["bf16", "sliced"], [{}])
 
     def _host(self, turn: int) -> Iterator[Job]:
-        for name, command, _ in self._forms(turn):
-            yield name, command, [{"NCCL_P2P_DISABLE": "1"}]
+        forms = ["whole", "bf16"] if turn % 2 == 0 else ["bf16", "whole"]
+        yield self._ours(max(self._options.gpus), forms, [{"NCCL_P2P_DISABLE": "1"}])
 
     def _peers(self, turn: int) -> Iterator[Job]:
         options = self._options
@@ -142,14 +169,15 @@ class Bench:
             settings += ["--tokens", str(tokens), "--attention", attention, "--steps", "18", "--warm-up", "6"]
             name = {"engine": engine, "model": model, "tokens": tokens, "gpus": count, "attention": attention}
             command = [sys.executable, *starter, str(HERE / "peer_step.py"), *settings]
-            yield name, command, [peers.environment(run, options.work)]
+            cards = [{VISIBLE: card} for card in _cards()] if count == 1 else [{}]
+            yield name, command, [peers.environment(run, options.work) | card for card in cards]
 
     def _shared(self, turn: int) -> Iterator[Job]:
         ways = {
             "shared": ["--weights", "ranks"],
             "from host": ["--weights", "host"],
-            f"for {SHARED_GIB} GiB": ["--budget-gib", str(SHARED_GIB)],
             "resident": ["--weights", "card"],
+            f"for {SHARED_GIB} GiB": ["--budget-gib", str(SHARED_GIB)],
         }
         tokens = min(self._options.tokens)
         gpus = [word for count in self._options.gpus if count > 1 for word in ("--gpus", str(count))]
@@ -179,9 +207,14 @@ class Bench:
         if turn == 0:
             yield (
                 {"test": FAULTS},
-                [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", FAULTS],
+                [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *_at_once(), FAULTS],
                 [{}],
             )
+
+
+def _at_once() -> list[str]:
+    """Return the options by which some of the tests run at the same time, where pytest-xdist is there."""
+    return ["-n", "4", "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
 
 
 def _cards() -> list[str]:
@@ -225,7 +258,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
-        one = next((medians[other] for other in medians if other[:5] == (*key[:4], 1)), None)
+        job = "steps" if key[0] in ("forms", "host") else key[0]
+        one = next((medians[other] for other in medians if other[:5] == (job, *key[1:4], 1)), None)
         times = f"{found['tok_s'] / one['tok_s']:.3f}" if one else ""
         cells = [f"{found['tok_s']:,.0f}", times, f"{found['step_ms']:.1f}"]
         cells += [f"{found[cell]:.3f}" if cell in found else "" for cell in CELLS[2:]]
@@ -262,6 +296,7 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     """Measure what is asked for and print the table."""
     options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # past what ends the processes
     bench = Bench(options)
     for turn, job in itertools.product(range(options.repeat), options.jobs if not options.table else ()):
         bench.run(job, turn)

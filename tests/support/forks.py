@@ -66,7 +66,8 @@ class ForkServer:
 
     def start_rank(self, world, rank, logs, _module):
         """Start a rank, in place of `launch._start`."""
-        process = self._forked(log=str(logs / f"rank-{rank}.log"), variables=world.environment(rank))
+        links = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}  # that the run set
+        process = self._forked(log=str(logs / f"rank-{rank}.log"), variables=links | world.environment(rank))
         self.ranks.append(process)
         return process
 

@@ -106,10 +106,19 @@ class SharedEngine:
         failing: function called on every other rank before each step: (engine).
         change: function that changes the documents: (documents) -> documents.
         adapter: folder of the adapter to go on from; None: a new one.
+        gpus: models of GPUs that the ranks are taken to have.
     """
 
     def __init__(
-        self, recipe, size, *, failing=lambda engine: None, references=None, change=lambda rows: rows, adapter=None
+        self,
+        recipe,
+        size,
+        *,
+        failing=lambda engine: None,
+        references=None,
+        change=lambda rows: rows,
+        adapter=None,
+        gpus=(),
     ):
         source = open_model(recipe.model.path)
         tokenizer = load_tokenizer(source)
@@ -127,8 +136,13 @@ class SharedEngine:
                 thread.start()
                 self.threads.append(thread)
             others = [Rank(rank, Link(ours)) for rank, (ours, _) in enumerate(pairs, start=1)]
-            self.ranks = Ranks(others, lambda: ThreadCollectives(store, 0, size))
-        self.engine = make_engine(self.spec, self.ranks, {})
+            self.ranks = Ranks(others, lambda: ThreadCollectives(store, 0, size), gpus=gpus)
+        try:
+            self.engine = make_engine(self.spec, self.ranks, {})
+        except BaseException:
+            if self.ranks:
+                self.ranks.close(kill=True)
+            raise
 
     def stream(self):
         """The run's micro-batches, read anew."""

@@ -11,7 +11,7 @@ from typing import Literal
 from burnish_app.look.language import tr
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
-from burnish_app.wording.numbers import duration_text, facts_text, plural
+from burnish_app.wording.numbers import duration_text, facts_text, milliseconds_text, percent, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
@@ -47,6 +47,12 @@ _PLACES: Mapping[str, str] = {
     "card": tr("{n} on the card"),
     "ranks": tr("{n} shared by the GPUs"),
     "host": tr("{n} in system memory"),
+}
+_EXCHANGES: Mapping[str, str] = {
+    "whole": tr("The run exchanges them once a step, after its backward passes."),
+    "sliced": tr("The run exchanges them in slices, while the layers below compute."),
+    "bf16": tr("The run exchanges them rounded to bf16, half of these bytes; what that leaves out is added later."),
+    "exact": tr("The run adds them up in the order of passes, so each pass has an exchange of its own."),
 }
 _LEVELS: Mapping[str, tuple[str, str]] = {
     "all": (tr("{n} keep all"), tr("All activations stay on the card.")),
@@ -228,6 +234,30 @@ def layers_text(events: RunState) -> tuple[str, str]:
     meant = [f"{level}: {_LEVELS[level][1]}" for level in _LEVELS if level in levels]
     pinned = tr("From the first layer: {levels}").format(levels=placed.activations)
     return f"{weights}   ·   {activations}", "\n".join((*meant, pinned))
+
+
+def exchange_text(events: RunState) -> tuple[str, str]:
+    """Say in a line what an exchange of gradients takes, beside its prediction, and in two more how it is made.
+
+    Args:
+        events: state folded from the run's events so far.
+
+    Returns:
+        Line and explanation, both empty where one process trains.
+    """
+    found = events.exchange
+    if found is None:
+        return "", ""
+    is_cpu = events.started is not None and events.started.device == "CPU"
+    over = (tr("{n} processes") if is_cpu else tr("{n} GPUs")).format(n=found.gpus)
+    took = milliseconds_text(found.measured_ms)
+    line = tr("Exchange of gradients over {over}: {took}").format(over=over, took=took)
+    if found.expected_ms is not None:
+        line += tr(", predicted {expected}").format(expected=milliseconds_text(found.expected_ms))
+    if found.form != "exact" and events.last_step is not None:
+        line += tr(", {share} of a step").format(share=percent(found.measured_ms / 1000 / events.last_step.step_s, 1))
+    size = tr("{size} in fp32, measured before the first step.").format(size=memory_size(found.gradient_bytes))
+    return line, f"{size}\n{_EXCHANGES[found.form]}"
 
 
 def _counted(forms: Iterable[str]) -> str:

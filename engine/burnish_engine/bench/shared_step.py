@@ -28,6 +28,7 @@ from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.parallel.launch import started_ranks
 from burnish_engine.train.parallel.link import Message
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
+from burnish_engine.train.parallel.ranks import Ranks
 from burnish_engine.train.parallel.replica import state_of, take_state, weights_checksum
 from burnish_engine.train.parallel.run_rank import join
 from burnish_engine.train.recovery.recovery import release
@@ -46,15 +47,18 @@ class BenchReplica(Replica):
 
     def __init__(self, server: RankServer, device: torch.device) -> None:
         self._server, self._device = server, device
-        self._benches: list[StepBench] = []
+        self._bench: StepBench | None = None
         self._prefetcher: Prefetcher | None = None
 
     @override
     def load(self, order: Message) -> Message:
+        self.close()
+        self._bench = None
+        release(self._device)
         exchange, memory = self._server.exchange(exact=False), RankWindows(*self._server.place, self._server.meet)
         options = _options(order["options"], self._device)
         plan = MemoryPlan.model_validate_json(order["plan"])
-        self._benches.append(StepBench(options, order["ranks"], exchange, memory=memory, plan=plan))
+        self._bench = StepBench(options, order["ranks"], exchange, memory=memory, plan=plan)
         return {}
 
     @override
@@ -63,22 +67,22 @@ class BenchReplica(Replica):
 
     @override
     def start(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> None:
-        bench = self._benches[0]
+        bench = self._loaded
         take_state(bench.model, tensors)
         self._prefetcher = bench.prefetcher(order["step"], order["steps"])
 
     @override
     def step(self) -> None:
         assert self._prefetcher is not None
-        self._benches[0].step(self._prefetcher)
-        for _ in self._benches[0].trainer.results():
+        self._loaded.step(self._prefetcher)
+        for _ in self._loaded.trainer.results():
             pass
 
     @override
     def checksum(self) -> int:
-        for _ in self._benches[0].trainer.results(wait=True):
+        for _ in self._loaded.trainer.results(wait=True):
             pass
-        return weights_checksum(self._benches[0].model)
+        return weights_checksum(self._loaded.model)
 
     @override
     def evaluate(self, order: Message, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -92,63 +96,85 @@ class BenchReplica(Replica):
     def close(self) -> None:
         if self._prefetcher:
             self._prefetcher.close()
+            self._prefetcher = None
+
+    @property
+    def _loaded(self) -> StepBench:
+        assert self._bench is not None
+        return self._bench
 
 
 def shared_steps(
-    options: StepOptions, counts: Sequence[int], progress: Callable[[float], object] = lambda _share: None
+    settings: Sequence[StepOptions],
+    counts: Sequence[int],
+    progress: Callable[[float], object] = lambda _share: None,
 ) -> Iterator[dict[str, Any]]:
-    """Measure the step on each number of GPUs, with a pass of `options.tokens` tokens on each; yield a row for each.
+    """Measure steps on each number of GPUs, with a pass of `StepOptions.tokens` tokens on each; yield a row for each.
+
+    The processes for a number of GPUs are started once and measure one setting after another.
 
     Args:
-        options: settings of the measurement.
+        settings: settings of the measurements, all on one kind of device.
         counts: numbers of GPUs; where 1 is the first, the others' rows say how many times faster they are.
         progress: function that receives the share that is done.
     """
-    alone = 0.0
-    for number, count in enumerate(counts):
-        row = _measure(options, count, part_of(progress, number, len(counts)))
-        alone = row["tok_s"] if count == 1 else alone
-        yield row | ({"times_one_gpu": row["tok_s"] / alone} if alone else {})
-        release(torch.device(options.device))
+    alone: dict[int, float] = {}
+    for turn, count in enumerate(counts):
+        for number, row in enumerate(_measured(settings, count, part_of(progress, turn, len(counts)))):
+            if count == 1:
+                alone[number] = row["tok_s"]
+            yield row | ({"times_one_gpu": row["tok_s"] / alone[number]} if number in alone else {})
 
 
-def _measure(options: StepOptions, count: int, progress: Callable[[float], object]) -> dict[str, Any]:
-    kind = torch.device(options.device)
+def _measured(
+    settings: Sequence[StepOptions], count: int, progress: Callable[[float], object]
+) -> Iterator[dict[str, Any]]:
+    kind = torch.device(settings[0].device)
     devices = [torch.device("cuda", index) if kind.type == "cuda" else kind for index in range(count)]
     with tempfile.TemporaryDirectory(prefix="burnish-") as logs, started_ranks(devices, Path(logs), _MODULE) as ranks:
-        if ranks is None:
-            return StepBench(options).run(progress) | {"gpus": 1}
-        exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
-        memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
+        for number, options in enumerate(settings):
+            if kind.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            part = part_of(progress, number, len(settings))
+            row = _measure(options, ranks, part) if ranks else StepBench(options).run(part) | {"gpus": 1}
+            if number:
+                del row["first_step_s"]  # counted from the start of the process
+            release(kind)
+            yield row
 
-        def load(plan: MemoryPlan) -> None:  # all at once, with one plan
-            order = {"do": "load", "options": _plain(options), "ranks": count, "plan": plan.model_dump_json()}
-            ranks.begin(order)
 
-        bench = StepBench(options, count, exchange, ranks.begin_step, memory, planned=load)
-        ranks.wait()
-        order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
-        answers = ranks.call(order, state_of(bench.model, None))
-        ranks.require_equal(weights_checksum(bench.model), 0, answers)
-        report = bench.run(progress)
-        ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
-        gradient = bench.model.optimizer.grad
-        measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)
-        machine = probe()
-        if os.environ.get("NCCL_P2P_DISABLE") == "1":  # as it would be on cards that cannot
-            machine = machine.model_copy(update={"links": []})
-        settings = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
-        return report | {
-            "gpus": count,
-            "exchange": options.exchange,
-            "gradient_mb": gradient.nbytes / 1e6,
-            "exchange_ms": measured,
-            "exchange_gb_s": gradient.nbytes / measured / 1e6,
-            "expected_exchange_ms": settings.exchange_ms,
-            "expected_exchange_gb_s": settings.exchange_gb_s,
-            "exchange_share": measured / report["step_ms"],
-            "nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
-        }
+def _measure(options: StepOptions, ranks: Ranks, progress: Callable[[float], object]) -> dict[str, Any]:
+    count = ranks.size
+    exchange = RankExchange(0, count, ranks.collectives, agree=ranks.agree, check=ranks.check)
+    memory = RankWindows(0, count, ranks.collectives, partial(ranks.agree, more=True))
+
+    def load(plan: MemoryPlan) -> None:  # all at once, with one plan
+        ranks.begin({"do": "load", "options": _plain(options), "ranks": count, "plan": plan.model_dump_json()})
+
+    bench = StepBench(options, count, exchange, ranks.begin_step, memory, planned=load)
+    ranks.wait()
+    order = {"do": "start", "step": 0, "steps": options.warmup + options.steps}
+    answers = ranks.call(order, state_of(bench.model, None))
+    ranks.require_equal(weights_checksum(bench.model), 0, answers)
+    report = bench.run(progress)
+    ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
+    gradient = bench.model.optimizer.grad
+    measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)
+    machine = probe()
+    if os.environ.get("NCCL_P2P_DISABLE") == "1":  # as it would be on cards that cannot
+        machine = machine.model_copy(update={"links": [], "all_reduce_gb_s": None})
+    expected = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
+    return report | {
+        "gpus": count,
+        "exchange": options.exchange,
+        "gradient_mb": gradient.nbytes / 1e6,
+        "exchange_ms": measured,
+        "exchange_gb_s": gradient.nbytes / measured / 1e6,
+        "expected_exchange_ms": expected.exchange_ms,
+        "expected_exchange_gb_s": expected.exchange_gb_s,
+        "exchange_share": measured / report["step_ms"],
+        "nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+    }
 
 
 def _plain(options: StepOptions) -> dict[str, Any]:

@@ -91,6 +91,11 @@ def past_runs_file() -> Path:
     return user_data_dir() / "past-runs.json"
 
 
+def links_file() -> Path:
+    """File with what was measured of the links between GPUs."""
+    return user_data_dir() / "links.json"
+
+
 def file_hashes_file() -> Path:
     """File with the hashes of large model files that were read before."""
     return user_data_dir() / "file-hashes.json"

@@ -16,6 +16,7 @@ from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineF
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.hardware.gpu.bandwidth import measure_links
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.kept_links import keep_links
 from burnish_engine.hardware.gpu.topology import with_edges
 from burnish_engine.hardware.gpu.torchrun import RECIPE, torchrun_command
 from burnish_engine.hardware.notes import notes
@@ -62,6 +63,8 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
     if bandwidth and torch and machine.gpus:
         measured = measure_links(machine, parallel_settings(machine).environment)
         machine, found_by_measuring = measured.machine, measured.problems
+        if not measured.problems:
+            keep_links(machine)
     use = parallel_settings(machine)
     use = use.model_copy(update={"torchrun": torchrun_command(use, str(recipe or RECIPE), devices)})
     return Checkup(

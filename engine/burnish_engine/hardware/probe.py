@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from burnish_engine.contract.facts.machine import GpuFacts, LinkFacts, MachineFacts
+from burnish_engine.hardware.gpu.kept_links import with_kept_links
 from burnish_engine.hardware.gpu.links import read_links
 from burnish_engine.hardware.gpu.nvml import LIBRARY_NOT_FOUND, Driver, read_gpu
 from burnish_engine.hardware.gpu.visible import VARIABLE, only_visible
@@ -39,7 +40,9 @@ def probe(
     name_of: Callable[[int], str] = process_name,
     timeout_s: float = DRIVER_TIMEOUT_S,
 ) -> MachineFacts:
-    """Read the facts of this machine. Unreadable facts stay empty; a GPU that does not answer is named as a problem.
+    """Read the facts of this machine, with what was measured of its links before.
+
+    Unreadable facts stay empty; a GPU that does not answer is named as a problem.
 
     Args:
         nvml: pynvml module, or an object with its functions, such as a recording; by default pynvml.
@@ -64,7 +67,7 @@ def probe(
         gpu_problem=found.problem,
     )
     # A recording is of another machine, to which this machine's environment variables do not apply.
-    return machine if nvml is not None else only_visible(machine, os.environ.get(VARIABLE))
+    return machine if nvml is not None else with_kept_links(only_visible(machine, os.environ.get(VARIABLE)))
 
 
 def _read(found: _Findings, nvml: Any, system: SystemFacts, name_of: Callable[[int], str]) -> None:

@@ -90,6 +90,7 @@ class EngineLoader:
             layout=position.layout if position else None,
             products=setup.products.products,
             progress=lambda done, total: self.recorder.progress(done, total, "layers"),
+            exchange_timed=self.recorder.emit,
         )
 
     @property

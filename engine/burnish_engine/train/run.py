@@ -27,11 +27,15 @@ from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_posi
 from burnish_engine.train.lifecycle.commands import Ending
 from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.parallel.launch import devices_of, started_ranks
-from burnish_engine.train.recovery.recovery import short_message
+from burnish_engine.train.parallel.ranks import RankLostError
+from burnish_engine.train.parallel.world import World
+from burnish_engine.train.recovery.recovery import release, short_message
 from burnish_engine.train.session import Session
 
 HowEnded = Literal["finished", "stopped", "suspended", "failed"]
 _Open = Callable[..., Session]
+RESTARTS = 3
+"""Times that a run begins again by itself after one of its ranks was lost."""
 _LONGEST_CAUSE = 200
 _OUTCOMES: dict[Ending, HowEnded] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 
@@ -53,6 +57,7 @@ def run_training(
     force: bool = False,
     anyway: bool = False,
     gpus: Sequence[int] = (),
+    restarts: int = RESTARTS,
 ) -> TrainingOutcome:
     """Start a run, or resume it from its newest intact checkpoint.
 
@@ -64,6 +69,7 @@ def run_training(
         force: whether to use the device even where another run holds it.
         anyway: whether to train although the plan says that the run does not fit.
         gpus: indices of the GPUs to share the steps now, instead of the recipe's; the passes of each step stay.
+        restarts: number of times that a run whose ranks were started here begins again after one of them was lost.
 
     Raises:
         LeasedError: Another run holds the device.
@@ -80,7 +86,7 @@ def run_training(
             for each in dict.fromkeys(devices):
                 lease.acquire(lease_name(each), paths, force=force)
             open_session = partial(Session.open, control=control, device=devices[0], anyway=anyway, stopping=stopping)
-            return _run_and_record(paths, recipe, listener, open_session, devices)
+            return _run_and_record(paths, recipe, listener, open_session, devices, restarts)
     finally:
         lease.release(paths)
         lease.start_waiting()
@@ -96,6 +102,7 @@ def _run_and_record(
     listener: Listener | None,
     open_session: _Open,
     devices: Sequence[torch.device] = (),
+    restarts: int = 0,
 ) -> TrainingOutcome:
     """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
@@ -117,14 +124,11 @@ def _run_and_record(
             tally.measure.keep(recorder.plan.basis if recorder.plan else None, taken, outcome)
         return TrainingOutcome(code, tally.step, message)
 
+    recorder.update(further_devices=[*dict.fromkeys(map(lease_name, devices[1:]))])
     try:
-        with (
-            kept_awake(f"Training {paths.root.name}"),
-            recorded_hardware(paths, devices, tally),
-            started_ranks(devices, paths.root) as ranks,
-            closing(open_session(paths, recipe, recorder, tally, ranks=ranks)) as session,
-        ):
-            ending = session.train()
+        with kept_awake(f"Training {paths.root.name}"), recorded_hardware(paths, devices, tally):
+            attempt = _Attempt(paths, recipe, recorder, tally, open_session, devices)
+            ending, why = attempt.train(restarts)
     except BurnishError as error:
         _log_traceback(paths)
         return end("failed", error.exit_code, str(error))
@@ -139,8 +143,50 @@ def _run_and_record(
         end("failed", ExitCode.BUG, f"{type(error).__name__}: {error}")
         raise
     if ending is None:
-        return end("finished", ExitCode.DONE, session.ending_text)
+        return end("finished", ExitCode.DONE, why)
     return end(_OUTCOMES[ending], ExitCode.STOPPED, _ending_text(ending, tally.step, paths))
+
+
+@dataclass
+class _Attempt:
+    """Trains with the other ranks; where one of them is lost, all begin again at the newest checkpoint."""
+
+    paths: RunPaths
+    recipe: Recipe
+    recorder: Recorder
+    tally: Tally
+    open_session: _Open
+    devices: Sequence[torch.device]
+    began: int | None = None  # step that the newest session began at; None: it is not open yet
+
+    def train(self, restarts: int) -> tuple[Ending | None, str]:
+        """Train to the end, beginning again so many times; return how it ended, and why it did so early.
+
+        Without a step in between nothing would become better, and ranks that torchrun started are its own.
+
+        Raises:
+            BurnishError: Any expected failure; saved checkpoints stay.
+        """
+        while True:
+            try:
+                return self._once()
+            except RankLostError as error:
+                made = self.began is not None and self.tally.step > self.began
+                if not (restarts and made) or World.from_environment() is not None:
+                    raise
+                lost = error.what
+            restarts -= 1
+            self.recorder.warn("rank_lost", f"{lost} All begin again: {_what_is_kept(self.paths)}")
+            release(self.devices[0])
+
+    def _once(self) -> tuple[Ending | None, str]:
+        self.began = None
+        with (
+            started_ranks(self.devices, self.paths.root) as ranks,
+            closing(self.open_session(self.paths, self.recipe, self.recorder, self.tally, ranks=ranks)) as session,
+        ):
+            self.began = self.tally.step
+            return session.train(), session.ending_text
 
 
 def _ending_text(ending: Ending, step: int, paths: RunPaths) -> str:

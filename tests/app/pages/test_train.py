@@ -72,6 +72,12 @@ def test_where_layers_keep_weights_and_activations_is_shown_and_follows_a_smalle
     assert page.figures.layers.isVisible()
 
 
+def test_what_an_exchange_takes_is_shown_where_gpus_share_a_run(qtbot, page, follow):
+    follow(*TRAIN_SCENES["shared"])
+    qtbot.waitUntil(lambda: "0.18 ms" in page.figures.exchange.text())
+    assert page.figures.exchange.isVisible()
+
+
 def test_a_run_that_finds_that_its_memory_spilled_is_helped_by_one_click(qtbot, answers, page, follow):
     run = follow(*TRAIN_SCENES["training"])
     append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))

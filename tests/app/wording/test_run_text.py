@@ -5,9 +5,10 @@ from typing import get_args
 import pytest
 from app.scenes import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
 
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, layers_text, plan_text, time_left
+from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, exchange_text, layers_text, plan_text, time_left
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.run.events import (
+    ExchangeMeasured,
     LayersPlaced,
     PhaseChanged,
     PlanMade,
@@ -17,6 +18,13 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.state import ObservedStatus
+
+
+def step_of(seconds):
+    return StepDone(
+        step=1, epoch=0, loss=1, learning_rate=0, grad_norm=1, tokens=9, supervised_tokens=9, tokens_per_s=9,
+        supervised_tokens_per_s=9, step_s=seconds, memory_bytes=0, process_bytes=0, eta_s=0, seq=1,
+    )  # fmt: skip
 
 
 def words(status, folded=(), **changes):
@@ -157,6 +165,24 @@ def test_without_a_plan_and_on_the_cpu_nothing_is_said():
     here = RunStarted(run="a", pid=1, process_created=1, device="CPU", precision="fp32", engine="fast", total_steps=9)
     placed = LayersPlaced(activations="narrow:3", weights="card")
     assert layers_text(RunState(layers=placed, starts=(here,))) == ("", "")
+
+
+def test_an_exchange_stands_beside_its_prediction_and_the_step_it_is_part_of():
+    measured = ExchangeMeasured(gpus=4, form="bf16", gradient_bytes=2**20, measured_ms=12.5, expected_ms=0.5)
+    line, meant = exchange_text(fold_all(RunState(), [measured, step_of(0.5)]))
+    assert [part for part in line.split() if part[0].isdigit()] == ["4", "12", "0.50", "2.5"]
+    assert "bf16" in meant
+    assert "step" not in exchange_text(fold_all(RunState(), [measured]))[0]
+    exact = measured.model_copy(update={"form": "exact"})
+    assert "of a step" not in exchange_text(fold_all(RunState(), [exact, step_of(0.5)]))[0], "there are several"
+    assert exchange_text(RunState()) == ("", "")
+
+
+def test_a_run_that_goes_on_alone_says_no_more_what_an_exchange_took():
+    measured = ExchangeMeasured(gpus=2, form="whole", gradient_bytes=2**20, measured_ms=12.5)
+    again = PhaseChanged(phase="loading", seq=1)
+    assert exchange_text(fold_all(RunState(), [measured]))[0]
+    assert exchange_text(fold_all(RunState(), [measured, again])) == ("", "")
 
 
 def test_a_job_that_waits_in_a_queue_can_be_stopped_and_says_that_it_left_it():

@@ -12,6 +12,7 @@ from burnish_engine.hardware import checkup as module
 from burnish_engine.hardware.checkup import check_up
 from burnish_engine.hardware.gpu.bandwidth import measure_links, merge_measurements
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.kept_links import with_kept_links
 from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
@@ -89,6 +90,7 @@ def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch
     assert found.machine.links[0].measured.copy_gb_s == 20.0
     assert found.settings.exchange_gb_s == 17.5
     assert any("20.0 GB/s where the table expects 6.0" in reason for reason in found.settings.reasons)
+    assert with_kept_links(recorded("pair_4090")).all_reduce_gb_s == 17.5, "it counts from now on"
     assert not any("--bandwidth" in note for note in found.notes)
 
 

@@ -18,7 +18,7 @@ from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, capti
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_app.wording.run_text import RunDescription, Tone, layers_text, plan_text, time_left
+from burnish_app.wording.run_text import RunDescription, Tone, exchange_text, layers_text, plan_text, time_left
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
@@ -99,6 +99,8 @@ class RunFigures(Card):
         self.layers = caption("")
         self.body.addWidget(self.plan)
         self.body.addWidget(self.layers)
+        self.exchange = caption("")
+        self.body.addWidget(self.exchange)
 
     def show_status(self, description: RunDescription, *, can_go_on: bool = True) -> None:
         """Show the status of the run.
@@ -133,11 +135,11 @@ class RunFigures(Card):
         if self.plan.text() != planned:
             self.plan.setText(planned)
         self.plan.setVisible(bool(planned))
-        line, meant = layers_text(state)
-        if self.layers.text() != line:
-            self.layers.setText(line)
-            self.layers.setToolTip(meant)
-        self.layers.setVisible(bool(line))
+        for label, (line, meant) in ((self.layers, layers_text(state)), (self.exchange, exchange_text(state))):
+            if label.text() != line:
+                label.setText(line)
+                label.setToolTip(meant)
+            label.setVisible(bool(line))
         going = summary.standing in ("running", "paused")
         left = time_left(state, time.time()) if going else None
         self.left.set("–" if left is None else duration_text(left))

@@ -279,7 +279,7 @@ def _time_shared(
     for name, given in alone.items():
         if given:
             raise UsageError(f"--{name} is for one GPU.", f"Leave out --{name} or --gpus.")
-    for row in shared_steps(options, gpus, progress):
+    for row in shared_steps([options], gpus, progress):
         print_json(dumps(row))
     return ExitCode.DONE
 

@@ -18,6 +18,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    ExchangeMeasured,
     GeneralTextDone,
     GuardReported,
     PhaseChanged,
@@ -205,7 +206,7 @@ def _line(event: Event) -> str | Text:
         case Warned():
             return styled(_NOTE, event.message)
         case _:
-            return _guard_line(event)
+            return _other_line(event)
 
 
 def evaluation_text(event: EvaluationDone) -> str:
@@ -217,8 +218,11 @@ def evaluation_text(event: EvaluationDone) -> str:
     return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
 
 
-def _guard_line(event: Event) -> str | Text:
+def _other_line(event: Event) -> str | Text:
     match event:
+        case ExchangeMeasured():
+            expected = f", predicted {event.expected_ms:.2f}" if event.expected_ms is not None else ""
+            return f"one exchange of gradients over {event.gpus}: {event.measured_ms:.2f} ms{expected}"
         case GuardReported(verdict="training"):
             return styled("[dim]{}[/]", event.sentence)
         case GuardReported():

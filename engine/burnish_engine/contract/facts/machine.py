@@ -97,6 +97,14 @@ class LinkFacts(_Facts):
     measured: LinkMeasurement | None = None
 
 
+class ExchangeFacts(_Facts):
+    """One exchange of gradients as a run measured it."""
+
+    gpus: list[int] = Field(description="Indices of the GPUs, rising.")
+    bytes: int = Field(gt=0, description="Size of the buffer that was added up over all of them.")
+    ms: float = Field(gt=0, description="Time of one sum, milliseconds.")
+
+
 class EdgeFacts(_Facts):
     """A connection in the graph of a machine: between two GPUs, or between a GPU and the host."""
 
@@ -146,6 +154,7 @@ class MachineFacts(HostFacts):
     all_reduce_gb_s: float | None = Field(
         default=None, description="Measured all-reduce over all GPUs: bytes of the buffer / time, 10^9 bytes/s."
     )
+    exchanges: list[ExchangeFacts] = Field(default=[], description="Exchanges that runs measured, oldest first.")
     driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
     driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")
     gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")

@@ -147,6 +147,17 @@ class LayersPlaced(_Event):
     weights: str = Field(description="Place of their frozen weights, in the form of `memory.weights`; card: all there.")
 
 
+class ExchangeMeasured(_Event):
+    """The processes that share a run timed one exchange of gradients, before the first step."""
+
+    type: Literal["exchange"] = "exchange"
+    gpus: int = Field(description="Number of GPUs, or of processes on the CPU.")
+    form: Literal["whole", "sliced", "bf16", "exact"] = Field(description="How the run exchanges its gradients.")
+    gradient_bytes: int = Field(description="Size of the gradients in fp32.")
+    measured_ms: Number = Field(description="Time of one sum of so many bytes, in fp32 and at once.")
+    expected_ms: Number | None = Field(default=None, description="By the links' advice before; None on the CPU.")
+
+
 class _PairFigures(_Event):
     """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
 
@@ -361,6 +372,7 @@ Event = Annotated[
     | DataReady
     | PlanMade
     | LayersPlaced
+    | ExchangeMeasured
     | StepDone
     | EvaluationDone
     | GeneralTextDone

@@ -21,6 +21,7 @@ from burnish_engine.contract.run.events import (
     DataReady,
     EvaluationDone,
     Event,
+    ExchangeMeasured,
     GeneralTextDone,
     GuardReported,
     HeldOutPairsDone,
@@ -41,6 +42,7 @@ from burnish_engine.contract.run.forgetting import Forgetting
 _NEWEST = {
     "data_ready": "data",
     "layers": "layers",
+    "exchange": "exchange",
     "progress": "progress",
     "guard": "guard",
     "best_kept": "best",
@@ -129,6 +131,7 @@ class RunState:
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
         layers: where layers keep weights and activations; None before it is known, and on the plain engine.
+        exchange: time of one exchange of gradients; None before it is known, and where one process trains.
         peak_bytes: peak of what the process holds of the device, bytes, since the prediction; 0 before a step.
         last_step: newest step event; None before the first step.
         steps: figures of each optimizer step.
@@ -158,6 +161,7 @@ class RunState:
     data: DataReady | None = None
     plan: PlanMade | None = None
     layers: LayersPlaced | None = None
+    exchange: ExchangeMeasured | None = None
     peak_bytes: int = 0
     last_step: StepDone | None = None
     steps: StepHistory = field(default_factory=StepHistory)
@@ -281,6 +285,7 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
                 "progress": None,
                 "ended": None,
                 "beginnings": _beginnings(state, event),
+                **({"exchange": None} if event.phase == "loading" else {}),  # on other GPUs, or on one
             }
         case EvaluationDone():
             return {"evaluations": state.evaluations.add(event)}
@@ -306,7 +311,7 @@ def _beginnings(state: RunState, event: PhaseChanged) -> tuple[PhaseChanged, ...
 
 def _note(state: RunState, event: Event) -> dict[str, Any]:
     match event:
-        case DataReady() | LayersPlaced() | PhaseProgress() | GuardReported() | BestKept():
+        case DataReady() | LayersPlaced() | ExchangeMeasured() | PhaseProgress() | GuardReported() | BestKept():
             return {_NEWEST[event.type]: event}
         case GeneralTextDone() | HeldOutPairsDone() | TaskScored():
             name = _MEASURES[event.type]

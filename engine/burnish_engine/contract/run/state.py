@@ -45,6 +45,7 @@ class RunStateFile(BaseModel):
     accuracy: float | None = Field(default=None, description="`EvaluationDone.accuracy` of the result so far.")
     margin: float | None = Field(default=None, description="`EvaluationDone.margin` of the result so far.")
     device: str = ""
+    further_devices: list[str] = Field(default=[], description="Devices that share the run beside that one.")
     where: str = Field(default="", description="Other machine that trains it, as its recipe names it; empty: this one.")
     recipe_hash: str = ""
     created: float = Field(default=0.0, description="Seconds since the epoch.")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import ExchangeMeasured
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.train.base.exchange import GradientExchange
@@ -33,6 +34,7 @@ class EngineSpec:
         plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
         products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; empty: the recipe
         exchange: exchange with the other ranks that share the steps; None: this process makes them alone.
+        exchange_timed: function that receives what one exchange of gradients took, where there are other ranks.
         memory: memory of the ranks that share layers' frozen weights; None: all that is needed is here.
         progress: function that receives the number of layers loaded and the number of all layers; None: nobody asks.
     """
@@ -50,4 +52,5 @@ class EngineSpec:
     products: str = ""
     progress: Callable[[int, int], object] | None = None
     exchange: GradientExchange | None = None
+    exchange_timed: Callable[[ExchangeMeasured], object] = lambda _event: None
     memory: RankMemory | None = None

@@ -93,6 +93,20 @@ class GradientExchange(Protocol):
         """
         ...
 
+    def unite(self, weights: torch.Tensor) -> bool:
+        """Replace weights by the leader's where ranks have unlike devices, whose updates round differently.
+
+        Args:
+            weights: flat fp32 buffer of the trained weights, after the update.
+
+        Returns:
+            Whether it did so, so that what is computed from them has to be written anew.
+
+        Raises:
+            BurnishError: A rank is gone.
+        """
+        ...
+
     def check(self) -> None:
         """Look for ranks that ended; called while the trainer waits for its device.
 

@@ -66,18 +66,30 @@ class RankExchange(GradientExchange):
         self._apart: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._others: tuple[torch.Tensor, torch.Tensor] | None = None  # room for a pass of another rank
         self._rounded: RoundedSum | None = None
+        self._speeds: Sequence[float] = ()
+        self._unites = False
         self._begun, self._summed = False, 0  # whether all agreed on this step's exchange, and slices begun
         self._side: torch.cuda.Stream | None = None  # of slices that are summed beside the backward pass
 
-    def use(self, slices: Sequence[GradientSlice], gradient: torch.Tensor, *, rounded: bool) -> None:
+    def use(
+        self,
+        slices: Sequence[GradientSlice],
+        gradient: torch.Tensor,
+        *,
+        rounded: bool,
+        speeds: Sequence[float] = (),
+        unites: bool = False,
+    ) -> None:
         """Exchange gradients in these slices from now on; every rank must do so alike.
 
         Args:
             slices: parts of the gradient, those of the upper layers first; none: it is exchanged as a whole.
             gradient: flat fp32 buffer.
             rounded: whether they travel in bf16.
+            speeds: speed of each rank, in any unit; none: all are equal.
+            unites: whether ranks take the leader's weights after each update, since theirs would differ in last bits.
         """
-        self.slices = slices
+        self.slices, self._speeds, self._unites = slices, speeds, unites
         if rounded and self._rounded is None:
             self._rounded = RoundedSum(self._rank, self._size, self._parts_of(gradient), gradient.device)
 
@@ -90,7 +102,7 @@ class RankExchange(GradientExchange):
     def deal(self, batches: Sequence[MicroBatch]) -> Sequence[int]:
         if self._exact:
             return deal_in_turn(len(batches), self._size)[self._rank]
-        return deal_by_cost([cost_of(batch) for batch in batches], self._size)[self._rank]
+        return deal_by_cost([cost_of(batch) for batch in batches], self._size, self._speeds)[self._rank]
 
     @override
     def pass_done(self, index: int, gradient: torch.Tensor, loss: torch.Tensor) -> None:
@@ -145,6 +157,12 @@ class RankExchange(GradientExchange):
             self._over_ranks(self._collectives.all_reduce, gradient[part.start : part.end])
         else:
             self._over_ranks(partial(self._rounded.sum, number, collectives=self._collectives), gradient)
+
+    @override
+    def unite(self, weights: torch.Tensor) -> bool:
+        if self._unites and self._collectives:
+            self._over_ranks(partial(self._collectives.broadcast, root=0), weights)
+        return self._unites
 
     def gather_errors(self) -> dict[str, torch.Tensor]:
         """Gather what rounding left out on all ranks, on the CPU, for `restore_errors`; all ranks must do so together.

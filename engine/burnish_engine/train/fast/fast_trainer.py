@@ -141,7 +141,11 @@ class FastTrainer:
             if self.exchange:
                 passes = facts.micro_batches if facts.supervised else 0
                 self.exchange.sum(passes, self.model.optimizer.grad, self._loss_sum)
-            self._update(facts)
+            try:
+                self._update(facts)
+            finally:  # the others wait for it, also where memory ran out in this update
+                if self.exchange and self.exchange.unite(self.model.optimizer.param):
+                    self.model.write_compute_copies()
         return facts
 
     def _check_ranks(self) -> None:

@@ -8,7 +8,7 @@ others hold a replica of its engine and do as it says. A step, and the file of e
     each rank: "ready", or what went wrong                 # exchange/rank_exchange.py
     leader: "exchange" to all, or "abandon"                # ranks.py: also notices that a process died
     each rank: sum gradients and losses over all ranks     # exchange/collectives.py: NCCL or gloo
-    each rank: clip, update                                # the same bits everywhere, so nothing else is sent
+    each rank: clip, update                                # the same bits on each; unlike GPUs take the leader's
 
 The gradients may be summed in slices while the last pass goes on (exchange_choice.py), or rounded
 (exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not

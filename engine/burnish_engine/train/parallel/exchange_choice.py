@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from burnish_engine.contract.facts.machine import ExchangeFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.run.events import ExchangeMeasured
 from burnish_engine.contract.units import memory_size
-from burnish_engine.hardware.gpu.interconnect import is_slow_exchange, parallel_settings
+from burnish_engine.hardware.gpu.interconnect import exchange_ms, is_slow_exchange
+from burnish_engine.hardware.gpu.kept_links import keep_exchange
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.train.parallel.ranks import Ranks
@@ -29,17 +32,19 @@ class ExchangeChoice:
         slices: most slices, exchanged while the backward pass goes on; 1: all after it.
         rounded: whether they travel in bf16.
         notes: sentences for the user.
+        measured: what one exchange took beside what was expected; None where it was not measured.
     """
 
     slices: int = 1
     rounded: bool = False
     notes: tuple[str, ...] = ()
+    measured: ExchangeMeasured | None = None
 
 
 def choose_exchange(
     ranks: Ranks, gradient: torch.Tensor, devices: DevicesSection, passes: float, precision: str
 ) -> ExchangeChoice:
-    """Measure an exchange of gradients on GPUs, and choose what suits it.
+    """Measure an exchange of gradients, keep what GPUs took for later predictions, and choose what suits it.
 
     Args:
         ranks: other ranks.
@@ -48,14 +53,18 @@ def choose_exchange(
         passes: passes of each rank in a step.
         precision: precision of the run; gradients in fp16 are scaled, and the scale changes, so they are not rounded.
     """
-    asked = devices.exchange
-    measured = None if gradient.device.type == "cpu" else _measured_s(ranks, gradient)
+    asked, on_gpus = devices.exchange, gradient.device.type != "cpu"
+    measured, expected_ms = _measured_s(ranks, gradient), None
     is_slow, notes = False, tuple[str, ...]()
-    if measured is not None:
+    if measured is not None and on_gpus:
         machine = probe()
         gpus = devices.first_gpus(min(ranks.size, len(machine.gpus)))
         is_slow = is_slow_exchange(machine, gpus, measured, _PASS_S * passes)
-        notes = _slow_note(gradient, measured, parallel_settings(machine, adapter_bytes=gradient.nbytes).exchange_ms)
+        expected_ms = exchange_ms(machine, gpus, gradient.nbytes)
+        if len(gpus) == ranks.size:  # on this machine
+            keep_exchange(machine, ExchangeFacts(gpus=sorted(gpus), bytes=gradient.nbytes, ms=1000 * measured))
+            of_links = exchange_ms(machine.model_copy(update={"exchanges": []}), gpus, gradient.nbytes)
+            notes = _slow_note(gradient, measured, of_links)
     slices = SLICES if asked == "sliced" else 1  # not of its own accord: a captured pass was never cut on GPUs
     rounds = not devices.exact and precision != "fp16" and (asked == "bf16" or (asked == "auto" and is_slow))
     if rounds and asked == "auto" and measured:
@@ -63,7 +72,14 @@ def choose_exchange(
             f"Gradients are rounded to bf16 for their exchange, which took {1000 * measured:.0f} ms in fp32; what that "
             'leaves out is added in the next step. devices.exchange = "whole" exchanges them in fp32.',
         )
-    return ExchangeChoice(slices, rounds, notes)
+    event = measured and ExchangeMeasured(
+        gpus=ranks.size,
+        form="exact" if devices.exact else "bf16" if rounds else "sliced" if slices > 1 else "whole",
+        gradient_bytes=gradient.nbytes,
+        measured_ms=1000 * measured,
+        expected_ms=expected_ms,
+    )
+    return ExchangeChoice(slices, rounds, notes, event or None)
 
 
 def _measured_s(ranks: Ranks, gradient: torch.Tensor) -> float | None:
@@ -76,10 +92,10 @@ def _measured_s(ranks: Ranks, gradient: torch.Tensor) -> float | None:
         return None
 
 
-def _slow_note(gradient: torch.Tensor, measured_s: float, expected_ms: float | None) -> tuple[str, ...]:
+def _slow_note(gradient: torch.Tensor, measured_s: float, expected_ms: float) -> tuple[str, ...]:
     """Say where an exchange takes much longer than these links should need."""
     measured = 1000 * measured_s
-    if expected_ms is None or measured <= max(_SLOW * expected_ms, 1.0):
+    if measured <= max(_SLOW * expected_ms, 1.0):
         return ()
     return (
         f"One exchange of gradients ({memory_size(gradient.nbytes)}) takes {measured:.1f} ms; these links should need "

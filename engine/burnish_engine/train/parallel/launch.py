@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +13,14 @@ from pathlib import Path
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.collectives import TorchCollectives, backend_of
+from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.ranks import Rank, Ranks, kill_process, lost_rank
-from burnish_engine.train.parallel.world import World, gather_links
+from burnish_engine.train.parallel.world import World, gather_links, gpu_of
 
 RUN_MODULE = "burnish_engine.train.parallel.run_rank"
 """Module of a process that helps to train a run."""
@@ -48,7 +51,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
     Raises:
         SetupError: They cannot be connected.
         RankLostError: A process ended before it was connected.
-        UsageError: A GPU does not exist, or they are of several models.
+        UsageError: A GPU does not exist, or some compute in bf16 and others cannot.
     """
     given = World.from_environment()
     if not devices or (given is None and len(devices) < 2):
@@ -73,7 +76,12 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
             for rank in range(1, world.size)
         ]
         is_local = given is None or given.local_size == given.size
-        ranks = Ranks(others, lambda: TorchCollectives(devices[0], store, 0, world.size), is_local=is_local)
+        ranks = Ranks(
+            others,
+            lambda: TorchCollectives(devices[0], store, 0, world.size),
+            is_local=is_local,
+            gpus=_gpus_of(devices, links),
+        )
         if devices[0].type == "cuda":
             torch.cuda.set_device(devices[0])  # the collectives did so on a thread of their own
         try:
@@ -87,10 +95,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
 
 
 def _refuse_gpus(devices: Sequence[torch.device]) -> None:
-    """Refuse GPUs that do not exist, and GPUs of several models.
-
-    Kernels for unlike GPUs round differently, so the weights on them would not stay the same.
-    """
+    """Refuse GPUs that do not exist."""
     count = torch.cuda.device_count()
     missing = [device.index for device in devices if device.index >= count]
     if missing:
@@ -98,13 +103,23 @@ def _refuse_gpus(devices: Sequence[torch.device]) -> None:
             f"GPU {missing[0]} is to share the run; this machine has {count}, numbered from 0.",
             "Ask for as many as `burnish doctor` lists, with --gpus or devices.gpus.",
         )
-    found = {torch.cuda.get_device_name(device): device.index for device in devices}
-    if len(found) > 1:
-        names = " and ".join(f"GPU {index} ({name})" for name, index in found.items())
+
+
+def _gpus_of(devices: Sequence[torch.device], links: Mapping[int, Link]) -> list[GpuFacts]:
+    """Return the GPU of each rank; none on CPUs.
+
+    Raises:
+        UsageError: Some compute in bf16 and others cannot.
+    """
+    found = [gpu_of(devices[0]), *(links[rank].gpu for rank in sorted(links))]
+    gpus = [gpu for gpu in found if gpu]
+    able = {gpu_rates(gpu).bf16: gpu.name for gpu in gpus}
+    if len(able) > 1:
         raise UsageError(
-            f"{names} are unlike, and a run is shared by GPUs of one model only.",
-            "Name alike ones in devices.gpus; `burnish doctor` lists them.",
+            f"{able[True]} computes in bf16 and {able[False]} cannot, so they cannot share a run.",
+            "Name GPUs of like generations in devices.gpus; `burnish doctor` lists them.",
         )
+    return gpus
 
 
 def _log(logs: Path, rank: int) -> Path:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.data.tokens.pack import MicroBatch, pass_cost
 from burnish_engine.data.tokens.tokenize import Document
@@ -54,6 +55,11 @@ class LeadingEngine(FastEngine):
 
     def __init__(self, spec: EngineSpec, ranks: Ranks, replica: Message) -> None:
         exact = spec.recipe.devices.exact
+        if exact and ranks.speeds:
+            raise UsageError(
+                "GPUs of several models cannot train the bits of one (devices.exact): their kernels round differently.",
+                "Set devices.exact = false, or name GPUs of one model in devices.gpus.",
+            )
         exchange = RankExchange(0, ranks.size, ranks.collectives, exact=exact, agree=ranks.agree, check=ranks.check)
         self._ranks, self._rank_exchange, self._others_plan = ranks, exchange, ""
         self._shares = False  # whether steps are shared now: they are not in a dry run
@@ -74,7 +80,10 @@ class LeadingEngine(FastEngine):
         passes = recipe.train.accumulation / ranks.size
         self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
         self.notes += self._choice.notes
-        exchange.use(self.slice_gradient(self._choice.slices), gradient, rounded=self._choice.rounded)
+        if self._choice.measured:
+            spec.exchange_timed(self._choice.measured)
+        self._use: Message = {"rounded": self._choice.rounded, "speeds": ranks.speeds, "unites": bool(ranks.speeds)}
+        exchange.use(self.slice_gradient(self._choice.slices), gradient, **self._use)
 
     @override
     def _load_shared(self, spec: EngineSpec, plan: MemoryPlan) -> None:
@@ -105,7 +114,7 @@ class LeadingEngine(FastEngine):
         with self._on_stream():
             tensors = state_of(self.model, self._stream.references)
         order = {"do": "start", "step": step, "steps": total_steps, "micro_batches": total_micro_batches}
-        order |= {"slices": self._choice.slices, "rounded": self._choice.rounded}
+        order |= {"slices": self._choice.slices, "use": self._use}
         errors, self._errors = self._errors, {}
         self._rank_exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
         answers = self._ranks.call(order, tensors | errors)
@@ -171,7 +180,7 @@ class LeadingEngine(FastEngine):
             costs = [pass_cost([len(documents[row]) for row in group]) for group in groups]
             shares = [
                 share_tensors(documents, groups, own, by_document=each > 0)
-                for own in deal_by_cost(costs, self._ranks.size)
+                for own in deal_by_cost(costs, self._ranks.size, self._ranks.speeds)
             ]
             order = evaluation_order(passes, each, adapter)
             self._ranks.begin(order, shares[1:])

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
+from burnish_engine.contract.facts.machine import GpuFacts
+
 _HEAD = struct.Struct("!IQ")  # bytes of the JSON object, bytes of the tensors
 _MOST_JSON = 2**22
 _MOST_TENSORS = 2**36
@@ -30,10 +32,14 @@ class Link:
 
     Args:
         connected: connected stream socket; the link closes it.
+
+    Attributes:
+        gpu: GPU of the other process, where it said so in its greeting; None where it has none.
     """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self.gpu: GpuFacts | None = None
         self._until: float | None = None  # moment by which all has to have arrived
         if connected.family != getattr(socket, "AF_UNIX", None):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are small and waited for

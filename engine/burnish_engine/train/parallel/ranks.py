@@ -14,7 +14,9 @@ from pathlib import Path
 import torch
 
 from burnish_engine.contract.errors import DriverError, ExitCode, SetupError
+from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.run.endings import exit_text
+from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.parallel.link import Link, LinkLostError, Message
 
@@ -108,10 +110,12 @@ class Ranks:
         others: other ranks, in order of their numbers.
         connect: function that makes the collectives, which waits until all ranks do so.
         is_local: whether all are on this machine.
+        gpus: GPU of each rank, the leader's first; none on CPUs.
 
     Attributes:
         size: number of ranks, the leader counted.
         is_local: whether all are on this machine.
+        speeds: speed of each rank's GPU, bf16 TFLOP/s by the table; none where all are of one model.
         collectives: operations in which all ranks take part, the leader too.
 
     Raises:
@@ -119,8 +123,17 @@ class Ranks:
         SetupError: A rank could not be connected, or not all of them in time.
     """
 
-    def __init__(self, others: list[Rank], connect: Callable[[], Collectives], *, is_local: bool = True) -> None:
+    def __init__(
+        self,
+        others: list[Rank],
+        connect: Callable[[], Collectives],
+        *,
+        is_local: bool = True,
+        gpus: Sequence[GpuFacts] = (),
+    ) -> None:
         self._others, self.is_local = others, is_local
+        is_mixed = len({gpu.name for gpu in gpus}) > 1
+        self.speeds = [gpu_rates(gpu).bf16_tflops for gpu in gpus] if is_mixed else []
         self.size = 1 + len(others)
         self._stepping = self._is_lost = False
         self._early: dict[int, Message] = {}  # answers of the step that came before they were waited for

@@ -135,7 +135,7 @@ class RunReplica(Replica):
         exchange = self._spec.exchange
         assert isinstance(exchange, RankExchange)
         slices = self._engine.slice_gradient(order["slices"])
-        exchange.use(slices, self._engine.model.optimizer.grad, rounded=order["rounded"])
+        exchange.use(slices, self._engine.model.optimizer.grad, **order["use"])
         exchange.restore_errors({name.removeprefix(ERRORS): value for name, value in errors.items()})
         return self._engine.start(order["step"], order["steps"], order["micro_batches"])
 

@@ -186,6 +186,10 @@ class LeadingShardedEngine(ShardedEngine):
     """
 
     def __init__(self, spec: EngineSpec, ranks: Ranks, replica: Message) -> None:
+        if ranks.speeds:
+            raise UsageError(
+                "A whole model is shared out over GPUs of one model only.", "Name such ones in devices.gpus."
+            )
         self._ranks, self._together = ranks, True
         order = {
             "do": "load",

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
+from pydantic import ValidationError
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.train.parallel.link import Link, LinkLostError
 from burnish_engine.train.recovery.recovery import short_message
 
@@ -177,13 +179,29 @@ def gather_links(
 
 
 def _greeted(link: Link, word: str) -> int | None:
-    """Read who connected; None where it does not know the word."""
+    """Read which rank connected, and on what GPU it is; None where it does not know the word."""
     try:
         greeting = link.receive_greeting(_GREETING_S)
-    except LinkLostError:
+        if greeting.get("gpu"):
+            link.gpu = GpuFacts.model_validate(greeting["gpu"])
+    except (LinkLostError, ValidationError):
         return None
     knows = hmac.compare_digest(str(greeting.get("word", "")).encode(), word.encode())
     return greeting["rank"] if knows and isinstance(greeting.get("rank"), int) else None
+
+
+def gpu_of(device: torch.device) -> GpuFacts | None:
+    """Return what tells GPUs of several models apart; None for another device, and one that is not there."""
+    if device.type != "cuda" or not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+        return None
+    found = torch.cuda.get_device_properties(device)
+    return GpuFacts(
+        index=device.index or 0,
+        name=found.name,
+        compute_capability=(found.major, found.minor),
+        multiprocessors=found.multi_processor_count,
+        vram_total_bytes=found.total_memory,
+    )
 
 
 def link_to_leader(world: World, store: torch.distributed.Store) -> tuple[Link, torch.device]:
@@ -197,13 +215,17 @@ def link_to_leader(world: World, store: torch.distributed.Store) -> tuple[Link, 
         connected = socket.create_connection((world.address, found["port"]), timeout=_JOIN_S)
         connected.settimeout(None)
         link = Link(connected)
-        link.send({"rank": world.rank, "word": found["word"]})
+        devices = [torch.device(name) for name in found["devices"]]
+        if len(devices) == world.size:
+            device = devices[world.rank]
+        else:
+            device = devices[0] if devices[0].type == "cpu" else torch.device(devices[0].type, world.local_rank)
+        gpu = gpu_of(device)
+        told = gpu.model_dump(exclude_defaults=True) if gpu else None
+        link.send({"rank": world.rank, "word": found["word"], "gpu": told})
     except (OSError, LinkLostError, torch.distributed.DistError) as error:
         raise SetupError(
             f"Rank {world.rank} cannot reach the run's first process ({short_message(error)}).",
             "Where that ended, its own output says why.",
         ) from error
-    devices = [torch.device(name) for name in found["devices"]]
-    if len(devices) == world.size:
-        return link, devices[world.rank]
-    return link, devices[0] if devices[0].type == "cpu" else torch.device(devices[0].type, world.local_rank)
+    return link, device

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish_engine.contract.facts.machine import HOST, GpuFacts, LinkFacts, LinkMeasurement, MachineFacts, PcieFacts
-from burnish_engine.hardware.gpu.interconnect import is_slow_exchange, parallel_settings
+from burnish_engine.contract.facts.machine import (
+    HOST,
+    ExchangeFacts,
+    GpuFacts,
+    LinkFacts,
+    LinkMeasurement,
+    MachineFacts,
+    PcieFacts,
+)
+from burnish_engine.hardware.gpu.interconnect import exchange_ms, is_slow_exchange, parallel_settings
 from burnish_engine.hardware.gpu.topology import pcie_gb_s, peer_gb_s, topology
 
 GB = 10**9
@@ -52,8 +60,8 @@ def test_pcie_has_the_rates_of_its_specification(generation, width, gb_s):
         (P2P, 8, LLAMA_8B_R16, 14),
         (P2P, 16, LLAMA_8B_R64, 28),
         (P2P, 16, QWEN_32B_R16, 22),
-        (BRIDGE, 8, LLAMA_8B_R16, 3.7),
-        (BRIDGE, 8, LLAMA_8B_R64, 15),
+        (BRIDGE, 8, LLAMA_8B_R16, 4.7),
+        (BRIDGE, 8, LLAMA_8B_R64, 18.6),
     ],
 )
 def test_an_exchange_takes_as_long_as_worked_out_by_hand(link, width, adapter, ms):
@@ -88,6 +96,35 @@ def test_how_much_of_a_step_an_exchange_may_take_depends_on_the_link(link, excha
 def test_between_machines_of_one_gpu_the_network_is_a_slow_link():
     assert is_slow_exchange(machine(gpu(0)), [0], 0.06, 1.0)
     assert not is_slow_exchange(machine(gpu(0)), [0], 0.04, 1.0)
+
+
+# Measured, `burnish bench step --gpus`: GPUs, bytes of the gradients, milliseconds.
+EXCHANGES = [(2, 40_370_176, 0.176), (2, 45_088_768, 0.198), (2, 132_120_576, 0.5), (4, 40_370_176, 0.207)]
+
+
+@pytest.mark.parametrize(("count", "size", "ms"), EXCHANGES)
+def test_exchanges_between_h200s_are_predicted_within_a_fifth(count, size, ms):
+    """Over NVLink through a switch, 18 links each."""
+    switched = machine(*(gpu(index) for index in range(count)), link={**P2P, "nvlinks": 18, "nvlink_gb_s": 450})
+    assert exchange_ms(switched, range(count), size) == pytest.approx(ms, rel=0.2)
+
+
+def test_what_a_run_measured_over_the_same_gpus_counts_at_other_sizes_too():
+    four = machine(*(gpu(index) for index in range(4)), link=NO_P2P)
+    runs = [
+        ExchangeFacts(gpus=[0, 1], bytes=40 * 10**6, ms=20.0),
+        ExchangeFacts(gpus=[0, 1], bytes=400 * 10**6, ms=300.0),
+        ExchangeFacts(gpus=[2, 3], bytes=40 * 10**6, ms=2.0),
+    ]
+    known = four.model_copy(update={"exchanges": runs})
+    assert exchange_ms(known, [1, 0], 40 * 10**6) == pytest.approx(20.0)
+    assert exchange_ms(known, [0, 1], 80 * 10**6) == pytest.approx(40.0, rel=0.01)
+    assert exchange_ms(known, [0, 1], 200 * 10**6) == pytest.approx(150.0, rel=0.01)
+    assert exchange_ms(known, [0, 2], 40 * 10**6) == exchange_ms(four, [0, 2], 40 * 10**6)
+    alone = machine(gpu(0), gpu(1), link=NO_P2P).model_copy(update={"exchanges": runs[:1]})
+    advice = parallel_settings(alone, adapter_bytes=40 * 10**6)
+    assert (advice.exchange_ms, advice.exchange_gb_s) == (pytest.approx(20.0), pytest.approx(2.0))
+    assert any("20.0 ms" in reason for reason in advice.reasons)
 
 
 def test_links_that_are_too_slow_leave_one_gpu():
@@ -194,7 +231,7 @@ def test_a_measured_all_reduce_counts_only_for_the_gpus_it_was_measured_with():
     both = pair(BRIDGE).model_copy(update={"all_reduce_gb_s": 41.0})
     assert parallel_settings(both).exchange_gb_s == 41.0
     three = machine(gpu(0), gpu(1), gpu(2, free=1), link=BRIDGE, all_reduce_gb_s=9.0)
-    assert parallel_settings(three).exchange_gb_s == pytest.approx(45.0)
+    assert parallel_settings(three).exchange_gb_s == pytest.approx(0.8 * 45.0)
 
 
 def test_gpus_read_each_other_as_fast_as_the_slowest_two_or_not_at_all():

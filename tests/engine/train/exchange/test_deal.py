@@ -23,6 +23,12 @@ def test_unequal_passes_are_dealt_evenly():
     assert [sum([9.0, 1.0, 1.0, 5.0, 4.0, 2.0][index] for index in indices) for indices in dealt] == [11.0, 11.0]
 
 
+def test_a_faster_rank_gets_as_many_more_passes():
+    assert [len(dealt) for dealt in deal_by_cost([1.0] * 12, 3, [3.0, 2.0, 1.0])] == [6, 4, 2]
+    assert deal_by_cost([4.0, 1.0], 2, [1.0, 4.0]) == [[1], [0]], "the long one where it ends first"
+    assert deal_by_cost([1.0, 1.0], 2, [9.0, 1.0]) == [[0, 1], []], "waiting for the slow one would take longer"
+
+
 def test_ranks_beyond_the_passes_get_none():
     assert deal_by_cost([1.0, 3.0], 4) == [[1], [0], [], []]
     assert deal_in_turn(2, 3) == [[0], [1], []]

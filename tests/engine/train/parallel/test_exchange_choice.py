@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from burnish_engine.contract.facts.machine import LinkFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.kept_links import with_kept_links
 from burnish_engine.train.parallel import exchange_choice
 from burnish_engine.train.parallel.exchange_choice import SLICES, choose_exchange
 
@@ -19,9 +21,9 @@ GRADIENT = SimpleNamespace(device=torch.device("cuda"), nbytes=400 * 10**6)
 def choose(monkeypatch):
     """Choose for two cards without peer-to-peer, between which one exchange takes so many seconds."""
     card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * 2**30)
-    gpus = [card.gpus[0].model_copy(update={"index": index}) for index in range(2)]
-    pair = card.model_copy(update={"gpus": gpus})
-    monkeypatch.setattr(exchange_choice, "probe", lambda: pair)
+    gpus = [card.gpus[0].model_copy(update={"index": index, "uuid": f"GPU-{index}"}) for index in range(2)]
+    pair = card.model_copy(update={"gpus": gpus, "links": [LinkFacts(first=0, second=1)]})
+    monkeypatch.setattr(exchange_choice, "probe", lambda: with_kept_links(pair))
 
     def choose(measured, exchange="auto", precision="bf16", passes=1.0, **devices):
         def time_exchange(*_arguments):
@@ -68,8 +70,28 @@ def test_an_exchange_that_is_slower_than_its_links_is_told(choose):
     assert not any("should need" in note for note in choose(1.2 * choose.expected).notes)
 
 
+def test_what_one_exchange_takes_stands_beside_what_was_expected_and_is_expected_from_then_on(choose):
+    first = choose(2 * choose.expected, "whole").measured
+    assert (first.gpus, first.form, first.gradient_bytes) == (2, "whole", GRADIENT.nbytes)
+    assert first.measured_ms == pytest.approx(2000 * choose.expected)
+    assert first.expected_ms == pytest.approx(1000 * choose.expected)
+    second = choose(2 * choose.expected, exact=True)
+    assert second.measured.expected_ms == pytest.approx(first.measured_ms)
+    assert second.measured.form == "exact"
+    assert any("should need" in note for note in second.notes), "the links are as slow as before"
+    assert [choose(0.001, form).measured.form for form in ("sliced", "bf16")] == ["sliced", "bf16"]
+
+
+def test_processes_on_the_cpu_are_measured_without_advice():
+    gradient = SimpleNamespace(device=torch.device("cpu"), nbytes=10**6)
+    ranks = SimpleNamespace(size=2, time_exchange=lambda *_arguments: 0.5)
+    found = choose_exchange(ranks, gradient, DevicesSection(strategy="data_parallel", gpus=[0, 1]), 1.0, "fp32")
+    assert (found.rounded, found.notes) == (False, ())
+    assert (found.measured.measured_ms, found.measured.expected_ms) == (500, None)
+
+
 def test_no_memory_for_a_measurement_leaves_it_out(choose):
     found = choose(torch.OutOfMemoryError("CUDA out of memory"))
-    assert (found.slices, found.rounded, found.notes) == (1, False, ())
+    assert (found.slices, found.rounded, found.notes, found.measured) == (1, False, (), None)
     with pytest.raises(ValueError, match="other"):
         choose(ValueError("other"))

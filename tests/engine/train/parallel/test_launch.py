@@ -7,13 +7,15 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.train.parallel import world
+from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.train.parallel import launch, world
 from burnish_engine.train.parallel.launch import devices_of, started_ranks
 from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.world import World, gather_links, link_to_leader
@@ -55,12 +57,25 @@ def test_a_run_without_a_device_connects_nothing_under_torchrun_either(tmp_path,
         assert ranks is None
 
 
-@pytest.mark.parametrize(("indices", "reason"), [([0, 2], "GPU 2"), ([0, 1], "unlike")])
-def test_gpus_that_cannot_share_a_run_are_refused(tmp_path, monkeypatch, indices, reason):
+def test_gpus_that_do_not_exist_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index}")
-    with pytest.raises(UsageError, match=reason), started_ranks([torch.device("cuda", i) for i in indices], tmp_path):
+    with pytest.raises(UsageError, match="GPU 2"), started_ranks([torch.device("cuda", i) for i in (0, 2)], tmp_path):
         pass
+
+
+def gpu(name, capability):
+    return GpuFacts(index=0, name=name, compute_capability=capability)
+
+
+def test_only_gpus_that_all_compute_in_bf16_or_none_share_a_run(monkeypatch):
+    newer, older = gpu("NVIDIA GeForce RTX 4090", (8, 9)), gpu("Tesla T4", (7, 5))
+    later = gpu("one of next year", (13, 0))
+    monkeypatch.setattr(launch, "gpu_of", lambda _device: newer)
+    devices = [torch.device("cuda", 0)]
+    links = {2: SimpleNamespace(gpu=newer), 1: SimpleNamespace(gpu=later)}
+    assert launch._gpus_of(devices, links) == [newer, later, newer]
+    with pytest.raises(UsageError, match="bf16"):
+        launch._gpus_of(devices, {1: SimpleNamespace(gpu=older)})
 
 
 def test_torchruns_processes_take_the_gpus_of_their_places(monkeypatch):
@@ -74,9 +89,10 @@ def store():
     return dist.TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
 
 
-def test_only_who_knows_the_word_becomes_a_rank(store):
+def test_only_who_knows_the_word_becomes_a_rank(store, monkeypatch):
     """A stranger, and one that knows the word but says that it is the leader, are turned away."""
-    place = World(0, 3, 0, port=store.port)
+    place, card = World(0, 3, 0, port=store.port), gpu("NVIDIA GeForce RTX 4090", (8, 9))
+    monkeypatch.setattr(world, "gpu_of", lambda _device: card)
     devices, found = [torch.device("cpu")] * 3, {}
     theirs = World(1, 3, 1, port=store.port).store()  # a client waits for a key and lets nobody else use it meanwhile
 
@@ -98,6 +114,7 @@ def test_only_who_knows_the_word_becomes_a_rank(store):
     links = gather_links(place, store, devices, lambda: None)
     thread.join()
     assert sorted(links) == [1, 2]
+    assert [link.gpu for link in links.values()] == [card, card]
     for rank, (link, device) in found.items():
         links[rank].send({"to": rank})
         assert link.receive()[0] == {"to": rank}

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
 from burnish_engine.train.base.exchange import ERRORS
@@ -428,6 +430,45 @@ def test_weights_that_differ_stop_the_run(tmp_path, shared, monkeypatch):
     made.engine.queue_step()
     with pytest.raises(RanksDifferError, match="rank 1"):
         made.engine.queue_step()
+
+
+def rounding_otherwise(engine):
+    """Let the updates of a rank differ in the last bits, as those of another model of GPU do."""
+    optimizer = engine.model.optimizer
+    if "step" not in vars(optimizer):
+        step = optimizer.step
+
+        def other():
+            step()
+            optimizer.param.mul_(1 + 2**-20)
+
+        optimizer.step = other
+
+
+def test_gpus_of_several_models_share_a_run_by_their_speed_and_keep_the_leaders_weights(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(leading_engine, "CHECK_STEPS", 2)
+    recipe = recipe_of(tmp_path, accumulation=6)
+    results, masters = shared(recipe, 1).steps(6)
+    names = ["NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090"]
+    gpus = [GpuFacts(index=0, name=name, compute_capability=(8, 6)) for name in names]
+    made = shared(recipe, 3, gpus=gpus, failing=rounding_otherwise)
+    found, theirs = made.steps(6)
+    assert len(made.engine._rank_exchange.deal([made.spec.stream[0]] * 6)) == 4, "of 6, at 2.3 times the speed"
+    for one, other in zip(found, results, strict=True):
+        assert (one.tokens, one.supervised) == (other.tokens, other.supervised)
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+    assert torch.allclose(theirs, masters, rtol=1e-3, atol=1e-5)
+    made.engine.save_adapter(tmp_path / "adapter")  # after a comparison of all ranks
+
+    alike = shared(recipe, 3, failing=rounding_otherwise)
+    with pytest.raises(RanksDifferError):
+        alike.steps(6)
+
+
+def test_unlike_gpus_cannot_train_the_bits_of_one(tmp_path, shared):
+    gpus = [GpuFacts(index=0, name=name) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H200")]
+    with pytest.raises(UsageError, match="exact"):
+        shared(recipe_of(tmp_path, exact=True), 2, gpus=gpus)
 
 
 def test_weights_that_differ_are_not_saved(tmp_path, shared):

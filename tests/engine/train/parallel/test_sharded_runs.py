@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from engine.train.parallel.test_shared_runs import at_step, forks  # noqa: F401
+from engine.train.parallel.test_shared_runs import at_step
 from safetensors.torch import load_file
 
 from burnish_engine.contract.errors import ExitCode, UsageError
@@ -46,7 +46,7 @@ def same_weights(paths, others):
 @pytest.mark.parametrize(
     "optimizer", [name if name == "adamw" else pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS]
 )
-def test_shared_out_over_two_ranks_a_whole_model_trains_as_on_one(tmp_path, forks, optimizer):  # noqa: F811
+def test_shared_out_over_two_ranks_a_whole_model_trains_as_on_one(tmp_path, forks, optimizer):
     recipe = recipe_of(tmp_path, optimizer=f'"{optimizer}"', max_steps=4)
     alone, shared = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
     assert run_training(alone, gpus=[0]).exit_code is ExitCode.DONE
@@ -64,12 +64,13 @@ def test_shared_out_over_two_ranks_a_whole_model_trains_as_on_one(tmp_path, fork
         assert (one.step, one.prompt) == (other.step, other.prompt)
 
 
-def test_a_checkpoint_goes_on_on_another_number_of_ranks(tmp_path, forks):  # noqa: F811
+def test_a_checkpoint_goes_on_on_another_number_of_ranks(tmp_path, forks):
     """Two ranks, of which one is killed; then three, which are stopped; then one to the end."""
     recipe = recipe_of(tmp_path)
     alone, shared = (create_run(recipe, tmp_path / name) for name in ("alone", "shared"))
     assert run_training(alone, gpus=[0]).exit_code is ExitCode.DONE
-    killed = run_training(shared, listener=at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL)))
+    kill = at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL))
+    killed = run_training(shared, listener=kill, restarts=0)
     assert killed.exit_code is ExitCode.DRIVER
     assert "rank 1" in killed.message
     stopped = run_training(shared, gpus=range(3), listener=at_step(5, lambda: send(shared, "stop")))
@@ -81,7 +82,7 @@ def test_a_checkpoint_goes_on_on_another_number_of_ranks(tmp_path, forks):  # no
     assert same_weights(shared, alone)
 
 
-def test_a_rank_that_ends_while_replies_are_generated_is_told(tmp_path, forks):  # noqa: F811
+def test_a_rank_that_ends_while_replies_are_generated_is_told(tmp_path, forks):
     """There the leader runs the model by itself, and the others keep it company."""
 
     def kill(event):
@@ -89,7 +90,7 @@ def test_a_rank_that_ends_while_replies_are_generated_is_told(tmp_path, forks): 
             os.kill(forks[0].pid, signal.SIGKILL)
 
     paths = create_run(recipe_of(tmp_path, max_steps=2), tmp_path / "run")
-    outcome = run_training(paths, listener=kill)
+    outcome = run_training(paths, listener=kill, restarts=0)
     assert outcome.exit_code is ExitCode.DRIVER
     assert "SIGKILL" in outcome.message
 

@@ -160,7 +160,7 @@ def test_killed_terminated_and_resumed_on_other_numbers_a_run_is_that_of_a_resid
     def at(step, action):
         return lambda event: action() if isinstance(event, StepDone) and event.step == step else None
 
-    killed = run_training(paths, listener=at(6, lambda: os.kill(forks[0].pid, signal.SIGKILL)))
+    killed = run_training(paths, listener=at(6, lambda: os.kill(forks[0].pid, signal.SIGKILL)), restarts=0)
     assert killed.exit_code is ExitCode.DRIVER
     assert "dry_run" in [event.phase for event in of_kind(paths, PhaseChanged)]
     stopped = run_training(paths, gpus=range(3), listener=at(12, lambda: os.kill(os.getpid(), signal.SIGTERM)))

@@ -11,7 +11,7 @@ import pytest
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.run.events import StepDone, Warned
+from burnish_engine.contract.run.events import RunStarted, StepDone, Warned
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint
@@ -24,15 +24,6 @@ from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, tra
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 
 
-@pytest.fixture
-def forks(fork_server, monkeypatch):
-    """Let ranks be forked; the processes of those that the test starts."""
-    fork_server.ranks.clear()
-    monkeypatch.setattr(launch, "_start", fork_server.start_rank)
-    yield fork_server.ranks
-    assert all(process.poll() is not None for process in fork_server.ranks), "no rank outlives its run"
-
-
 def recipe_of(folder, *, exact=True, **train):
     settings = {"accumulation": 4, "micro_batch_tokens": 128, "max_steps": 9, "epochs": 9.0, **train}
     recipe = tiny_recipe(folder, rows=30, extra=WATCHED, **settings)
@@ -41,7 +32,7 @@ def recipe_of(folder, *, exact=True, **train):
 
 
 def at_step(step, action):
-    """A listener that acts once after a step."""
+    """A listener that acts after a step, each time that it is made."""
 
     def listen(event):
         if isinstance(event, StepDone) and event.step == step:
@@ -64,7 +55,8 @@ def test_killed_and_resumed_on_other_numbers_of_ranks_a_run_is_the_uninterrupted
     """Two ranks, of which one is killed; then one rank, which is stopped; then four to the end."""
     recipe, alone = whole
     paths = create_run(recipe, tmp_path / "shared")
-    killed = run_training(paths, listener=at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL)))
+    kill = at_step(4, lambda: os.kill(forks[0].pid, signal.SIGKILL))
+    killed = run_training(paths, listener=kill, restarts=0)
     assert killed.exit_code is ExitCode.DRIVER
     assert "rank 1" in killed.message
     assert "SIGKILL" in killed.message
@@ -79,6 +71,39 @@ def test_killed_and_resumed_on_other_numbers_of_ranks_a_run_is_the_uninterrupted
     assert losses(paths) == losses(alone)
     assert evaluations(paths) == evaluations(alone)
     assert trained(paths) == trained(alone)
+
+
+def test_after_a_kill_all_ranks_begin_again_at_the_newest_checkpoint_by_themselves(tmp_path, forks, whole):
+    recipe, alone = whole
+    paths = create_run(recipe, tmp_path / "shared")
+    kill = at_step(5, lambda: len(forks) == 2 and os.kill(forks[-1].pid, signal.SIGKILL))
+    outcome = run_training(paths, gpus=range(3), listener=kill)
+    assert outcome.exit_code is ExitCode.DONE, outcome.message
+    assert len(forks) == 2 + 2
+    assert read_state(paths).further_devices == ["cpu"]
+    assert [event.code for event in of_kind(paths, Warned) if event.code == "rank_lost"] == ["rank_lost"]
+    assert [event.resumed_from_step for event in of_kind(paths, RunStarted)] == [None, 3]
+    assert losses(paths) == losses(alone)
+    assert evaluations(paths) == evaluations(alone)
+    assert trained(paths) == trained(alone)
+
+
+def test_ranks_that_are_lost_again_and_again_end_the_run(tmp_path, forks):
+    """After one step that was made anew, and before a first step at once: it would not help."""
+    recipe = recipe_of(tmp_path, max_steps=6)
+    for step, starts in ((4, 2), (0, 1)):
+        forks.clear()
+        paths = create_run(recipe, tmp_path / f"lost after {step}")
+
+        def kill(event, step=step):
+            began = isinstance(event, RunStarted) and not step
+            if began or (isinstance(event, StepDone) and event.step == step):
+                os.kill(forks[-1].pid, signal.SIGKILL)
+
+        outcome = run_training(paths, listener=kill, restarts=1)
+        assert outcome.exit_code is ExitCode.DRIVER
+        assert "SIGKILL" in outcome.message
+        assert len(forks) == starts
 
 
 def test_a_termination_of_all_processes_ends_after_a_saved_step(tmp_path, forks, whole):

@@ -1,0 +1,27 @@
+"""Several settings of `burnish bench step` in one start, which `scaling.py` makes; prints a line of JSON for each.
+
+    python tests/bench/scaling_rows.py '{"gpus": [2], "settings": [{"shape": "qwen3-0.6b", "tokens": 4096}]}'
+
+A setting holds fields of `StepOptions`, `keep` as the command's option has it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from burnish_engine.bench.shared_step import shared_steps
+from burnish_engine.bench.step_options import StepOptions, parse_keep
+
+
+def main() -> None:
+    """Measure and print."""
+    given: dict[str, Any] = json.loads(sys.argv[1])
+    settings = [StepOptions(**one | {"keep": parse_keep(one["keep"])}) for one in given["settings"]]
+    for row in shared_steps(settings, given["gpus"]):
+        print(json.dumps(row | {"model": row["shape"]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Steps that several processes share, on the CPU: the processes are started once for all settings."""
+
+import pytest
+
+from burnish_engine.bench import shared_step
+from burnish_engine.bench.shared_step import shared_steps
+from burnish_engine.bench.step_options import StepOptions
+
+
+def test_one_start_measures_every_setting(monkeypatch):
+    starts, start = [], shared_step.started_ranks
+    monkeypatch.setattr(shared_step, "started_ranks", lambda *given: starts.append(given) or start(*given))
+    small = {"shape": "smollm2-135m", "layers": 1, "device": "cpu", "precision": "fp32", "steps": 1, "warmup": 1}
+    settings = [
+        StepOptions(tokens=64, **small),
+        StepOptions(tokens=128, weights=("ranks",), **small),
+        StepOptions(tokens=64, exchange="bf16", **small),
+    ]
+    rows = list(shared_steps(settings, [1, 2]))
+    assert [len(devices) for devices, *_ in starts] == [1, 2]
+    assert [(row["gpus"], row["tokens"]) for row in rows] == [(1, 64), (1, 128), (1, 64), (2, 64), (2, 128), (2, 64)]
+    assert [row["exchange"] for row in rows[3:]] == ["whole", "whole", "bf16"]
+    assert all(row["exchange_ms"] > 0 for row in rows[3:])
+    for alone, shared in zip(rows[:3], rows[3:], strict=True):  # each beside its own setting on one
+        assert shared["times_one_gpu"] == pytest.approx(shared["tok_s"] / alone["tok_s"])

@@ -5,11 +5,11 @@
 
 For every stack: cuBLAS in bf16 (`mm`), our 16-bit stacked product with its adapters (`stacked`), `torch._scaled_mm`
 with row-wise scales (`scaled`: fast accumulation, `slow`: without; for INT8 `torch._int_mm`, which has no scales), our
-8-bit product with every candidate tile (the fastest is `ours`), and what comes with it: rows quantized (`quant`), the
-weight's codes transposed (`turn`), the input's gradient rotated back (`back`, INT8), the adapter's narrow product
-(`narrow`). Ratios are to `mm`: `ours` alone, with `turn` and `back` (quantization fused into the kernels before), with
-`quant` too; the last compares all of ours with `stacked`. Errors are relative to the product of the quantized operands
-in double precision, on some rows. Returns 1 where one is above 2^-7.
+8-bit product with every candidate tile (the fastest is `ours`; in INT8 the input's gradient is rotated back, and `flat`
+is without it, with the tile that is chosen then), and what comes with it: rows quantized (`quant`), the weight's codes
+transposed (`turn`), the adapter's narrow product (`narrow`). Ratios are to `mm`: `ours` alone, with `turn`
+(quantization fused into the kernels before), with `quant` too; the last compares all of ours with `stacked`. Errors are
+relative to the product of the quantized operands in double precision, on some rows. Returns 1 where one is above 2^-7.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from burnish_kernels.eight_bit_linear.op import (
     quantize_rows,
     transpose_codes,
 )
-from burnish_kernels.eight_bit_linear.reference import rotation_of
-from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
+from burnish_kernels.eight_bit_linear.reference import rotate, rotation_of
 from burnish_kernels.eight_bit_linear.tiles import HOPPER_CANDIDATES, HOPPERS, OTHERS, EightBitTile
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
@@ -67,7 +66,7 @@ CHECKED_ROWS = 128
 LARGEST_ERROR = 2.0**-7
 WORKERS = 4
 GRAPH_MS, REPLAYS = 8.0, 5
-COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "back", "narrow")
+COLUMNS = ("mm", "stacked", "scaled", "slow", "ours", "quant", "turn", "flat", "narrow")
 
 
 FORMATS = {"fp8": CODES, "int8": INT8}
@@ -144,11 +143,12 @@ class StackBench:
         self.ones = torch.ones(k, device="cuda")
         self.flops = 2 * tokens * n * k
 
-    def ours(self, backward: bool, tile: EightBitTile) -> torch.Tensor:
-        """Run our product of quantized rows with the adapters."""
+    def ours(self, backward: bool, tile: EightBitTile | None, *, flat: bool = False) -> torch.Tensor:
+        """Run our product of quantized rows with the adapters; flat: without rotating the input's gradient back."""
         n, k = self.stack.N, self.stack.K
         if backward:
             tail = {"narrow_TR": self.dy_ext[:, n:], "adapter_NR": self.buffer[n:, :k].t()}
+            tail["rotation"] = 0 if flat else self.rotation
             return eight_bit_linear(self.dy8, self.turned, out=self.dx, tile=tile, **tail)
         tail = {"narrow_TR": self.x_ext[:, k:], "adapter_NR": self.buffer[:n, k:]}
         return eight_bit_linear(self.x8, self.codes.codes, scale_N=self.codes.scale, out=self.y, tile=tile, **tail)
@@ -180,8 +180,7 @@ class StackBench:
             "narrow": partial(lora_linear.project_gradient, self.dy_ext, self.buffer[:n, k:], stack),
         }
         if self.rotation:
-            adapter = {"narrow_TR": self.dy_ext[:, n:], "adapter_KR": self.buffer[n:, :k].t()}
-            found["back"] = partial(rotate_back, self.dx, self.rotation, **adapter)
+            found["flat"] = partial(self.ours, True, None, flat=True)
         return found
 
     def error(self, backward: bool, found: torch.Tensor, *, adapter: bool) -> float:
@@ -193,6 +192,8 @@ class StackBench:
         exact = wide.codes.double() @ (weight if backward else weight.t()) * wide.scale.double()[:, None]
         if not backward:
             exact *= self.codes.scale.double()
+        elif adapter and self.rotation:
+            exact = rotate(exact, self.rotation)
         if adapter:
             n, k = self.stack.N, self.stack.K
             if backward:
@@ -248,7 +249,7 @@ RATIO_HEADER = f"{'ours/mm':>9}{'+turn':>8}{'+quant':>8}{'/stacked':>9}{'mm TF/s
 
 def _line(model: str, stack: str, direction: str, row: dict[str, Any]) -> str:
     mm, ours = row["mm"], row["ours"]
-    turned = ours + row["turn"] + row["back"]
+    turned = ours + row["turn"]
     ratios = f"{ours / mm:9.3f}{turned / mm:8.3f}{(turned + row['quant']) / mm:8.3f}"
     ratios += f"{(turned + row['quant'] + row['narrow']) / row['stacked']:9.3f}"
     rates = f"{row['flops'] / mm / 1e9:9.0f}{row['flops'] / ours / 1e9:10.0f}"
@@ -273,7 +274,7 @@ def measure(model: str, name: str, report: Report, kind: torch.dtype) -> None:
     bench = StackBench(*MODELS[model][name], TOKENS, kind)
     for backward in (False, True):
         words = {"model": model, "stack": name, "backward": backward}
-        times: dict[str, float] = {"turn": 0.0, "back": 0.0, "ours": float("inf")}
+        times: dict[str, float] = {"turn": 0.0, "flat": 0.0, "ours": float("inf")}
         for column, run in bench.jobs(backward).items():
             times[column] = milliseconds(run)
         times["slow"] = float("nan")

@@ -20,7 +20,6 @@ NAMES = {CODES: "", INT8: "-int8"}
 
 TOLERANCE = 2.0**-9
 """Largest relative L2 error of a product against its quantized operands in double precision."""
-
 TOKENS, RANK = 16384, 32  # rows and ranks of a product that is timed
 
 
@@ -61,6 +60,7 @@ def product_case(
     *,
     ranks: int = 0,
     backward: bool = False,
+    rotation: int = 0,
     large: bool = False,
     tolerance: float = TOLERANCE,
     codes: torch.dtype = CODES,
@@ -75,12 +75,14 @@ def product_case(
         dtype: type of the result and of the adapter.
         ranks: ranks of the adapter; 0: none.
         backward: whether the input's gradient is computed rather than the output.
+        rotation: columns of a block that the result is rotated by; 0: none.
         large: whether the case is too large for Triton's interpreter.
         tolerance: largest error that passes.
         codes: type of the operands.
         **more: further options, whose names stand in the case's where they are set.
     """
     name = f"{tokens}x{rows}x{columns}-{TYPES[dtype]}{f'-r{ranks}' * bool(ranks)}{'-dx' * backward}{NAMES[codes]}"
+    name += f"-rotated{rotation}" * bool(rotation)
     options = {
         "kind": "product",
         "tokens": tokens,
@@ -88,6 +90,7 @@ def product_case(
         "dtype": dtype,
         "ranks": ranks,
         "codes": codes,
+        "rotation": rotation,
     }
     name = "-".join([name, *(word for word, said in more.items() if said)])
     return Case(name, tolerance, options | {"backward": backward} | more, gpu_only=large)

@@ -22,7 +22,7 @@ from burnish_kernels.eight_bit_linear.case_parts import (
     result_error,
 )
 from burnish_kernels.eight_bit_linear.projected import cases as projected
-from burnish_kernels.eight_bit_linear.rotated import cases as rotated
+from burnish_kernels.eight_bit_linear.quantize import cases as rotated
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8, EightBitRows
 from burnish_kernels.eight_bit_linear.tiles import (
     CAPABILITIES_OF,
@@ -31,6 +31,7 @@ from burnish_kernels.eight_bit_linear.tiles import (
     HOPPER_SHORT,
     HOPPERS,
     INTERPRETED_PERSISTENT,
+    INTERPRETED_ROTATED_PERSISTENT,
     OTHERS,
     ROWS_TILES,
     UNALIGNED,
@@ -110,8 +111,17 @@ def _int8_products() -> list[Case]:
         case(33, 48, 80, torch.bfloat16, ranks=40, backward=True, persistent=True),
         case(33, 48, 80, torch.float16, backward=True, persistent=True),
     ]
+    for persistent, rotation in itertools.product((False, True), (64, 32, 16)):
+        dtype = torch.float16 if rotation == 32 else torch.bfloat16
+        small = {"backward": True, "rotation": rotation, "persistent": persistent}
+        found.append(case(70, 48, 3 * rotation, dtype, ranks=17, **small))
+        found.append(case(33, 48, 5 * rotation, dtype, ranks=40 * (rotation == 64), **small))
     for persistent in (False, True):
+        rotated_back = partial(case, backward=True, rotation=64, large=True, persistent=persistent)
         found += [
+            rotated_back(1000, 3072, 1600, torch.bfloat16, ranks=48),  # either tile on Hopper, by columns
+            rotated_back(1000, 3200, 1600, torch.float16, ranks=16),
+            rotated_back(1000, 3200, 1600, torch.bfloat16),
             wide(torch.bfloat16, ranks=48, persistent=persistent),
             wide(torch.bfloat16, ranks=256, backward=True, persistent=persistent),
             wide(torch.float16, persistent=persistent),
@@ -135,7 +145,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return _compare_product(case.options, device, generator)
     if case.options["kind"] == "projected":
         return projected.compare(case.options, device, generator)
-    if case.options["kind"].startswith("rotated"):
+    if case.options["kind"] == "rotated":
         return rotated.compare(case.options, device, generator)
     rows, columns = case.options["shape"]
     if case.options["kind"] == "transpose":
@@ -188,18 +198,22 @@ def _compare_product(options: dict[str, Any], device: str, generator: torch.Gene
         from burnish_kernels.eight_bit_linear.persistent.kernel import fits_copy_engine
 
         assert fits_copy_engine(x.codes, codes, buffer[:, :outputs]), "another kernel would be compared"
-    words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "out": buffer[:, :outputs]}
-    op.eight_bit_linear(x, codes, **words, tile=_tile(device, options.get("persistent")))
-    return result_error(
-        buffer, reference.eight_bit_linear(x.codes, x.scale, codes, scale, narrow, adapter, torch.float64)
-    )
+    rotation = options["rotation"]
+    words = {"scale_N": scale, "narrow_TR": narrow, "adapter_NR": adapter, "rotation": rotation}
+    tile = _tile(device, options.get("persistent"), kind, inputs, rotated=rotation > 0)
+    op.eight_bit_linear(x, codes, **words, out=buffer[:, :outputs], tile=tile)
+    operands = (x.codes, x.scale, codes, scale, narrow, adapter)
+    return result_error(buffer, reference.eight_bit_linear(*operands, torch.float64, rotation=rotation, result=dtype))
 
 
-def _tile(device: str, persistent: bool | None) -> EightBitTile | None:
+def _tile(
+    device: str, persistent: bool | None, codes: torch.dtype, columns: int, *, rotated: bool
+) -> EightBitTile | None:
     """Return the tile with which a case has the kernel it names; None: the operation chooses."""
     if device == "cpu":
-        return INTERPRETED_PERSISTENT if persistent else None
-    chosen = choose_tile(torch.device(device))
+        alone = INTERPRETED_ROTATED_PERSISTENT if rotated else INTERPRETED_PERSISTENT
+        return alone if persistent else None
+    chosen = choose_tile(torch.device(device), codes, columns, rotated=rotated)
     return UNALIGNED if persistent is False and chosen.persistent else chosen
 
 
@@ -221,12 +235,18 @@ def compilations() -> list[Compilation]:
         signature = {"x_ptr": f"*{kind}", "factor_ptr": "*fp32", "scale_ptr": "*fp32"}
         signature["codes_ptr"] = f"*{_POINTERS[codes]}"
         signature |= dict.fromkeys(("T", "K", "x_stride", "codes_stride"), "i32")
-        constants = {"HAS_FACTOR": factor, "ROTATION": 0, "ROWS": own.rows, "COLUMNS": own.columns}
+        constants = {"HAS_FACTOR": factor, "ROWS": own.rows, "COLUMNS": own.columns}
         constants["INTERPRETED"] = False
         name = f"quantize-{kind}{'-factor' * factor}-{own.rows}x{own.columns}{NAMES[codes]}"
         function = kernel.quantize_rows_kernel
         found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
     launched = [(codes, tile) for codes in NAMES for tile in (OTHERS, UNALIGNED, HOPPER)]
+    for tile, rotation in itertools.product((OTHERS, UNALIGNED, HOPPER, HOPPER_SHORT), (64, 32, 16)):
+        capabilities = tuple(one for one in CAPABILITIES_OF[INT8] if (one in HOPPERS) == (tile != OTHERS))
+        compiled = partial(_compilation, "bf16", tile, capabilities, True, codes=INT8, rotation=rotation)
+        found.append(compiled(True))
+        if rotation == 64:
+            found += [compiled(False), compiled(True, adapter=False)]
     for codes, tile in (*launched, (INT8, HOPPER_SHORT)):
         others = tuple(one for one in CAPABILITIES_OF[codes] if one not in HOPPERS)
         compiled = partial(_compilation, tile=tile, capabilities=others if tile == OTHERS else HOPPERS, codes=codes)
@@ -249,6 +269,7 @@ def _compilation(
     *,
     adapter: bool = True,
     codes: torch.dtype = CODES,
+    rotation: int = 0,
 ) -> Compilation:
     signature = {"x_scale_ptr": "*fp32", "scale_ptr": "*fp32", "narrow_ptr": f"*{kind}", "adapter_ptr": f"*{kind}"}
     one = "adapter_output" if backward else "adapter_rank"  # a stride of one is a constant, as in a launch
@@ -257,6 +278,7 @@ def _compilation(
         one: 1,
         "HAS_SCALE": not backward,
         "HAS_ADAPTER": adapter,
+        "ROTATION": rotation,
         "BLOCK_T": tile.tokens,
         "BLOCK_N": tile.outputs,
         "BLOCK_K": tile.reduction,
@@ -272,7 +294,7 @@ def _compilation(
         signature |= {
             "x_desc": f"tensordesc<{_POINTERS[codes]}[{tile.tokens},{tile.reduction}]>",
             "weight_desc": f"tensordesc<{_POINTERS[codes]}[{tile.outputs},{tile.reduction}]>",
-            "out_desc": f"tensordesc<{kind}[{tile.tokens},{tile.outputs // 2}]>",
+            "out_desc": f"tensordesc<{kind}[{tile.tokens},{tile.outputs // (4 if rotation else 2)}]>",
         }
         numbers += ["programs"]
         constants["ONE_BLOCK"] = even
@@ -285,6 +307,8 @@ def _compilation(
     signature |= dict.fromkeys(numbers, "i32")
     words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
     words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True, "int8": codes == INT8}
+    words[f"rotated{rotation}"] = rotation > 0
+    words |= {f"rotated{rotation}": rotation > 0}
     name = "-".join(
         [
             f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",

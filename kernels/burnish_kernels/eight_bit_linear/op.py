@@ -9,9 +9,15 @@ With rows quantized to codes q and scales s (`quantize_rows`), and an adapter in
 For dx the scales of W's rows are multiplied into dy before it is quantized, `quantize_rows(dy, factor_K=s_w)`, and the
 weight is the same codes transposed, `transpose_codes(q_w)`: one payload serves both directions, rounded once.
 
-Norm and gated activation can write codes and scales beside their rows (`codes_out`), of which a program of theirs has
-all; training quantizes these rows afterwards for now. A program of attention has some heads of a row, and the gradients
-of query, key and value come from several kernels: those rows are quantized afterwards, by `quantize_rows`. So is what
+Rows of X and W may be rotated by blocks of columns before they are quantized, which leaves y as it is: numbers that are
+far above their neighbors spread over a block, and the row's scale leaves more levels to the others (QuaRot, Ashkboos et
+al. 2024, arXiv 2404.00456). R is orthogonal and symmetric, so that dx = (s_d q_d q_w) R + (dy s B) A, where q_w are
+codes of W R; the product's own kernel multiplies with R. It rounds s_d q_d q_w to 16 bits before, so that the result is
+rounded twice, and in L2 √2 times as far from the exact one as what is rounded once.
+
+Norm and gated activation write codes and scales beside their rows (`codes_out`), of which a program of theirs has all.
+Rows that are rotated are quantized afterwards, by `quantize_rows`. A program of attention has some heads of a row, and
+the gradients of query, key and value come from several kernels: those rows too are quantized afterwards. So is what
 `swiglu.adapted` writes, whose programs have more rows than the cache holds; of its gradient it finds the scales, and
 `projected.op.project_codes` makes the codes where it is read.
 
@@ -163,11 +169,14 @@ def eight_bit_linear(
     scale_N: torch.Tensor | None = None,
     narrow_TR: torch.Tensor | None = None,
     adapter_NR: torch.Tensor | None = None,
+    rotation: int = 0,
     dtype: torch.dtype = torch.bfloat16,
     out: torch.Tensor | None = None,
     tile: EightBitTile | None = None,
 ) -> torch.Tensor:
-    """Compute (x Wᵀ) scales + narrow adapterᵀ, summed in fp32 and rounded once; codes of INT8 in int32, exactly.
+    """Compute (x Wᵀ) scales R + narrow adapterᵀ, summed in fp32 and rounded once; codes of INT8 in int32, exactly.
+
+    With a rotation R the first summand is rounded to the result's type before it is rotated.
 
     Args:
         x: quantized rows `[T, K]`: of the input, or of the output's gradient with W's scales folded in.
@@ -176,6 +185,7 @@ def eight_bit_linear(
         scale_N: scale of each row of the weight, fp32; None: none, as for the input's gradient.
         narrow_TR: input times the adapter's first matrix, of the result's type, rows may be strided; None: no adapter.
         adapter_NR: second matrix of the adapter, of the result's type, any strides: scaled B, or Aᵀ.
+        rotation: outputs of a block that is rotated, 16, 32 or 64 (`reference.rotation_of`); 0: none.
         dtype: type of the result, fp16 or bf16; that of `out` if given.
         out: tensor `[T, N]` to write to, rows may be strided. Allocated if None.
         tile: configuration of the kernel; None: the one for the device.
@@ -198,15 +208,19 @@ def eight_bit_linear(
     outputs = len(weight_NK)
     if scale_N is not None:
         _require_vector("scale", scale_N, outputs)
+    if rotation:
+        reference.check_rotation(rotation, outputs)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=weight_NK.device)
     validate_product(out, (tokens, outputs), narrow_TR, adapter_NR)
     if not out.numel():
         return out
     if not use_eight_bit_kernels(out, codes):
-        return out.copy_(reference.eight_bit_linear(x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR))
-    tile = tile or choose_tile(out.device, codes, columns)
-    operands = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        operands = (x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR)
+        return out.copy_(reference.eight_bit_linear(*operands, rotation=rotation, result=out.dtype))
+    tile = tile or choose_tile(out.device, codes, columns, rotated=rotation > 0)
+    arguments = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+    arguments |= {"rotation": rotation, "out_TN": out}
     if tile.persistent:
         from burnish_kernels.eight_bit_linear.persistent.kernel import (
             fits_copy_engine,
@@ -214,12 +228,12 @@ def eight_bit_linear(
         )
 
         if fits_copy_engine(x.codes, weight_NK, out):
-            launch_eight_bit_linear_persistent(**operands, out_TN=out, tile=tile)
+            launch_eight_bit_linear_persistent(**arguments, tile=tile)
             return out
         tile = UNALIGNED
     from burnish_kernels.eight_bit_linear.kernel import launch_eight_bit_linear
 
-    launch_eight_bit_linear(**operands, out_TN=out, tile=tile)
+    launch_eight_bit_linear(**arguments, tile=tile)
     return out
 
 

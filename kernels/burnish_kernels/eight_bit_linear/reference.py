@@ -13,6 +13,7 @@ import math
 
 import torch
 
+from burnish_kernels.dispatch import rounded
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST_OF
 
 SMALLEST_SCALE = 2.0**-126
@@ -77,20 +78,6 @@ def rotate(x_TK: torch.Tensor, rotation: int) -> torch.Tensor:
     return (x_TK.reshape(-1, rotation) @ signs * rotation**-0.5).view(x_TK.shape)
 
 
-def rotate_back(
-    x_TK: torch.Tensor,
-    rotation: int,
-    narrow_TR: torch.Tensor | None,
-    adapter_KR: torch.Tensor | None,
-    dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
-    """Compute the rotated rows and the adapter's product in `dtype`; see `rotated.op.rotate_back`."""
-    found = rotate(x_TK.to(dtype), rotation)
-    if narrow_TR is not None and adapter_KR is not None:
-        found = found + narrow_TR.to(dtype) @ adapter_KR.to(dtype).t()
-    return found
-
-
 def quantize_rows(
     x_TK: torch.Tensor, factor_K: torch.Tensor | None, codes: torch.dtype = CODES, rotation: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,11 +99,16 @@ def eight_bit_linear(
     narrow_TR: torch.Tensor | None,
     adapter_NR: torch.Tensor | None,
     dtype: torch.dtype = torch.float32,
+    *,
+    rotation: int = 0,
+    result: torch.dtype = torch.bfloat16,
 ) -> torch.Tensor:
-    """Compute the product `[T, N]` in `dtype`; see `op.eight_bit_linear`."""
+    """Compute the product `[T, N]` in `dtype`; what is rotated is rounded to the result's type before."""
     y_TN = x_TK.to(dtype) @ weight_NK.to(dtype).t() * x_scale_T.to(dtype)[:, None]
     if scale_N is not None:
         y_TN = y_TN * scale_N.to(dtype)
+    if rotation:
+        y_TN = rotate(rounded(y_TN.float(), result).to(dtype), rotation)
     if narrow_TR is not None and adapter_NR is not None:
         y_TN = y_TN + narrow_TR.to(dtype) @ adapter_NR.to(dtype).t()
     return y_TN

@@ -31,6 +31,10 @@ class EightBitRows:
     codes: torch.Tensor
     scale: torch.Tensor
 
+    def at(self, rows: slice) -> EightBitRows:
+        """Return some rows, in the same memory."""
+        return EightBitRows(self.codes[rows], self.scale[rows])
+
     def check(self) -> None:
         """Raise ValueError unless shapes, types and devices fit one another."""
         codes, scale = self.codes, self.scale

@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8
@@ -93,6 +92,8 @@ ROTATED_VALUES = 8192
 
 INTERPRETED = EightBitTile(32, 32, 16, 2, 4, 1, 2)
 INTERPRETED_PERSISTENT = EightBitTile(32, 32, 16, 1, 4, 1, 2, persistent=1)
+INTERPRETED_ROTATED = EightBitTile(32, 128, 16, 2, 4, 1, 2)
+INTERPRETED_ROTATED_PERSISTENT = EightBitTile(32, 128, 16, 1, 4, 1, 2, persistent=1)
 OTHERS = EightBitTile(128, 128, 32, 2, 8, 4, registers=128)
 """Tile for RTX cards, of which two programs fit a multiprocessor. Not timed yet."""
 
@@ -120,17 +121,20 @@ HOPPER_CANDIDATES = (
 """Tiles that `tests/bench/eight_bit_products.py` times on Hopper; `HOPPER` is one of them."""
 
 
-def choose_tile(device: torch.device, codes: torch.dtype = CODES, columns: int = SHORT + 1) -> EightBitTile:
+def choose_tile(
+    device: torch.device, codes: torch.dtype = CODES, columns: int = SHORT + 1, *, rotated: bool = False
+) -> EightBitTile:
     """Return the configuration for a device.
 
     Args:
         device: device that multiplies.
         codes: type of the operands.
         columns: columns of the reduction.
+        rotated: whether the result is rotated by blocks of outputs.
     """
     found = device_of(device)
     if found is None:
-        return INTERPRETED
+        return INTERPRETED_ROTATED if rotated else INTERPRETED
     if found.capability not in HOPPERS:
         return OTHERS
     return HOPPER_SHORT if codes == INT8 and columns <= SHORT else HOPPER
@@ -143,7 +147,7 @@ def rows_tile(columns: int) -> RowsTile:
 
 def rotated_tile(columns: int, rotation: int) -> RotatedTile:
     """Return the configuration to rotate rows by blocks of so many columns and quantize them."""
-    padded = triton.next_power_of_2(columns)
+    padded = 1 << (columns - 1).bit_length()
     rows = max(ROTATED_VALUES // padded, 1)
     warps = max(rows * padded // 2048, 4)
     return RotatedTile(rows, padded // rotation, warps, programs=16 // warps)

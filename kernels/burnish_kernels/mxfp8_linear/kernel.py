@@ -155,14 +155,10 @@ def mxfp8_linear_kernel(
     if HAS_ADAPTER:
         sums = add_adapter(
             sums,
-            narrow_ptr,
-            adapter_ptr,
+            (narrow_ptr, adapter_ptr, R, narrow_stride, adapter_output, adapter_rank),
             own_token,
-            own_output,
-            R,
-            narrow_stride,
-            adapter_output,
-            adapter_rank,
+            output,
+            N,
             BLOCK_R,
             False,
             INTERPRETED,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.dispatch import rounded
-from burnish_kernels.eight_bit_linear.rotated.cases import SCALE_ERROR, SHARE
+from burnish_kernels.eight_bit_linear.quantize.cases import SCALE_ERROR, SHARE
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8
 from burnish_kernels.eight_bit_linear.tiles import CAPABILITIES_OF, use_eight_bit_kernels
 from burnish_kernels.registry import Benchmark, Case, Compilation

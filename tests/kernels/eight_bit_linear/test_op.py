@@ -14,10 +14,10 @@ from burnish_kernels.eight_bit_linear.op import (
     MOST_COLUMNS,
     EightBitRows,
     eight_bit_linear,
+    new_rows,
     quantize_rows,
     transpose_codes,
 )
-from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
 from burnish_kernels.eight_bit_linear.rows import LARGEST, LARGEST_OF
 from burnish_kernels.tuning import Device
 
@@ -170,11 +170,8 @@ def test_columns_that_are_rotated_leave_levels_to_the_others():
         weight = quantize_rows(weight_NK, codes=kind, rotation=rotation)
         rows = quantize_rows(x.half(), codes=kind, rotation=rotation)
         y = eight_bit_linear(rows, weight.codes, scale_N=weight.scale, dtype=torch.float16)
-        dx = eight_bit_linear(
-            quantize_rows(dy, factor_K=weight.scale, codes=kind), turned(weight.codes), dtype=torch.float16
-        )
-        if rotation:
-            rotate_back(dx, rotation)
+        gradient = quantize_rows(dy, factor_K=weight.scale, codes=kind)
+        dx = eight_bit_linear(gradient, turned(weight.codes), rotation=rotation, dtype=torch.float16)
         errors[kind, rotation] = distance(y, exact[0]), distance(dx, exact[1])
     assert errors[INT8, 64][0] < 0.7 * min(errors[CODES, 0][0], errors[INT8, 0][0])
     assert errors[INT8, 64][1] < 0.6 * errors[CODES, 0][1]
@@ -187,15 +184,20 @@ def test_blocks_are_as_large_as_they_fit(columns, block):
     assert reference.rotation_of(columns) == block
 
 
-def test_rows_rotated_twice_are_as_before_and_an_adapter_is_not_rotated():
-    x, narrow, adapter = drawn(5, 96).bfloat16(), drawn(5, 3, seed=1).bfloat16(), drawn(96, 3, seed=2).bfloat16()
-    twice = rotate_back(rotate_back(x.clone(), 32), 32)
-    torch.testing.assert_close(twice, x, rtol=0, atol=0.06)
-    assert distance(rotate_back(x.clone(), 32), x.double()) > 1
-    added = rotate_back(x.clone(), 32, narrow_TR=narrow, adapter_KR=adapter)
-    tail = added.double() - rotate_back(x.clone(), 32).double()
-    torch.testing.assert_close(tail, narrow.double() @ adapter.double().t(), rtol=0, atol=0.06)
-    assert rotate_back(x[:0], 32).shape == (0, 96)
+@pytest.mark.parametrize(("rotation", "outputs"), [(64, 192), (32, 96), (16, 48)])
+def test_a_product_is_rotated_and_rounded_twice_and_its_adapter_is_not_rotated(rotation, outputs):
+    rows, weight = (quantize_rows(drawn(size, 80, seed=size), codes=INT8) for size in (33, outputs))
+    narrow, adapter = drawn(33, 3, seed=1).half(), drawn(outputs, 3, seed=2).half()
+    exact = dense(rows) @ dense(weight).t()
+    operands = {"x": rows, "weight_NK": weight.codes, "scale_N": weight.scale, "dtype": torch.float16}
+    once, twice = (eight_bit_linear(**operands, rotation=block) for block in (0, rotation))
+    rounding = distance(once, exact)
+    assert rounding < distance(twice, reference.rotate(exact, rotation)) < 1.6 * rounding
+    added = eight_bit_linear(**operands, rotation=rotation, narrow_TR=narrow, adapter_NR=adapter)
+    tail = narrow.double() @ adapter.double().t()
+    assert distance(added, reference.rotate(exact, rotation) + tail) < 1.6 * rounding
+    none = quantize_rows(drawn(0, 80), codes=INT8)
+    assert eight_bit_linear(none, weight.codes, rotation=rotation).shape == (0, outputs)
 
 
 @pytest.mark.parametrize(("columns", "rotation"), [(96, 64), (64, 8), (64, 128), (2**15 + 64, 64)])
@@ -203,7 +205,7 @@ def test_blocks_that_do_not_divide_a_row_are_refused(columns, rotation):
     with pytest.raises(ValueError, match="rotated"):
         quantize_rows(torch.zeros(3, columns), codes=INT8, rotation=rotation)
     with pytest.raises(ValueError, match="rotated"):
-        rotate_back(torch.zeros(3, columns).half(), rotation)
+        eight_bit_linear(new_rows(3, 16, "cpu", INT8), new_rows(columns, 16, "cpu", INT8).codes, rotation=rotation)
     with pytest.raises(ValueError, match="no factors"):
         quantize_rows(torch.zeros(3, 64), codes=INT8, rotation=64, factor_K=torch.ones(64))
 

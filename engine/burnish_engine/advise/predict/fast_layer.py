@@ -210,7 +210,8 @@ def parts_bytes(shape: LayerShape, tokens: int) -> int:
     if not is_fused(made, shape.adapter, cuda=shape.cuda):
         return 0
     widest = max(made["gate_up"].widest, made["down"].widest)
-    columns, block = (128, 32) if widest <= 32 and shape.width == 2 else (64, 16)
+    finds_largest = shape.eight_bits in {"fp8", "int8"}  # with their rows' largest magnitudes a tile is narrower
+    columns, block = (64 if finds_largest else 128, 32) if widest <= 32 and shape.width == 2 else (64, 16)
     blocks = -(-tokens // block)
     splits = max(1, min(_PROGRAMS // -(-size // columns), blocks // _FEWEST_BLOCKS))
     splits = -(-blocks // -(-blocks // splits))

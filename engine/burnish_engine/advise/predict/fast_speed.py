@@ -37,7 +37,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
-from burnish_engine.models.decoder.frozen.declared import coded_bytes
+from burnish_engine.models.decoder.frozen.declared import coded_bytes, norm_coded
 from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
@@ -269,18 +269,22 @@ class FastSpeed:
         tiles = -(-tokens // step)
         operations = 2.0 * (tokens + (tiles - 1) * _TILE_FILL) * _weights(stack, turned=turned)
         if self._run.eight_bits.products:
-            return self._eight_bit_product(stack, operations, tiles, turned=turned)
+            return self._eight_bit_product(name, stack, operations, tiles, turned=turned)
         taken = max(operations / at.products, tiles * stack.outputs * stack.inputs * self._width / at.memory)
         if self._run.eight_bits.stored and unpacks:  # codes are copied, then scaled in place
             taken += stack.outputs * stack.inputs * (1 + 3 * self._width) / at.memory
         return taken + (stack.outputs * stack.inputs / at.unpacking if self._run.nf4 and unpacks else 0.0)
 
-    def _eight_bit_product(self, stack: StackShape, operations: float, tiles: int, *, turned: bool) -> float:
+    def _eight_bit_product(
+        self, name: StackName, stack: StackShape, operations: float, tiles: int, *, turned: bool
+    ) -> float:
         """The time of a stack's product in 8 bits, with the operand's codes, and the weight's where made anew."""
         at, tokens, weights = self._rates, self._micro_batch.padded_tokens, stack.outputs * stack.inputs
         columns = stack.outputs if turned else stack.inputs
         codes = coded_bytes(columns, self._run.eight_bits.products)
-        coded = tokens * (columns * self._width + codes) / at.memory  # what is read twice is in the cache
+        handed_over = name in norm_coded(self._run.spec, self._run.eight_bits.products, turned=turned)
+        read = 0 if handed_over else columns * self._width  # what is read twice is in the cache
+        coded = tokens * (read + codes) / at.memory
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
         # Gradients of rotated inputs are rotated back in a pass of their own.
         back = (

@@ -95,15 +95,9 @@ class DecoderLayer:
         Returns:
             The saved activations, or None without a level.
         """
-        w = self.weights
-        start_TH = stream.pending_TH
-        buffers = None if level is None else self._output_buffers(start_TH, level, offloader)
-        x_TE = w.mixer_in.new_input(len(start_TH), start_TH)
-        start_TH, inverse_T = norm(self.shape, start_TH, w.mixer_norm, x_TE, stream.sum_TH, in_place=True)
-        stream.sum_TH = None
-        saved = SavedActivations(start_TH=start_TH, start_inverse_T=inverse_T)
-        self.half.forward(saved, x_TE, sequences, mix, buffers)
-        del x_TE
+        buffers = None if level is None else self._output_buffers(stream.pending_TH, level, offloader)
+        saved = SavedActivations(start_TH=stream.pending_TH)
+        self.half.forward(saved, sequences, mix, buffers, stream)
         self._drop(saved, "mixer", level, buffers)
         mixer_out_TH = self.half.project(saved, buffers)
         self._drop(saved, "mixer_out", level, buffers)
@@ -172,7 +166,7 @@ class DecoderLayer:
         """Recompute the mixer's output if it was not saved."""
         if saved.mixed_TE is not None:
             return
-        self._mix_again(saved, sequences)
+        self.half.forward(saved, sequences)
         if frugal:  # projected once more when the mixer is differentiated
             for tensor in self._read_last["mixer"]:
                 saved.drop(tensor.name)
@@ -186,26 +180,18 @@ class DecoderLayer:
         if frugal:
             saved.middle_TH = out.add_(saved.start_TH)  # the same bits as the norm's sum; the tiles do the rest
             return
-        saved.x_mlp_TE = self.feed_forward.new_input(len(out), out)
-        sum_TH, saved.middle_inverse_T = norm(
-            self.shape, out, w.mlp_norm, saved.x_mlp_TE, saved.start_TH, in_place=True
+        saved.x_mlp_TE, saved.x_mlp_codes = self.feed_forward.new_input(len(out), out)
+        saved.middle_TH, saved.middle_inverse_T = norm(
+            self.shape, out, w.mlp_norm, saved.x_mlp_TE, saved.start_TH, in_place=True, codes_out=saved.x_mlp_codes
         )
-        saved.middle_TH = sum_TH
 
     def _restore_inputs(self, saved: SavedActivations, sequences: SequenceMetadata, *, frugal: bool) -> None:
         """Recompute the inputs of the mixer's half if they were not saved."""
         if saved.projected_TC is not None:
             return
-        self._mix_again(saved, sequences)
+        self.half.forward(saved, sequences)
         if frugal:  # made once more for its gradient
             saved.x_mixer_TE, saved.xa_mixer_TR = None, _compact(not_none(saved.xa_mixer_TR))
-
-    def _mix_again(self, saved: SavedActivations, sequences: SequenceMetadata) -> None:
-        """Recompute the mixer's half from the layer's input up to the mixer's output."""
-        w = self.weights
-        x_TE = w.mixer_in.new_input(len(saved.start_TH), saved.start_TH)
-        norm(self.shape, saved.start_TH, w.mixer_norm, x_TE)
-        self.half.forward(saved, x_TE, sequences)
 
 
 def _compact(view: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from burnish_engine.models.decoder.layer_types import (
     chunks_of,
     not_none,
 )
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.swiglu import op as swiglu
 
 
@@ -37,9 +38,9 @@ class FeedForward:
         self._gate_up, self._down = not_none(weights.gate_up), not_none(weights.down)
         self.mlp_chunk_tokens = 0
 
-    def new_input(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
-        """Allocate an uninitialized tensor whose first H columns take the normalized stream."""
-        return self._gate_up.new_input(tokens, like)
+    def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, EightBitRows | None]:
+        """Allocate an uninitialized tensor whose first H columns take the normalized stream, and its 8-bit codes."""
+        return self._gate_up.new_input(tokens, like), self._gate_up.new_input_codes(tokens)
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
         """Compute the output that is to be added to the stream from the mixer's half.
@@ -61,10 +62,12 @@ class FeedForward:
         with gate_up_stack.frozen.prepared(), down.frozen.prepared():
             for number, tokens in enumerate(chunks):
                 own = mixer_out_TH[tokens]
-                x_TE = gate_up_stack.new_input(len(own), own)
-                _, inverse = norm(self._shape, own, w.mlp_norm, x_TE, saved.start_TH[tokens], in_place=True)
+                x_TE, codes = self.new_input(len(own), own)
+                start = saved.start_TH[tokens]
+                _, inverse = norm(self._shape, own, w.mlp_norm, x_TE, start, in_place=True, codes_out=codes)
                 place = None if saved.gate_up_TJ is None else saved.gate_up_TJ[tokens]
-                gate_up = gate_up_stack.forward(x_TE, place, chunk=number)
+                gate_up = gate_up_stack.forward(x_TE, place, chunk=number, codes=codes)
+                del codes
                 activated = down.new_input(len(own), own)
                 self._project_down(gate_up, activated, out[tokens], number)
                 if buffers is not None:
@@ -99,23 +102,28 @@ class FeedForward:
         """Activate into `activated_TE` and project down into `out_TH`."""
         down, activation = self._down, self._shape.activation
         if not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
-            swiglu.forward(gate_up_TJ, activation=activation, out=activated_TE[:, : down.inputs])
-            down.forward(activated_TE, out_TH, chunk=chunk)
+            codes = down.new_input_codes(len(activated_TE))
+            act_TI = activated_TE[:, : down.inputs]
+            swiglu.forward(gate_up_TJ, activation=activation, out=act_TI, codes_out=codes)
+            down.forward(activated_TE, out_TH, chunk=chunk, codes=codes)
 
     def _chunk_backward(self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, chunk: int) -> None:
         """Differentiate the feed-forward of one chunk of tokens; its gradient is changed."""
         w, gate_up_stack, down = self._weights, self._gate_up, self._down
         middle, x = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
         gate_up, xa_gate_up = chunk_of(saved.gate_up_TJ, tokens), chunk_of(saved.xa_gate_up_TR, tokens)
-        inverse = chunk_of(saved.middle_inverse_T, tokens)
+        inverse, codes = chunk_of(saved.middle_inverse_T, tokens), saved.x_mlp_codes
         if gate_up is None:
             if x is None:
-                x = gate_up_stack.new_input(len(middle), middle)
-                _, inverse = norm(self._shape, middle, w.mlp_norm, x)
-            gate_up, xa_gate_up = gate_up_stack.forward(x, chunk=chunk), gate_up_stack.adapted_input(x)
+                x, codes = self.new_input(len(middle), middle)
+                _, inverse = norm(self._shape, middle, w.mlp_norm, x, codes_out=codes)
+            gate_up, xa_gate_up = gate_up_stack.forward(x, chunk=chunk, codes=codes), gate_up_stack.adapted_input(x)
+            saved.x_mlp_codes = None
+        del codes
         mlp_out, mlp_inverse = chunk_of(saved.mlp_out_TH, tokens), chunk_of(saved.mlp_out_inverse_T, tokens)
-        dy_TE = post_norm_backward(self._shape, gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, down)
-        dact = not_none(down.input_gradient(dy_TE, chunk=chunk))
+        dy_TE, codes = post_norm_backward(self._shape, gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, down)
+        dact = not_none(down.input_gradient(dy_TE, chunk=chunk, codes=codes))
+        del codes
         dgate_up_TE = gate_up_stack.new_gradient(len(dy_TE), dy_TE)
         dgate_up, xa_gate_up = dgate_up_TE[:, : gate_up_stack.outputs], not_none(xa_gate_up)
         activation = self._shape.activation
@@ -147,6 +155,26 @@ class FeedForward:
         del dy_TE
         dx = gate_up_stack.input_gradient(dgate_up_TE, chunk=chunk, largest_T=largest if fused else None)
         stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
-        x = norm_backward(self._shape, dx, middle, w.mlp_norm, inverse, stream_gradient_TH, x)
+        x = norm_backward(
+            self._shape,
+            dx,
+            middle,
+            w.mlp_norm,
+            inverse,
+            stream_gradient_TH,
+            x,
+            codes_out=self._gradient_codes(saved, tokens),
+            factor_H=w.mixer_out.frozen.gradient_factor_N,
+        )
         xa_TR = None if fused else xa_gate_up
         gate_up_stack.accumulate(dgate_up_TE, x[:, : gate_up_stack.inputs], xa_TR, chunk=chunk, magnitudes=False)
+
+    def _gradient_codes(self, saved: SavedActivations, tokens: slice) -> EightBitRows | None:
+        """Return memory for a chunk's codes of the gradient that the mixer's projection reads; None: it needs none."""
+        w = self._weights
+        if w.mixer_post_norm is not None:
+            return None
+        if saved.middle_gradient_codes is None:
+            saved.middle_gradient_codes = w.mixer_out.new_gradient_codes(len(not_none(saved.middle_TH)))
+        codes = saved.middle_gradient_codes
+        return None if codes is None else codes.at(tokens)

@@ -15,6 +15,7 @@ from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.offloader import OffloadedTensor
 from burnish_kernels.attention.documents import Documents
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.moe_act.activation import ExpertActivation
 from burnish_kernels.moe_route.router import Router
 from burnish_kernels.moe_sort.order import ExpertOrder
@@ -153,6 +154,9 @@ class SavedActivations:
 
     Attributes:
         expert_orders: sorted rows of each chunk of tokens, in a mixture of experts.
+        x_mlp_codes: 8-bit codes of `x_mlp_TE`, where it is computed again for a product.
+        middle_gradient_codes: 8-bit codes of the gradient between the halves, from the feed-forward's backward pass to
+            the mixer's.
         own: tensors that the mixer declares beside these, as far as they are saved.
         offloaded: tensors in host memory by name.
     """
@@ -180,6 +184,8 @@ class SavedActivations:
     expert_order_Tk: torch.Tensor | None = None
     expert_inverse_Tk: torch.Tensor | None = None
     expert_orders: list[ExpertOrder] | None = None
+    x_mlp_codes: EightBitRows | None = None
+    middle_gradient_codes: EightBitRows | None = None
     own: Tensors = field(default_factory=dict)
     offloaded: dict[str, OffloadedTensor] = field(default_factory=dict)
 

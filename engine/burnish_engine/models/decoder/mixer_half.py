@@ -1,4 +1,4 @@
-"""The half of a decoder layer around its mixer: from the normalized stream to the mixer's output projection.
+"""The half of a decoder layer around its mixer: from the residual stream to the mixer's output projection.
 
 Shapes as in `layer_tensors`.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import torch
 
-from burnish_engine.models.decoder.layer_norms import norm_backward, post_norm, post_norm_backward
+from burnish_engine.models.decoder.layer_norms import norm, norm_backward, post_norm, post_norm_backward
 from burnish_engine.models.decoder.layer_types import (
     DecoderLayerShape,
     LayerWeights,
+    ResidualStream,
     SavedActivations,
     SequenceMetadata,
     Tensors,
@@ -34,22 +35,32 @@ class MixerHalf:
     def forward(
         self,
         saved: SavedActivations,
-        x_TE: torch.Tensor,
         sequences: SequenceMetadata,
         mix: MixFunction | None = None,
         buffers: Tensors | None = None,
+        stream: ResidualStream | None = None,
     ) -> None:
-        """Compute the mixer's output from the normalized stream; in the backward pass, compute only what is missing.
+        """Compute the mixer's output from the layer's input; in the backward pass, compute only what is missing.
 
         Args:
             saved: activations of the layer; filled.
-            x_TE: tensor from `mixer_in.new_input` with the normalized stream.
             sequences: packed documents of the micro-batch.
             mix: function that replaces the mixing of packed documents.
             buffers: tensors for the saved activations; None: new tensors are allocated.
+            stream: residual stream before the layer, whose sum is added to the input and dropped; None in the backward
+                pass, where the input is the sum already.
         """
         w, mixer, given = self._weights, self._mixer, buffers or {}
-        saved.projected_TC = w.mixer_in.forward(x_TE, given.get("projected_TC"))
+        tokens, residual = len(saved.start_TH), None
+        if stream is not None:
+            residual, stream.sum_TH = stream.sum_TH, None
+        x_TE, codes = w.mixer_in.new_input(tokens, saved.start_TH), w.mixer_in.new_input_codes(tokens)
+        saved.start_TH, saved.start_inverse_T = norm(
+            self._shape, saved.start_TH, w.mixer_norm, x_TE, residual, in_place=True, codes_out=codes
+        )
+        del residual
+        saved.projected_TC = w.mixer_in.forward(x_TE, given.get("projected_TC"), codes=codes)
+        del codes
         saved.xa_mixer_TR = w.mixer_in.adapted_input(x_TE)
         saved.x_mixer_TE = x_TE
         mixer.prepare(saved.projected_TC, saved.own, sequences, given)
@@ -82,10 +93,18 @@ class MixerHalf:
         w, s = self._weights, self._shape
         assert saved.mixed_TE is not None
         assert saved.projected_TC is not None
-        dy_TE = post_norm_backward(
-            s, gradient_TE, w.mixer_post_norm, saved.mixer_out_TH, saved.mixer_out_inverse_T, w.mixer_out
+        dy_TE, codes = post_norm_backward(
+            s,
+            gradient_TE,
+            w.mixer_post_norm,
+            saved.mixer_out_TH,
+            saved.mixer_out_inverse_T,
+            w.mixer_out,
+            saved.middle_gradient_codes,
         )
-        dmixed_TK = not_none(w.mixer_out.input_gradient(dy_TE))
+        saved.middle_gradient_codes = None
+        dmixed_TK = not_none(w.mixer_out.input_gradient(dy_TE, codes=codes))
+        del codes
         mixed_TK = saved.mixed_TE[:, : w.mixer_out.inputs]
         w.mixer_out.accumulate(dy_TE, mixed_TK, w.mixer_out.adapted_input(saved.mixed_TE))
         saved.mixer_out_TH = None

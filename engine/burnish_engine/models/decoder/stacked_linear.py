@@ -19,6 +19,7 @@ import torch
 from burnish_engine.models.decoder.frozen.matrix_weights import MatrixWeight
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.magnitudes import Magnitudes
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear import op as lora_linear
 
 _STREAMS_PER_CHUNK = 1 << 16  # random streams: more than the stacks of any model have together
@@ -85,21 +86,37 @@ class StackedLinear:
         """Allocate an uninitialized `[T, N + R]` for the output's gradient; the caller fills its first N columns."""
         return like.new_empty(tokens, self.outputs + self.rank)
 
+    def new_input_codes(self, tokens: int) -> EightBitRows | None:
+        """Allocate 8-bit codes `[T, K]` for what makes the input to write, for `forward`; None: it needs none."""
+        return self.frozen.new_input_codes(tokens)
+
+    def new_gradient_codes(self, tokens: int) -> EightBitRows | None:
+        """Allocate 8-bit codes `[T, N]` of the output's gradient times `frozen.gradient_factor_N`; None: as above."""
+        return self.frozen.new_gradient_codes(tokens)
+
     def adapted_input(self, x_TE: torch.Tensor) -> torch.Tensor:
         """Return the part `[T, R]` of an input that holds XAᵀ."""
         return x_TE[:, self.inputs :]
 
-    def forward(self, x_TE: torch.Tensor, out: torch.Tensor | None = None, *, chunk: int = 0) -> torch.Tensor:
+    def forward(
+        self,
+        x_TE: torch.Tensor,
+        out: torch.Tensor | None = None,
+        *,
+        chunk: int = 0,
+        codes: EightBitRows | None = None,
+    ) -> torch.Tensor:
         """Compute the stack's output `[T, N]`.
 
         Args:
             x_TE: tensor from `new_input`, its first K columns filled; XAᵀ is written into the others.
             out: tensor to write the result to.
             chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
+            codes: codes from `new_input_codes` that were written; None: they were not.
         """
         drop = self._drop_of(chunk)
         if self.magnitudes is None:
-            return self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, drop=drop)
+            return self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, drop=drop, codes=codes)
         matrix = self.matrix()
         y_TN = lora_linear.forward(x_TE, matrix, self.stack, out=out, drop=drop)
         self.magnitudes.follow(matrix)
@@ -130,7 +147,13 @@ class StackedLinear:
         return dy_TE.new_empty(len(dy_TE), dtype=torch.float32)
 
     def input_gradient(
-        self, dy_TE: torch.Tensor, *, wanted: bool = True, chunk: int = 0, largest_T: torch.Tensor | None = None
+        self,
+        dy_TE: torch.Tensor,
+        *,
+        wanted: bool = True,
+        chunk: int = 0,
+        largest_T: torch.Tensor | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
@@ -141,13 +164,14 @@ class StackedLinear:
                 same.
             chunk: same as in `forward`.
             largest_T: tensor from `new_largest` that was filled; None: it was not.
+            codes: codes from `new_gradient_codes` that were written; None: they were not.
         """
         if not wanted and not self.rank:
             return None
         if self.magnitudes is not None:
             self.magnitudes.scale_(dy_TE[:, : self.outputs])
         drop = self._drop_of(chunk)
-        return self.frozen.input_gradient(dy_TE, self.stack, wanted=wanted, drop=drop, largest_T=largest_T)
+        return self.frozen.input_gradient(dy_TE, self.stack, wanted=wanted, drop=drop, largest_T=largest_T, codes=codes)
 
     def accumulate(
         self,

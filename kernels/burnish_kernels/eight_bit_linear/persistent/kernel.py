@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, scaled_and_adapted, tile_at
+from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, finished, halves, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.eight_bit_linear.tiles import EightBitTile, multiprocessors, short_columns
@@ -28,7 +28,7 @@ ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 def eight_bit_linear_persistent_kernel(
     x_desc,  # [T, K] INT8 or E4M3, in the interpreter bytes; read as [BLOCK_T, BLOCK_K], zeros past the ends
     weight_desc,  # [N, K] as x; read as [BLOCK_N, BLOCK_K]
-    out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2]
+    out_desc,  # [T, N]; written as [BLOCK_T, BLOCK_N / 2], rotated BLOCK_N / 4
     x_scale_ptr,  # [T] fp32
     scale_ptr,  # [N] fp32, read only with HAS_SCALE
     narrow_ptr,  # [T, R], read only with HAS_ADAPTER
@@ -43,6 +43,7 @@ def eight_bit_linear_persistent_kernel(
     adapter_rank,
     HAS_SCALE: tl.constexpr,
     HAS_ADAPTER: tl.constexpr,
+    ROTATION: tl.constexpr,  # outputs of a block that is rotated before the adapter is added; 0: none
     BLOCK_T: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -62,28 +63,35 @@ def eight_bit_linear_persistent_kernel(
             x = operand(x_desc.load([first_token, column]), INTERPRETED)
             weight = operand(weight_desc.load([first_output, column]), INTERPRETED)
             sums = tl.dot(x, tl.trans(weight), sums, max_num_imprecise_acc=IMPRECISE, out_dtype=sums.dtype)
-        sums = scaled_and_adapted(
+        result = finished(
             sums,
             x_scale_ptr,
             scale_ptr,
-            narrow_ptr,
-            adapter_ptr,
+            (narrow_ptr, adapter_ptr, R, narrow_stride, adapter_output, adapter_rank),
             tl.minimum(first_token + tl.arange(0, BLOCK_T), T - 1),
-            tl.minimum(first_output + tl.arange(0, BLOCK_N), N - 1),
-            R,
-            narrow_stride,
-            adapter_output,
-            adapter_rank,
+            first_output,
+            N,
+            out_desc.dtype,
             HAS_SCALE,
             HAS_ADAPTER,
+            ROTATION,
             BLOCK_R,
             ONE_BLOCK,
             INTERPRETED,
         )
-        # In halves: the whole would need shared memory that the operands on their way have.
-        left, right = tl.split(tl.permute(tl.reshape(sums, [BLOCK_T, 2, BLOCK_N // 2]), (0, 2, 1)))
-        out_desc.store([first_token, first_output], left.to(out_desc.dtype))
-        out_desc.store([first_token, first_output + BLOCK_N // 2], right.to(out_desc.dtype))
+        _store(out_desc, first_token, first_output, result)
+
+
+@triton.jit
+def _store(out_desc, first_token, first_output, tile):
+    """Write a tile in the descriptor's parts: whole it would need shared memory that the operands on their way have."""
+    columns: tl.constexpr = tile.shape[1]
+    if columns > out_desc.block_shape[1]:
+        left, right = halves(tile)
+        _store(out_desc, first_token, first_output, left)
+        _store(out_desc, first_token, first_output + columns // 2, right)
+    else:
+        out_desc.store([first_token, first_output], tile)
 
 
 def fits_copy_engine(*matrices: torch.Tensor) -> bool:
@@ -101,6 +109,7 @@ def launch_eight_bit_linear_persistent(
     scale_N: torch.Tensor | None,
     narrow_TR: torch.Tensor | None,
     adapter_NR: torch.Tensor | None,
+    rotation: int,
     out_TN: torch.Tensor,
     tile: EightBitTile,
 ) -> None:
@@ -115,7 +124,7 @@ def launch_eight_bit_linear_persistent(
     eight_bit_linear_persistent_kernel[(programs,)](
         x_desc=_described(kernel_codes(x.codes), tile.tokens, tile.reduction),
         weight_desc=_described(kernel_codes(weight_NK), tile.outputs, tile.reduction),
-        out_desc=_described(out_TN, tile.tokens, tile.outputs // 2),
+        out_desc=_described(out_TN, tile.tokens, tile.outputs // (4 if rotation else 2)),
         x_scale_ptr=x.scale,
         scale_ptr=x.scale if scale_N is None else scale_N,
         T=tokens,
@@ -124,6 +133,7 @@ def launch_eight_bit_linear_persistent(
         programs=programs,
         **adapter,
         HAS_SCALE=scale_N is not None,
+        ROTATION=rotation,
         BLOCK_T=tile.tokens,
         BLOCK_N=tile.outputs,
         BLOCK_K=tile.reduction,

@@ -50,9 +50,9 @@ class ExpertHalf:
         self._experts: ExpertWeights = not_none(weights.experts)
         self.mlp_chunk_tokens = 0
 
-    def new_input(self, tokens: int, like: torch.Tensor) -> torch.Tensor:
-        """Allocate an uninitialized `[T, H]` for the normalized stream."""
-        return like.new_empty(tokens, like.shape[1])
+    def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Allocate an uninitialized `[T, H]` for the normalized stream; experts have no products in 8 bits."""
+        return like.new_empty(tokens, like.shape[1]), None
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
         """Compute the output that is to be added to the stream from the mixer's half.

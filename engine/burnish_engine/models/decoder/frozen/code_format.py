@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear.tiles import RankSegment
 
 
@@ -49,26 +50,44 @@ class CodeFormat(Protocol):
         """Return the factor `[N]` fp32 of each output in the gradient that is quantized; None: none is."""
         ...
 
+    def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> EightBitRows | None:
+        """Allocate codes of an input `[tokens, columns]`, for the kernel that makes the input to write beside it.
+
+        Returns:
+            The codes and scales, uninitialized; None: no such kernel makes them, `operand` does.
+        """
+        ...
+
+    def operand(self, x_TK: torch.Tensor) -> Any:
+        """Quantize an input for `output`; rows may be strided."""
+        ...
+
     def output(
         self,
-        x_TK: torch.Tensor,
+        operand: Any,
         codes_NK: torch.Tensor,
         scale: torch.Tensor,
         *,
         narrow_TR: torch.Tensor | None,
         adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Quantize the input and return X Wᵀ + narrow adapterᵀ, `[T, N]` in the type of X.
+        """Return X Wᵀ + narrow adapterᵀ, `[T, N]`.
 
         Args:
-            x_TK: input, rows may be strided.
+            operand: result of `operand`, or filled memory from `new_input_codes`.
             codes_NK: codes of W.
             scale: scales of W.
             narrow_TR: input times the adapters' A; None: no adapter.
             adapter_NR: adapters' sB.
+            dtype: type of the result.
             out: tensor to write the result to; None: it is allocated.
         """
+        ...
+
+    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> EightBitRows | None:
+        """Allocate codes of an output's gradient times `gradient_factor`; as `new_input_codes`, with `gradient`."""
         ...
 
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> Any:
@@ -109,7 +128,7 @@ class CodeFormat(Protocol):
         """Return dY W + narrow adapterᵀ, `[T, K]`.
 
         Args:
-            gradient: result of `gradient` or `projected_gradient`.
+            gradient: result of `gradient` or `projected_gradient`, or filled memory from `new_gradient_codes`.
             codes_KN: transposed codes of W.
             scale: scales of W, not transposed.
             narrow_TR: dY·sB; None: no adapter.

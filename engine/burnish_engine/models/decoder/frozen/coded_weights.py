@@ -19,7 +19,7 @@ from burnish_engine.models.decoder.frozen.code_format import CodeFormat
 from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
-from burnish_kernels.eight_bit_linear.op import transpose_codes
+from burnish_kernels.eight_bit_linear.op import EightBitRows, transpose_codes
 from burnish_kernels.lora_linear import op as lora_linear
 
 
@@ -63,6 +63,14 @@ class CodedWeight(FrozenWeight):
     def gradient_factor_N(self) -> torch.Tensor | None:
         return self.form.gradient_factor(self.scale)
 
+    @override
+    def new_input_codes(self, tokens: int) -> EightBitRows | None:
+        return self.form.new_input_codes(tokens, self.a_RK.shape[1], self.a_RK.device)
+
+    @override
+    def new_gradient_codes(self, tokens: int) -> EightBitRows | None:
+        return self.form.new_gradient_codes(tokens, self.scale)
+
     @abstractmethod
     def codes(self) -> torch.Tensor:
         """Return the codes `[N, K]`; valid until another stack sharing the memory is used."""
@@ -91,17 +99,19 @@ class CodedWeight(FrozenWeight):
         out: torch.Tensor | None = None,
         drop: lora_linear.Dropout | None = None,
         fill: Callable[[torch.Tensor], object] | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor:
         if fill is None:
             lora_linear.project_input(x_TE, self.a_RK, stack, drop)
         else:
             fill(self.a_RK)
         y_TN = self.form.output(
-            x_TE[:, : stack.K],
+            self.form.operand(x_TE[:, : stack.K]) if codes is None else codes,
             self.codes(),
             self.scale,
             narrow_TR=x_TE[:, stack.K :] if stack.R else None,
             adapter_NR=self.sb_NR if stack.R else None,
+            dtype=x_TE.dtype,
             out=out,
         )
         return y_TN if bias_N is None else y_TN.add_(bias_N)
@@ -115,6 +125,7 @@ class CodedWeight(FrozenWeight):
         wanted: bool,
         drop: lora_linear.Dropout | None = None,
         largest_T: torch.Tensor | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor | None:
         dy_TN, dxa_TR = dy_TE[:, : stack.N], dy_TE[:, stack.N :]
         if wanted and stack.adapters and largest_T is not None:
@@ -124,7 +135,7 @@ class CodedWeight(FrozenWeight):
             lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
             if not wanted:
                 return None
-            operand = self.form.gradient(dy_TN, self.scale)
+            operand = self.form.gradient(dy_TN, self.scale) if codes is None else codes
         is_dropped = drop is not None and drop.probability > 0
         fused = bool(stack.R) and not is_dropped
         dx_TK = self.form.input_gradient(

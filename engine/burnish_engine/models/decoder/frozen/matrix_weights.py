@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from burnish_engine.models.decoder.frozen.parts import WeightPart, part_tensors, unpack
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -22,6 +23,14 @@ class MatrixWeight(FrozenWeight):
     @property
     @override
     def gradient_factor_N(self) -> None:
+        return None
+
+    @override
+    def new_input_codes(self, tokens: int) -> None:
+        return None
+
+    @override
+    def new_gradient_codes(self, tokens: int) -> None:
         return None
 
     @abstractmethod
@@ -38,6 +47,7 @@ class MatrixWeight(FrozenWeight):
         out: torch.Tensor | None = None,
         drop: lora_linear.Dropout | None = None,
         fill: Callable[[torch.Tensor], object] | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor:
         matrix = self.buffer()
         if fill is None:
@@ -55,6 +65,7 @@ class MatrixWeight(FrozenWeight):
         wanted: bool,
         drop: lora_linear.Dropout | None = None,
         largest_T: torch.Tensor | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor | None:
         return lora_linear.input_gradient(dy_TE, self.buffer(), stack, needs_dx=wanted, drop=drop)
 

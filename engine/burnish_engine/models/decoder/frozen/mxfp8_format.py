@@ -62,19 +62,32 @@ class Mxfp8Format(CodeFormat):
         return None
 
     @override
+    def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> None:
+        return None
+
+    @override
+    def operand(self, x_TK: torch.Tensor) -> mxfp8.MxRows:
+        return mxfp8.quantize_rows(x_TK)
+
+    @override
     def output(
         self,
-        x_TK: torch.Tensor,
+        operand: mxfp8.MxRows,
         codes_NK: torch.Tensor,
         scale: torch.Tensor,
         *,
         narrow_TR: torch.Tensor | None,
         adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        rows, weight = mxfp8.quantize_rows(x_TK), mxfp8.MxWeight(codes_NK, scale)
+        weight = mxfp8.MxWeight(codes_NK, scale)
         adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        return mxfp8.mxfp8_linear(rows, weight, **adapter, dtype=x_TK.dtype, out=out)
+        return mxfp8.mxfp8_linear(operand, weight, **adapter, dtype=dtype, out=out)
+
+    @override
+    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> None:
+        return None
 
     @override
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> mxfp8.MxRows:

@@ -18,7 +18,6 @@ from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, pa
 from burnish_kernels.eight_bit_linear import op as eight_bit
 from burnish_kernels.eight_bit_linear.projected.op import project_codes
 from burnish_kernels.eight_bit_linear.reference import rotation_of
-from burnish_kernels.eight_bit_linear.rotated.op import rotate_back
 from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
@@ -73,19 +72,32 @@ class RowFormat(CodeFormat):
         return scale
 
     @override
+    def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> eight_bit.EightBitRows | None:
+        # No norm and no activation rotates what it quantizes.
+        return None if self._rotation(columns) else eight_bit.new_rows(tokens, columns, device, self.dtype)
+
+    @override
+    def operand(self, x_TK: torch.Tensor) -> eight_bit.EightBitRows:
+        return self._quantized(x_TK)
+
+    @override
     def output(
         self,
-        x_TK: torch.Tensor,
+        operand: eight_bit.EightBitRows,
         codes_NK: torch.Tensor,
         scale: torch.Tensor,
         *,
         narrow_TR: torch.Tensor | None,
         adapter_NR: torch.Tensor | None,
+        dtype: torch.dtype,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
         adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        rows = self._quantized(x_TK)
-        return eight_bit.eight_bit_linear(rows, codes_NK, scale_N=scale, **adapter, dtype=x_TK.dtype, out=out)
+        return eight_bit.eight_bit_linear(operand, codes_NK, scale_N=scale, **adapter, dtype=dtype, out=out)
+
+    @override
+    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> eight_bit.EightBitRows | None:
+        return eight_bit.new_rows(tokens, len(scale), scale.device, self.dtype)
 
     @override
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> eight_bit.EightBitRows:
@@ -117,12 +129,9 @@ class RowFormat(CodeFormat):
         adapter_NR: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        if not (rotation := self._rotation(len(codes_KN))):
-            return eight_bit.eight_bit_linear(
-                gradient, codes_KN, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype
-            )
-        dx_TK = eight_bit.eight_bit_linear(gradient, codes_KN, dtype=dtype)
-        return rotate_back(dx_TK, rotation, narrow_TR=narrow_TR, adapter_KR=adapter_NR)
+        rotation = self._rotation(len(codes_KN))
+        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        return eight_bit.eight_bit_linear(gradient, codes_KN, **adapter, rotation=rotation, dtype=dtype)
 
     def _quantized(self, rows: torch.Tensor) -> eight_bit.EightBitRows:
         """Quantize rows of X or W."""

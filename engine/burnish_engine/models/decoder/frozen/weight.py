@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear import op as lora_linear
 
 
@@ -20,6 +21,18 @@ class FrozenWeight(Protocol):
     @property
     def gradient_factor_N(self) -> torch.Tensor | None:
         """Factor of each output, fp32, in the gradient that is quantized for `input_gradient`; None: none is."""
+        ...
+
+    def new_input_codes(self, tokens: int) -> EightBitRows | None:
+        """Allocate codes of an input, for the kernel that makes the input to write beside it.
+
+        Returns:
+            The codes `[T, K]` and scales, uninitialized; None: `forward` reads the input itself, or quantizes it.
+        """
+        ...
+
+    def new_gradient_codes(self, tokens: int) -> EightBitRows | None:
+        """Allocate codes of the output's gradient times `gradient_factor_N`, `[T, N]`; as `new_input_codes`."""
         ...
 
     def prepared(self) -> AbstractContextManager[None]:
@@ -35,6 +48,7 @@ class FrozenWeight(Protocol):
         out: torch.Tensor | None = None,
         drop: lora_linear.Dropout | None = None,
         fill: Callable[[torch.Tensor], object] | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor:
         """Compute X Wᵀ, the bias and the adapters' output, `[T, N]`.
 
@@ -45,6 +59,7 @@ class FrozenWeight(Protocol):
             out: tensor to write the result to.
             drop: dropout on the adapters' input.
             fill: function that fills all of the input, given A `[R, K]`; None: X is there, and XAᵀ is computed here.
+            codes: codes of X, from `new_input_codes`, where they are written; None: they are not.
         """
         ...
 
@@ -56,6 +71,7 @@ class FrozenWeight(Protocol):
         wanted: bool,
         drop: lora_linear.Dropout | None = None,
         largest_T: torch.Tensor | None = None,
+        codes: EightBitRows | None = None,
     ) -> torch.Tensor | None:
         """Compute the gradient of the input, `[T, K]`; None where it is not wanted.
 
@@ -65,6 +81,7 @@ class FrozenWeight(Protocol):
             wanted: whether the gradient is needed; dY·sB is computed all the same.
             drop: same as in `forward`.
             largest_T: largest magnitude of each row of dY times `gradient_factor_N`, fp32, where it is known.
+            codes: codes of dY, from `new_gradient_codes`, where they are written; None: they are not.
         """
         ...
 

@@ -69,5 +69,5 @@ def layer_tensors(
         *declared_mixer(spec, kind).tensors(spec, stacks),
         *between_tensors(hidden, has_pre_norms=before, has_post_norms=after),
         *half,
-        *(operand_codes(stacks, eight_bits) if eight_bits else ()),
+        *(operand_codes(stacks, eight_bits, has_post_norms=after) if eight_bits else ()),
     )

@@ -1,7 +1,7 @@
 """The whole decoder with 8-bit products beside a model of transformers and PEFT that rounds the same operands."""
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen import row_format
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
+from burnish_engine.models.decoder.frozen.declared import norm_coded
 from burnish_engine.models.decoder.frozen.format_choice import why_not_eight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families import family
@@ -176,6 +177,51 @@ def test_save_levels_and_host_memory_change_no_bit(folders, way):
         found_loss, found = there.gradients(BATCH, "input")
         assert found_loss == loss
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+QUANTIZED = [
+    ("llama", "fp8", (1, 3)), ("llama", "int8", (4, 3)), ("llama", "mxfp8", (4, 4)),
+    ("gemma3", "fp8", (1, 2)), ("gemma3", "int8", (4, 2)), ("olmo2", "fp8", (1, 2)),
+]  # fmt: skip
+"""Inputs and gradients of a layer's four stacks that are quantized in a pass of their own. In FP8 the norms and the
+activation quantize theirs; the others are the mixer's output, and the gradients of gate and up, of the mixer's input
+and, without a norm behind it, of down's output."""
+
+
+@pytest.mark.parametrize(
+    ("folders", "kind", "own", "device"),
+    [
+        *((*one, "cpu") for one in QUANTIZED),
+        *(pytest.param(*one, "cuda", marks=pytest.mark.gpu) for one in QUANTIZED if one[1] != "mxfp8"),
+    ],
+    indirect=["folders"],
+)
+@pytest.mark.parametrize(("level", "chunk"), [("products", 0), ("narrow", 48), ("input", 0)])
+def test_what_norms_and_the_activation_quantize_has_the_bits_of_a_pass_of_its_own(
+    folders, kind, own, device, level, chunk, monkeypatch
+):
+    ways = {"dtype": torch.bfloat16, "device": torch.device(device), "eight_bits": EightBitUse(kind, kind)}
+    ours, counts, form = parity.fast(*folders, **ways), Counter(), type(CODE_FORMATS[kind])
+    ours.loaded.decoder.chunk_feed_forward(chunk)
+    for quantize in (form.operand, form.gradient):
+
+        def counted(*args, _quantize=quantize):
+            counts[_quantize.__name__] += 1
+            return _quantize(*args)
+
+        monkeypatch.setattr(form, quantize.__name__, counted)
+    loss, found = ours.gradients(BATCH, level)
+    if device == "cpu" and (level, chunk) == ("products", 0):
+        layers, spec = len(ours.loaded.decoder.layers), ours.loaded.decoder.spec
+        if spec.pre_norms:  # without them `norm` quantizes what it would have normalized
+            handed = [len(norm_coded(spec, kind, turned=turned)) for turned in (False, True)]
+            assert own == (4 - handed[0] - (kind == "fp8"), 4 - handed[1]), "the predictions count the same"
+        assert counts == {"operand": layers * own[0], "gradient": layers * own[1] - 1}  # the lowest one is not wanted
+    for name in ("new_input_codes", "new_gradient_codes"):
+        monkeypatch.setattr(StackedLinear, name, lambda _self, _tokens: None)
+    apart_loss, apart = ours.gradients(BATCH, level)
+    assert apart_loss == loss
+    assert all(torch.equal(apart[name], found[name]) for name in apart)
 
 
 def test_channels_far_above_the_others_cost_int8_less_than_fp8(tmp_path):

@@ -10,10 +10,9 @@ from app.pages.test_hardware import words
 from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.serve.messages import Result
 
-from support.hardware import made_up
+from support.hardware import history_of, made_up
 
 pytestmark = pytest.mark.gui
 
@@ -189,7 +188,7 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     bench.set_run(former.folder)
     qtbot.waitUntil(lambda: page.events.step == 240)
     late = page.events
-    page._hardware_came(former.folder, fold_lines(HardwareHistory(), made_up(seconds=3)))
+    page._hardware_came(former.folder, history_of(made_up(seconds=3)))
     page.banner("error", "The run failed.")
     bench.set_run(str(other_run))
     assert page.shown_banner is None

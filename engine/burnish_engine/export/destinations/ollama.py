@@ -26,13 +26,11 @@ class OllamaFolder:
     Attributes:
         modelfile: path of the Modelfile.
         gguf: path of the file that it names.
-        template_written: whether the Modelfile carries a template.
         notes: remarks for the person.
     """
 
     modelfile: Path
     gguf: Path
-    template_written: bool
     notes: list[str] = field(default_factory=list)
 
 
@@ -79,7 +77,7 @@ def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None
     text = "".join(f"{_line(word, key, value)}\n" for word, key, value in wanted)
     _check_read(text, wanted)
     write_atomic(out / "Modelfile", text)
-    return OllamaFolder(out / "Modelfile", target, pieces is not None, notes)
+    return OllamaFolder(out / "Modelfile", target, notes)
 
 
 def model_sampling(model: Path) -> dict[str, float]:

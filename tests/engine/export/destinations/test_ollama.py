@@ -151,7 +151,6 @@ def test_the_folder(wide_f16, tmp_path):
     assert 'PARAMETER stop """<|endoftext|>"""' in text
     assert "PARAMETER num_ctx 512\n" in text  # what the model was made for
     assert 'LICENSE """Apache-2.0\nas is"""' in text
-    assert made.template_written
     assert made.gguf.read_bytes() == source.read_bytes()
     assert made.gguf.stat().st_ino == source.stat().st_ino  # linked, not copied
     assert sorted(path.name for path in made.gguf.parent.iterdir()) == ["Modelfile", "my-model-F16.gguf"]
@@ -161,7 +160,6 @@ def test_an_unknown_template_is_said_and_left_out(tmp_path):
     source = make_model(tmp_path / "base", "llama", vocab_size=1536)
     save_tokenizer(source.folder, "digits", template=NUMBERED)
     made = export_ollama(write_16_bit(source, None, tmp_path), tmp_path / "ollama")
-    assert not made.template_written
     assert "TEMPLATE" not in made.modelfile.read_text()
     assert "no known Ollama form" in made.notes[0]
 

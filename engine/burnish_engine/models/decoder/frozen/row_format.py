@@ -92,8 +92,9 @@ class RowFormat(CodeFormat):
         dtype: torch.dtype,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        return eight_bit.eight_bit_linear(operand, codes_NK, scale_N=scale, **adapter, dtype=dtype, out=out)
+        return eight_bit.eight_bit_linear(
+            operand, codes_NK, scale_N=scale, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype, out=out
+        )
 
     @override
     def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> eight_bit.EightBitRows | None:

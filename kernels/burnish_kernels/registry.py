@@ -24,6 +24,7 @@ OPS = (
     "moe_sort",
     "moe_unpack",
     "grouped_linear",
+    "grouped_codes",
     "grouped_skinny",
     "moe_act",
     "moe_combine",

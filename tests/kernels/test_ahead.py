@@ -25,8 +25,11 @@ from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, OPS, Compil
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
 # Whose accumulator must stay in registers; on sm_80 INT8 spills 56 bytes in the epilogue, once for a tile.
-FEWER_SPILL_BYTES = {"eight_bit_linear": 64, "mxfp8_linear": 32}
-FEWER_CAPABILITIES = {"mxfp8_linear": FP8_CAPABILITIES}  # of operations that other GPUs do in PyTorch
+FEWER_SPILL_BYTES = {"eight_bit_linear": 64, "mxfp8_linear": 32, "grouped_codes": 32}
+FEWER_CAPABILITIES = {
+    "mxfp8_linear": FP8_CAPABILITIES,
+    "grouped_codes": FP8_CAPABILITIES,
+}  # of operations that other GPUs do in PyTorch
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton has no build for this system"

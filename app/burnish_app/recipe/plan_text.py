@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import duration_text
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import FittingRank, RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 
 _TIGHT = 0.9
@@ -43,11 +43,17 @@ class Effect(NamedTuple):
 
 
 def fit_verdict(plan: RunPlan) -> str:
-    """Return whether a plan fits, in two or three words."""
+    """Return whether a plan fits, in two or three words, and where it does not, the rank with which it would."""
     if not plan.fits:
-        return tr("It does not fit.")
+        return tr("It does not fit.") if plan.fitting_rank is None else _rank_verdict(plan.fitting_rank)
     room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
     return tr("It fits, barely.") if plan.memory_bytes > room else FITS
+
+
+def _rank_verdict(found: FittingRank) -> str:
+    if found.key == "adapter.expert_rank":
+        return tr("It does not fit; with rank {rank} for each expert it would.").format(rank=found.rank)
+    return tr("It does not fit; with rank {rank} it would.").format(rank=found.rank)
 
 
 def fit_state(plan: RunPlan | None) -> tuple[str, Literal["plain", "success", "warning", "error"]]:

@@ -113,9 +113,8 @@ def _int8_products() -> list[Case]:
     ]
     for persistent, rotation in itertools.product((False, True), (64, 32, 16)):
         dtype = torch.float16 if rotation == 32 else torch.bfloat16
-        small = {"backward": True, "rotation": rotation, "persistent": persistent}
-        found.append(case(70, 48, 3 * rotation, dtype, ranks=17, **small))
-        found.append(case(33, 48, 5 * rotation, dtype, ranks=40 * (rotation == 64), **small))
+        small = partial(case, dtype=dtype, backward=True, rotation=rotation, persistent=persistent)
+        found += [small(70, 48, 3 * rotation, ranks=17), small(33, 48, 5 * rotation, ranks=40 * (rotation == 64))]
     for persistent in (False, True):
         rotated_back = partial(case, backward=True, rotation=64, large=True, persistent=persistent)
         found += [

@@ -205,7 +205,7 @@ def launch_grouped_linear(
     narrow = x if narrow_PR is None else narrow_PR
     assert dense == (scales is None)
     blocks = triton.cdiv(outputs, tile.outputs)
-    grouped_linear_kernel[(_tiles(order, experts) * blocks,)](
+    grouped_linear_kernel[(launched_tiles(order, experts) * blocks,)](
         x_ptr=x,
         weight_ptr=weight,
         scale_ptr=weight if scales is None else scales,
@@ -250,7 +250,7 @@ def launch_grouped_linear(
     )
 
 
-def _tiles(order: ExpertOrder, experts: int) -> int:
+def launched_tiles(order: ExpertOrder, experts: int) -> int:
     """Return the tiles that the grid has programs for: all, or of a part of the experts twice its share."""
     share = 2 * order.positions * experts // (order.experts * order.tile_rows) + experts
     return max(1, min(order.tiles.shape[0], share))

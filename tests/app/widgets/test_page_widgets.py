@@ -202,6 +202,10 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     card.show_plan(facts.plan(fits=False))
     assert "not" in card.verdict.text()
     assert "not" not in fits
+    for key in ("adapter.expert_rank", "adapter.rank"):
+        card.show_plan(facts.plan(fits=False, fitting_rank={"key": key, "rank": 9}))
+        assert "rank 9" in card.verdict.text()
+        assert ("expert" in card.verdict.text()) == (key == "adapter.expert_rank")
     free = facts.plan().memory_bytes * 100 // 95
     assert "barely" in fit_verdict(facts.plan(memory_free_bytes=free))
     line = plan_line(facts.plan())

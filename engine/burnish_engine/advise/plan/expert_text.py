@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, adapter_parameters
 from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
+from burnish_engine.contract.facts.advice import FittingRank
 from burnish_engine.contract.units import memory_size
 from burnish_engine.models.families.adapter_targets import expert_rank
 
@@ -50,18 +51,36 @@ def adapter_copy_bytes(run: PlannedRun) -> int:
     return 0 if adapter.method == "full" else adapter_parameters(run.spec, adapter) * _copy_width(run)
 
 
-def fitting_rank(run: PlannedRun, lacking: int) -> int:
-    """Return the largest rank of the experts' adapters that a run has room for; 0 where no smaller one helps.
-
-    Args:
-        run: the run.
-        lacking: bytes that the device lacks.
-    """
-    if not _of_experts(run, 1):
+def adapter_bytes(run: PlannedRun) -> int:
+    """Count what the adapter takes on the device, counted as `expert_bytes`; 0 where every weight is trained."""
+    recipe = run.recipe
+    if recipe.adapter.method == "full":
         return 0
-    now = expert_rank(run.recipe.adapter, run.spec.experts_per_token)
-    room = expert_bytes(run, now) - lacking
-    return next((rank for rank in range(now - 1, 0, -1) if expert_bytes(run, rank) <= room), 0)
+    state = flat_optimizer_bytes(
+        run.spec, recipe.adapter, recipe.train.optimizer, cuda=run.device.cuda, masked=recipe.masking.is_active
+    )
+    return state.device + adapter_parameters(run.spec, recipe.adapter) * (8 + _copy_width(run))
+
+
+def rank_of_experts(run: PlannedRun) -> int:
+    """Return the rank of each expert's adapter; 0 where experts have none."""
+    return expert_rank(run.recipe.adapter, run.spec.experts_per_token) if _of_experts(run, 1) else 0
+
+
+def adapter_text(run: PlannedRun) -> str:
+    """Say what an adapter takes on the device and of which rank it is, as a clause."""
+    of_experts = rank_of_experts(run)
+    each = f" and rank {of_experts} for each expert" if of_experts else ""
+    size = memory_size(adapter_bytes(run))
+    return f"the adapter of rank {run.recipe.adapter.rank}{each} takes {size} with its gradients and optimizer"
+
+
+def lower_rank_text(found: FittingRank | None) -> str:
+    """Name a setting and the rank that fits, as what completes "lower"; empty for None."""
+    if found is None:
+        return ""
+    cleared = ", with adapter.expert_rank = 0" if found.clears_expert_rank else ""
+    return f"{found.key}: {found.rank} fits{cleared}"
 
 
 def _copy_width(run: PlannedRun) -> int:

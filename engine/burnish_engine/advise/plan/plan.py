@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine
 from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
@@ -12,9 +13,11 @@ from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
+from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
 from burnish_engine.advise.plan.exports import planned_exports
-from burnish_engine.advise.plan.plan_text import notes_on, problems_of, streaming_note
+from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
+from burnish_engine.advise.plan.rank_fit import fitting_rank
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
@@ -27,6 +30,7 @@ from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.checkpoint.spec import is_counted
@@ -105,15 +109,22 @@ def plan_run(
     if seconds is not None and work.steps:
         pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed)
         times = time_parts(recipe, pace, done=-1, steps=work.steps)
-    problems = problems_of(run, memory, free, name, choice.plan if choice else None)
+    over_budget = choice is not None and recipe.memory.budget_gib > 0 and total > _ABOUT * choice.budget_bytes
+    lower = None
+    if not quick and (over_budget or lacks_memory(run, total, free)):
+        lower = fitting_rank(recipe.adapter, rank_of_experts(run), _fits_with(run, work, free))
+    remedy = None if quick else lower_rank_text(lower)
+    problems = problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
-    if not problems and choice is not None and recipe.memory.budget_gib and total > _ABOUT * choice.budget_bytes:
+    if not problems and over_budget:
+        ranks = f"; {adapter_text(run)}" if recipe.adapter.method != "full" else ""
+        instead = f", or {remedy}" if remedy else ""
         problems.append(
-            f"This run needs about {memory_size(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB. "
-            f"{leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) and "
-            "data.max_length."
+            f"This run needs about {memory_size(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB"
+            f"{ranks}. {leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) "
+            f"and data.max_length{instead}."
         )
     if host > machine.ram_free_bytes:
         what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
@@ -149,6 +160,8 @@ def plan_run(
             *found.notes,
         ],
         trainable_parameters=trained,
+        adapter_bytes=adapter_bytes(run),
+        fitting_rank=lower,
         coverage=planned_coverage(spec, recipe.adapter) if known else None,
         exports=exports,
         steps=work.steps,
@@ -222,6 +235,19 @@ def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None)
     if recipe.preference.estimates_kl:
         seconds *= 1 + _ESTIMATE_WORK
     return correct_prediction(run, parts, average.tokens / seconds)
+
+
+def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[AdapterSection], bool]:
+    """Return a function that says whether the run fits into the device's memory with another adapter."""
+
+    def fits(adapter: AdapterSection) -> bool:
+        other = replace(run, recipe=run.recipe.model_copy(update={"adapter": adapter}))
+        choice = choose_memory(other, work.largest, free, quick=True) if run.engine.fast else None
+        total = sum(part.bytes for part in _predicted(other, work, choice).parts)
+        budget = choice.budget_bytes if choice and run.recipe.memory.budget_gib else free
+        return not lacks_memory(other, total, free) and total <= _ABOUT * budget
+
+    return fits
 
 
 def _speed_source(gpu: GpuFacts | None, runs: int) -> str:

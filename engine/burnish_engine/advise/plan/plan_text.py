@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from burnish_engine.advise.facts.engine_choice import unused_pins_note
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import GIB
-from burnish_engine.advise.plan.expert_text import adapter_copy_bytes, expert_notes, fitting_rank
+from burnish_engine.advise.plan.expert_text import adapter_copy_bytes, adapter_text, expert_notes
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
@@ -24,8 +24,19 @@ _GROWS_WITH_TOKENS = {
 }  # fmt: skip
 
 
+def lacks_memory(run: PlannedRun, total: int, free: int) -> bool:
+    """Whether a peak of so many bytes does not fit into the free memory of the run's device."""
+    return total + MARGIN_BYTES[run.device.cuda] > free
+
+
 def problems_of(
-    run: PlannedRun, memory: list[MemoryPart], free: int, name: str, plan: MemoryPlan | None = None
+    run: PlannedRun,
+    memory: list[MemoryPart],
+    free: int,
+    name: str,
+    plan: MemoryPlan | None = None,
+    *,
+    lower: str | None = None,
 ) -> list[str]:
     """Explain why a run does not fit into memory and what would make it fit; nothing where it fits.
 
@@ -35,10 +46,12 @@ def problems_of(
         free: bytes free on the device.
         name: name of the device.
         plan: memory plan of the fast engine.
+        lower: setting with the largest lower rank that fits (`expert_text.lower_rank_text`); empty: none does; None:
+            that was not asked.
     """
     margin = MARGIN_BYTES[run.device.cuda]
     total = sum(part.bytes for part in memory)
-    if total + margin <= free:
+    if not lacks_memory(run, total, free):
         return []
     where = f"of {name}'s memory" if run.device.cuda else "of system memory"
     need = f"This run needs about {memory_size(total)} {where} and {memory_size(free)} is free"
@@ -47,25 +60,28 @@ def problems_of(
     fixed = total - sum(part.bytes for part in memory if part.name in _GROWS_WITH_TOKENS)
     in_4_bits = _hint_4_bits(run, fixed - stored, free - margin)
     more = _hint_system_memory(run, plan, total + margin - free)
+    pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
+    remedies = [f"set {in_4_bits}" if in_4_bits else "", pinned, more, "choose a smaller model"]
+    is_full = run.recipe.adapter.method == "full"
+    beside = "" if is_full else f" and {adapter_text(run)}"
     if weights + margin > free:
-        pinned = "" if run.recipe.memory.weights == AUTO else f'set memory.weights = "{AUTO}"'
-        remedies = [f"set {in_4_bits}" if in_4_bits else "", pinned, more, "choose a smaller model"]
-        return [f"{need}; the base weights alone take {memory_size(weights)}. {_one_of(remedies)}"]
+        alone = f"the base weights alone take {memory_size(weights)}"
+        return [f"{need}; {alone}{beside and f', whatever the rank,{beside}'}. {_one_of(remedies)}"]
     if fixed + margin > free:
-        way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
         rest = memory_size(fixed - weights)
-        if run.recipe.adapter.method == "full":
+        if is_full:
             smaller = "" if run.recipe.train.optimizer != "adamw" else ', or train.optimizer = "adamw8bit"'
             return [
                 f"{need}; training every weight takes {rest} beside the {memory_size(weights)} that are computed with. "
                 f'Set adapter.method = "lora"{smaller}, or choose a smaller model.'
             ]
-        rank = fitting_rank(run, total + margin - free)
-        setting = "adapter.expert_rank" if rank or run.recipe.adapter.expert_rank else "adapter.rank"
-        lower = f"{setting}: {rank} fits" if rank else setting
-        return [f"{need}; the base weights take {memory_size(weights)} and what is trained {rest}. {way} {lower}."]
+        held = f"{need}; the base weights take {memory_size(weights)}{beside}."
+        if lower == "":
+            return [f"{held} No lower rank is enough. {_one_of(remedies)}"]
+        way = f"Set {in_4_bits}, or lower" if in_4_bits else "Lower"
+        return [f"{held} {way} {lower or 'adapter.rank'}."]
     largest = max(memory, key=lambda part: part.bytes)
-    text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)})."
+    text = f"{need}; the largest part is {largest.name} ({memory_size(largest.bytes)}){beside and f',{beside}'}."
     train, pins = run.recipe.train, run.recipe.memory.pins
     hints = []
     if run.engine.fast:  # a memory plan that is not pinned is already the smallest
@@ -73,6 +89,7 @@ def problems_of(
     elif not train.recompute:
         hints.append("set train.recompute = true")
     hints.append(f"lower train.micro_batch_tokens (now {train.micro_batch_tokens:,}) and data.max_length")
+    hints += [f"lower {lower}"] if lower else []
     hints += [f"set {in_4_bits}"] if in_4_bits else []
     hints += [more] if more else []
     hints.append("close programs that use the memory")

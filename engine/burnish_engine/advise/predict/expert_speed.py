@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from burnish_engine.advise.facts.planned_run import FastRun
+from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES
 from burnish_engine.advise.predict.fast_experts import TILE_ROWS, UNPACK_ROWS, ExpertStackShape, is_packed
 from burnish_engine.advise.predict.fast_layer import LayerShape
 
 _HOPPER = (9, 0)
-_GROUPED_SHARE = {True: 0.60, False: 0.45}
+_GROUPED_SHARE = {True: 0.61, False: 0.455}
 """Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
 _DECODING_SHARE = {"nf4": (0.27, 0.20), "mxfp4": (0.385, 0.285)}
 """The same of products that decode four bits on the way, beside `_FIRST_READ_SHARE`, on a Hopper and on other cards."""
@@ -23,9 +24,15 @@ _FIRST_READ_SHARE = {"nf4": 0.73, "mxfp4": 1.09}
 tiles of an expert they are in the cache. An even router's products took 0.83, 1.20 and 3.54 ms at 128, 256 and 1,024
 rows an expert (Qwen3-30B-A3B), and 0.75, 1.82 and 6.16 ms at 128, 512 and 2,048 (gpt-oss-20b): a time for the weights,
 and one for each tile."""
-_UNPACKING_SHARE = 0.62
-"""Share of the rate of unpacking a whole matrix that groups of experts reach: 431 TFLOP/s beside 590 (Qwen3-30B-A3B),
-518 beside 626 (gpt-oss-20b)."""
+_UNPACKING_SHARE = {"nf4": 0.52, "mxfp4": 0.62}
+"""Share of the rate of unpacking a whole matrix that groups of experts reach. Products of Qwen3-30B-A3B that unpack NF4
+took 2.0 and 1.04 ms at 16,384 and 4,096 tokens for gate and up, 1.05 and 0.54 for down: 0.64 and 0.32 ms for weights,
+the rest for tiles. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
+_CODES_SHARE = 0.62
+"""The same where they become FP8 codes. Not measured since a block's codes are made once."""
+_CODED_SHARE = {True: 0.85, False: 0.63}
+"""Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. On an H100 they reach
+913 TFLOP/s together (Qwen3-30B-A3B, 16,384 tokens); others: not measured, as in 16 bits."""
 _LEAST_RANK_COLUMNS = 16
 """Columns that a product has for an adapter of the least rank."""
 
@@ -40,6 +47,7 @@ class ExpertRates:
         first_read: rate at which these read weights for the first time, weights/s.
         unpacking: rate of unpacking groups of experts, weights/s; 0: they are not packed.
         unpack_rows: rows of an expert from which that is faster.
+        coded: numbers whose bytes a row's codes take for each of its numbers, where products are in FP8; else 0.
     """
 
     products: float
@@ -47,18 +55,26 @@ class ExpertRates:
     first_read: float = 0.0
     unpacking: float = 0.0
     unpack_rows: int = 0
+    coded: float = 0.0
 
     @staticmethod
-    def of_gpu(run: FastRun, peak: float, unpacking: float) -> ExpertRates:
+    def of_gpu(run: FastRun, peak: float, eight_bits: float, memory: float) -> ExpertRates:
         """Return the rates of a run's GPU.
 
         Args:
             run: the run.
             peak: dense tensor peak of the precision, operations/s.
-            unpacking: rate of unpacking whole matrices, weights/s.
+            eight_bits: rate of dense products in the run's 8-bit format, operations/s.
+            memory: rate of memory, bytes/s.
         """
         hopper = run.gpu is not None and run.gpu.compute_capability == _HOPPER
-        products = peak * _GROUPED_SHARE[hopper]
+        width = BYTES_OF[run.precision]
+        if run.eight_bits.products:
+            # Made codes for each product; or codes that are there are transposed for every other one.
+            moved = NF4_BYTES + 1 if is_packed(run.spec, nf4=run.nf4) else 1
+            unpacking = memory / moved * _CODES_SHARE
+            return ExpertRates(eight_bits * _CODED_SHARE[hopper], unpacking=unpacking, coded=1 + 1 / width)
+        products, unpacking = peak * _GROUPED_SHARE[hopper], memory / (NF4_BYTES + width)
         if not is_packed(run.spec, nf4=run.nf4):
             return ExpertRates(products)
         storage = "mxfp4" if run.spec.has_mxfp4_experts else "nf4"
@@ -67,7 +83,7 @@ class ExpertRates:
             products,
             decoding,
             first_read=unpacking * _FIRST_READ_SHARE[storage],
-            unpacking=unpacking * _UNPACKING_SHARE,
+            unpacking=unpacking * _UNPACKING_SHARE[storage],
             unpack_rows=UNPACK_ROWS[storage],
         )
 
@@ -96,9 +112,9 @@ class ExpertWork(NamedTuple):
 
     gate_up_s: float
     down_s: float
-    moved: int
-    moved_in_all: int
-    moved_again: int
+    moved: float
+    moved_in_all: float
+    moved_again: float
 
 
 def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: ExpertRates) -> ExpertWork:
@@ -106,7 +122,8 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
 
     A token's rows are read through their expert's order inside the products. Beside these, the activation reads gate
     and up and writes half as much, its gradient three times that, and each token's outputs and input gradients are
-    summed. Of an adapter, the narrow products read each row once forward, and both sides' rows backward.
+    summed. Of an adapter, the narrow products read each row once forward, and both sides' rows backward. In FP8 the
+    rows of each product become codes before: those of tokens for the first map and for the second one's gradient.
 
     Args:
         shape: shape of the layer.
@@ -118,15 +135,16 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
     gate_up, down = shape.experts["gate_up"], shape.experts["down"]
     slots, hidden, size = shape.spec.experts_per_token, gate_up.inputs, down.inputs
     first, second = bool(gate_up.rank), bool(down.rank)
-    forward = slots * (3 * size + hidden + first * hidden + second * size)
-    backward = slots * (6 * size + hidden + first * (hidden + 4 * size) + second * (2 * hidden + size))
+    forward = slots * (3 * size + hidden + first * hidden + second * size) + at.coded * (hidden + slots * size)
+    backward: float = slots * (6 * size + hidden + first * (hidden + 4 * size) + second * (2 * hidden + size))
+    backward += at.coded * (hidden + slots * 2 * size)
     chunks = [min(step, tokens - begin) * slots for begin in range(0, tokens, step)]
     return ExpertWork(
         gate_up_s=sum(_product_s(gate_up, rows, at) for rows in chunks),
         down_s=sum(_product_s(down, rows, at) for rows in chunks),
         moved=forward,
         moved_in_all=forward + backward,
-        moved_again=slots * first * hidden,
+        moved_again=slots * first * hidden + at.coded * hidden,
     )
 
 

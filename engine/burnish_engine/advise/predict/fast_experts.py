@@ -21,6 +21,7 @@ TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""
 UNPACK_ROWS = {"nf4": 192, "mxfp4": 320}
 """Rows of an expert from which groups of experts are unpacked before (`burnish_kernels.grouped_linear.tiles`)."""
+_CODE_BYTES = 1
 _NESTED_BLOCK, _LEVELS = 256, 256
 
 
@@ -75,7 +76,9 @@ def expert_sizes(spec: DecoderSpec, made: ExpertStackShapes) -> ExpertSizes | No
     return ExpertSizes(gate_up.experts, spec.experts_per_token, down.inputs, gate_up.rank, down.rank)
 
 
-def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool) -> list[int]:
+def expert_tensor_bytes(
+    spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool, coded: bool = False
+) -> list[int]:
     """List the bytes of each tensor that holds a layer's experts.
 
     Args:
@@ -83,6 +86,7 @@ def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, 
         made: stacks of the layer.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether they are kept as FP8 codes instead.
     """
     found: list[int] = []
     for stack in made.values():
@@ -98,37 +102,56 @@ def expert_tensor_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, 
                 4 * _LEVELS,
                 4 * stack.experts,
             ]
+        elif coded:
+            found += [stack.weights * _CODE_BYTES, 4 * stack.experts]
         else:
             found.append(stack.weights * width)
     return found
 
 
-def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool) -> int:
+def expert_bytes(spec: DecoderSpec, made: ExpertStackShapes, width: int, *, nf4: bool, coded: bool = False) -> int:
     """Count the bytes of a layer's experts; arguments as for `expert_tensor_bytes`."""
-    return sum(expert_tensor_bytes(spec, made, width, nf4=nf4))
+    return sum(expert_tensor_bytes(spec, made, width, nf4=nf4, coded=coded))
 
 
 def scratch_bytes(
-    spec: DecoderSpec, made: Sequence[ExpertStackShape], width: int, *, nf4: bool, tokens: int | None = None
+    spec: DecoderSpec,
+    made: Sequence[ExpertStackShape],
+    width: int,
+    *,
+    nf4: bool,
+    coded: bool = False,
+    tokens: int | None = None,
 ) -> int:
-    """Count the memory that groups of packed experts are unpacked into on a GPU.
+    """Count the memory that groups of experts are unpacked into on a GPU.
 
     Args:
         spec: shape of the model.
         made: stacks of all layers.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether products are in FP8: then all experts are made codes, however many tokens there are.
         tokens: most tokens of a pass; None: so many that unpacking pays.
     """
+    shapes = [(stack.outputs, stack.inputs) for stack in made]
+    if coded:
+        return scratch_elements(shapes, _CODE_BYTES)
     if not is_packed(spec, nf4=nf4):
         return 0
     rows = UNPACK_ROWS["mxfp4" if spec.has_mxfp4_experts else "nf4"]
     if tokens is not None and tokens * spec.experts_per_token < rows * spec.num_experts:
         return 0
-    return scratch_elements([(stack.outputs, stack.inputs) for stack in made], width) * width
+    return scratch_elements(shapes, width) * width
 
 
-def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: int, *, nf4: bool) -> int:
+def code_scale_bytes(made: ExpertStackShapes) -> int:
+    """Count the bytes of the scales with which a layer's packed experts become FP8 codes; always on the device."""
+    return sum(4 * stack.experts for stack in made.values())
+
+
+def scale_bytes(
+    spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: int, *, nf4: bool, coded: bool = False
+) -> int:
     """Count the fp32 scales of NF4 that exist on a GPU while a stack is multiplied with: of all experts, or of a group.
 
     Args:
@@ -137,11 +160,13 @@ def scale_bytes(spec: DecoderSpec, stack: ExpertStackShape, tokens: int, width: 
         tokens: number of tokens that pass the experts at once.
         width: bytes of a number in the compute dtype.
         nf4: whether weights that are not in MXFP4 are kept in NF4.
+        coded: whether products are in FP8.
     """
     if not nf4 or spec.has_mxfp4_experts:
         return 0
     size, experts = stack.outputs * stack.inputs, stack.experts
-    if tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
+    width = _CODE_BYTES if coded else width
+    if coded or tokens * spec.experts_per_token >= UNPACK_ROWS["nf4"] * experts:
         experts = min(scratch_elements([(stack.outputs, stack.inputs)], width) // size, experts)
     return 4 * experts * size // NF4_BLOCK
 

@@ -166,7 +166,8 @@ def layer_bytes(shape: LayerShape, level: SaveLevel, tokens: int, mlp_chunk_toke
     if shape.cuda and shape.experts:  # in the other phase the products are done before the widest gradient is made
         for phase, role in _LAST_PRODUCTS.items():
             stack = shape.experts[role]
-            phases[phase] += scale_bytes(shape.spec, stack, chunk, shape.width, nf4=shape.nf4)
+            coded = bool(shape.eight_bits)
+            phases[phase] += scale_bytes(shape.spec, stack, chunk, shape.width, nf4=shape.nf4, coded=coded)
     sizes = expert_sizes(shape.spec, shape.experts)
     return LayerBytes(
         kept=tokens * kept_bytes(shape, level, tiled=chunked) + (order_bytes(sizes, tokens, chunk) if sizes else 0),

@@ -101,13 +101,15 @@ def _ordinal(ranks: int) -> str:
 
 def _experts_note(run: FastRun) -> str:
     spec = run.spec
-    stored = "MXFP4, as published" if spec.has_mxfp4_experts else "NF4" if run.nf4 else run.precision
+    stored = "MXFP4, as published" if spec.has_mxfp4_experts else "NF4" if run.nf4 else ""
+    stored = stored or ("FP8" if run.eight_bits.stores_experts else run.precision)
     return f"{stored}; {spec.num_experts} a layer, of which a token visits {spec.experts_per_token}"
 
 
 def _scratch_note(run: FastRun) -> str:
     dense = "gate and up, and one more matrix" if run.nf4 or run.eight_bits.stored else ""
-    experts = "a group of experts" if run.spec.num_experts and is_packed(run.spec, nf4=run.nf4) else ""
+    unpacks = is_packed(run.spec, nf4=run.nf4) or bool(run.eight_bits.products)
+    experts = "a group of experts" if run.spec.num_experts and unpacks else ""
     return "; ".join(filter(None, (dense, experts)))
 
 

@@ -19,9 +19,11 @@ from burnish_engine.advise.facts.shape import (
     stored_in_layers,
 )
 from burnish_engine.advise.predict.fast_experts import (
+    code_scale_bytes,
     expert_bytes,
     expert_stacks,
     expert_tensor_bytes,
+    is_packed,
     scratch_bytes,
     selection_bytes,
 )
@@ -161,12 +163,14 @@ def frozen_weights(
     in_stacks = stored_in_layers(spec, "linear") + stored_in_layers(spec, "stacked")
     outside = (parameters(spec) - in_stacks) * width - embedding
     experts = [(expert_stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
-    packed = sum(count * expert_bytes(spec, one, width, nf4=nf4) for one, count in experts)
+    coded, stored = bool(eight_bits.products), eight_bits.stores_experts
+    packed = sum(count * expert_bytes(spec, one, width, nf4=nf4, coded=stored) for one, count in experts)
     for one, count in experts:
+        outside += count * code_scale_bytes(one) * (coded and is_packed(spec, nf4=nf4))
         outside += count * sum(_aligned(stack.compute_copies) for stack in one.values()) * width
         outside += count * selection_bytes(spec) * bool(one)
     unpacked = scratch_bytes(
-        spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4, tokens=tokens
+        spec, [stack for one, _ in experts for stack in one.values()], width, nf4=nf4, coded=coded, tokens=tokens
     )
     for stack, count in made:
         if stack.is_dora:  # copies of the magnitudes that nothing reads, lengths of rows, factors
@@ -240,8 +244,8 @@ def hosted_layer(
     """
     width, made = BYTES_OF[precision], stacks(spec, adapter, layer).values()
     own = expert_stacks(spec, adapter, layer)
-    experts = expert_bytes(spec, own, width, nf4=nf4)
-    block = sum(map(_in_block, expert_tensor_bytes(spec, own, width, nf4=nf4)))
+    held = expert_tensor_bytes(spec, own, width, nf4=nf4, coded=eight_bits.stores_experts)
+    experts, block = sum(held), sum(map(_in_block, held))
     if eight_bits.stored:
         sizes = [size for stack in made for size in (stack.outputs * stack.inputs, scale_bytes(eight_bits, stack))]
         return HostedLayer(block + sum(map(_in_block, sizes)), sum(sizes), experts)

@@ -45,7 +45,7 @@ from burnish_engine.models.families.matrices import StackName
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
-_INT8_SHARE = 0.54  # the same in INT8 (H100, before columns were rotated)
+_INT8_SHARE = 0.555  # the same in INT8 (H100): no fp32 sums between blocks, tiles with two programs each
 _ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
 # Time of attention's backward pass by that of the forward pass. On GPUs it makes seven products instead of two, at a
 # higher rate; on processors five.
@@ -286,15 +286,9 @@ class FastSpeed:
         read = 0 if handed_over else columns * self._width  # what is read twice is in the cache
         coded = tokens * (read + codes) / at.memory
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
-        # Gradients of rotated inputs are rotated back in a pass of their own.
-        back = (
-            2 * self._width * tokens * stack.inputs / at.memory
-            if turned and self._run.eight_bits.products == "int8"
-            else 0.0
-        )
-        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew + back
+        return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
-    def _moved(self, shape: LayerShape) -> tuple[int, int]:
+    def _moved(self, shape: LayerShape) -> tuple[float, float]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
@@ -305,7 +299,7 @@ class FastSpeed:
         )
         return first + mixer.forward, both + mixer.forward + mixer.backward
 
-    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> int:
+    def _moved_again(self, shape: LayerShape, level: SaveLevel) -> float:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
         again = declared_mixer(self._run.spec, shape.layer.kind).moved_again(self._run.spec, level)
@@ -359,7 +353,7 @@ def rates(run: FastRun) -> Rates:
     share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
     peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
-    experts = ExpertRates.of_gpu(run, peak, unpacking)
+    experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
     return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, peer, experts)
 
 

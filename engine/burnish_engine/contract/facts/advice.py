@@ -72,6 +72,16 @@ class TimePart(_Advice):
     seconds: float = Field(description="Predicted time of all of them together.")
 
 
+class FittingRank(_Advice):
+    """The largest lower rank with which a run that does not fit would."""
+
+    key: Literal["adapter.rank", "adapter.expert_rank"] = Field(description="The recipe's key.")
+    rank: int
+    clears_expert_rank: bool = Field(
+        default=False, description="Whether adapter.expert_rank has to be 0, so that experts get their share of it."
+    )
+
+
 class RunPlan(_Advice):
     """A run plan: the predicted memory, disk and time of a run, against what is free now."""
 
@@ -98,6 +108,12 @@ class RunPlan(_Advice):
     problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")
     notes: list[str] = []
     trainable_parameters: int
+    adapter_bytes: int = Field(
+        default=0, description="Adapter with its gradients, optimizer and copies on that device; 0 without adapter."
+    )
+    fitting_rank: FittingRank | None = Field(
+        default=None, description="Where the run does not fit: the rank with which it would; None: no rank helps."
+    )
     coverage: Coverage | None = Field(
         default=None,
         description="Which share of each kind of layer's weights is trained or has an adapter; None: not known.",

@@ -20,13 +20,19 @@ class EightBitUse(NamedTuple):
     """Use of 8-bit numbers in a run.
 
     Attributes:
-        stored: format that the frozen weights of the layers' dense stacks are kept in, one of `EIGHT_BITS`; empty: none
-            of them.
-        products: format of the operands of products with these weights; empty: they are of the compute dtype.
+        stored: format that the frozen weights of the layers' stacks are kept in, one of `EIGHT_BITS`, and those of
+            experts that are not in MXFP4; empty: none of them.
+        products: format of the operands of products with these weights and, in FP8, with experts'; empty: they are of
+            the compute dtype.
     """
 
     stored: str = ""
     products: str = ""
+
+    @property
+    def stores_experts(self) -> bool:
+        """Whether experts that are not in MXFP4 are kept as codes too: where nothing else would be read of them."""
+        return bool(self.stored and self.products)
 
 
 NO_EIGHT_BITS = EightBitUse()

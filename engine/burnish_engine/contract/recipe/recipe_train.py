@@ -129,8 +129,9 @@ class TrainSection(Section):
         "in nf4. int8: the same with whole numbers from -127 to 127, also on RTX 30 and A100; columns are rotated by "
         "blocks, so that numbers far above their neighbors leave these enough levels. "
         "mxfp8: E4M3 with a power of two for each 32 columns of a token and each 32 x 32 weights, on RTX 50 alone; "
-        "compiled for these cards, and run on none yet. Adapters, attention, norms and head stay as they are. auto: "
-        "fp8 or mxfp8, in this order, where a few seconds of timing on this GPU find it clearly faster.",
+        "compiled for these cards, and run on none yet. Mixtures of experts do fp8 alone. Adapters, attention, norms "
+        "and head stay as they are. auto: fp8 or mxfp8, in this order, where a few seconds of timing on this GPU find "
+        "it clearly faster.",
     )
     optimizer: Optimizer = setting(
         "adamw",

@@ -59,8 +59,8 @@ class DecoderOptions:
         positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
         quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
-        eight_bits: what to store and to multiply in 8 bits; nothing of experts, and nothing is stored so beside NF4.
-            Products in 8 bits take weights in NF4 or codes, and no DoRA.
+        eight_bits: what to store and to multiply in 8 bits; nothing is stored so beside NF4. Products in 8 bits
+            take weights in NF4 or codes, or experts in MXFP4, and no DoRA.
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
             matrix, it is there only if both are to be.
         head_on_host: whether to keep the head in page-locked host memory.

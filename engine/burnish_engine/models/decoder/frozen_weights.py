@@ -20,10 +20,12 @@ from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
     ExpertWeight,
+    FrozenExperts,
     placed_weight,
     weight_tensors,
 )
-from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
+from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS, code_format
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight, StreamedWeight
 from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_tensors, placed
@@ -37,6 +39,7 @@ from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
 from burnish_kernels.eight_bit_linear.op import EightBitRows
+from burnish_kernels.grouped_codes.op import expert_scales
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 
@@ -120,13 +123,22 @@ class FrozenWeightReader:
         pages: PageLock,
     ) -> None:
         self._checkpoint, self._family, self._slots, self._compute_buffer = checkpoint, known, slots, compute_buffer
+        self._layers = spec.layers
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
         self._eight_bits, self._is_packed = eight_bits, quantize or bool(eight_bits.stored)
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
         self._scratch = self._make_scratch() if self._is_packed and not eight_bits.products else {}
         self._code_scratch = self._make_code_scratch() if eight_bits.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
-        self._experts = ExpertReader(checkpoint, known, spec, dtype=self._dtype, device=self._device, quantize=quantize)
+        self._experts = ExpertReader(
+            checkpoint,
+            known,
+            spec,
+            dtype=self._dtype,
+            device=self._device,
+            quantize=quantize,
+            coded=eight_bits.stores_experts,
+        )
         streamed = sorted({*on_host, *on_ranks})
         self._parts = {index: self._like_layer(index) for index in streamed}
         self._expert_parts = {
@@ -142,17 +154,23 @@ class FrozenWeightReader:
         read = self._packed if self._is_packed else self._resident
         return {name: read(self._slots[index, name], name) for name in STACK_NAMES if (index, name) in self._slots}
 
-    def experts(self, index: int) -> dict[ExpertRole, ExpertWeight]:
-        """Read the experts of a layer; empty for a dense layer. Of a streamed layer, views of its slot."""
+    def experts(self, index: int) -> dict[ExpertRole, FrozenExperts]:
+        """Read the experts of a layer; empty for a dense layer."""
         if index not in self._parts:
-            return {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
-        like, found = self._expert_parts[index], dict[ExpertRole, ExpertWeight]()
+            read = {stack.role: self._experts.read(stack) for stack in self._expert_stacks[index]}
+            return {role: FrozenExperts(weight, self._expert_scales(weight)) for role, weight in read.items()}
+        like, found = self._expert_parts[index], dict[ExpertRole, FrozenExperts]()
         before = sum(1 for _ in _tensors(self._parts[index].values()))
         stored_views, slot_views = (islice(views, before, None) for views in self._views(index))
         for stack in self._expert_stacks[index]:
-            self._experts.read(stack, into=placed_weight(like[stack.role], stored_views))
-            found[stack.role] = placed_weight(like[stack.role], slot_views)
+            stored = self._experts.read(stack, into=placed_weight(like[stack.role], stored_views))
+            used = placed_weight(like[stack.role], slot_views)
+            found[stack.role] = FrozenExperts(used, self._expert_scales(stored))
         return found
+
+    def _expert_scales(self, stored: ExpertWeight) -> torch.Tensor | None:
+        """Return the scales of experts' codes; None where products with them are in the compute dtype."""
+        return expert_scales(stored, self._device) if self._eight_bits.products else None
 
     def finish(self, index: int) -> None:
         """Keep what was read of a layer, before the next one is."""
@@ -228,12 +246,17 @@ class FrozenWeightReader:
             shape = slot.shape
             matrix = self._scratch[name == "gate_up"][: shape[0] * shape[1]].view(shape)
             return QuantizedWeight(parts, a_RK, sb_NR, matrix)
-        form, scratch = CODE_FORMATS[self._eight_bits.products], self._code_scratch[name == "gate_up"]
+        form = self._form(self._eight_bits.products, slot.modules[0])
+        scratch = self._code_scratch[name == "gate_up"]
         if self._eight_bits.stored:
             (rows,) = parts
             assert isinstance(rows, CODED)
             return StoredCodedWeight(form, a_RK, sb_NR, scratch, rows)
         return Nf4CodedWeight(form, a_RK, sb_NR, scratch, parts, form.scales(stored, self._device))
+
+    def _form(self, name: str, module: Module) -> CodeFormat:
+        """Return the format of the codes of a module and of the others of its stack."""
+        return code_format(name, module.stack, self._layers[module.layer].kind)
 
     def _compute_copies(self, slot: StackSlot) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the places of A and sB in the compute buffer, filled with zeros."""
@@ -299,7 +322,7 @@ class FrozenWeightReader:
         weight = torch.empty(slot.stack.N, slot.stack.K, dtype=torch.float32, device=self._device)
         for module in slot.modules:
             self._checkpoint.read_into(self._name(module), weight[module.first_row : module.first_row + module.rows])
-        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
+        made = self._form(self._eight_bits.stored, slot.modules[0]).quantize(weight)
         rows.codes.copy_(made.codes)
         rows.scale.copy_(made.scale)
 
@@ -314,7 +337,7 @@ class FrozenWeightReader:
                     return EightBitRows(stored, scale)
         weight = torch.empty(shape, dtype=torch.float32, device=self._device)
         self._checkpoint.read_into(name, weight)
-        made = CODE_FORMATS[self._eight_bits.stored].quantize(weight)
+        made = self._form(self._eight_bits.stored, module).quantize(weight)
         assert isinstance(made, EightBitRows)
         return made
 

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
-from burnish_engine.advise.plan.expert_text import expert_bytes, expert_notes, fitting_rank
+from burnish_engine.advise.plan.expert_text import adapter_bytes, expert_bytes, expert_notes, rank_of_experts
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.units import memory_size
@@ -41,7 +41,8 @@ def test_the_note_has_the_rank_its_reason_and_what_the_full_one_takes():
 def test_experts_without_adapters_are_told():
     (note,) = expert_notes(planned(targets=["q_proj"]))
     assert "as they are" in note
-    assert fitting_rank(planned(targets=["q_proj"]), 1) == 0
+    assert rank_of_experts(planned(targets=["q_proj"])) == 0
+    assert rank_of_experts(planned()) == 2
 
 
 def test_a_rank_of_experts_that_nothing_has_is_told():
@@ -58,27 +59,62 @@ def test_every_weight_trained_has_no_rank():
     assert expert_notes(planned(method="full")) == []
 
 
-def test_the_rank_that_fits_is_the_largest_that_does():
-    run, step = planned(expert_rank=16), 629_145_600 // 16 * 18
-    assert fitting_rank(run, 1) == 15
-    assert fitting_rank(run, 3 * step) == 13
-    assert fitting_rank(run, 3 * step + 1) == 12
-    assert fitting_rank(run, 15 * step + 1) == 0
+def test_the_whole_adapter_is_that_of_the_experts_and_that_of_attention():
+    run, without = planned(expert_rank=16), planned(expert_rank=16, targets=["q_proj", "k_proj", "v_proj", "o_proj"])
+    assert adapter_bytes(run) == expert_bytes(run, 16) + adapter_bytes(without)
+    assert adapter_bytes(planned(method="full")) == 0
 
 
-@pytest.mark.parametrize("gib", [20, 22])
-def test_a_plan_that_is_too_large_by_its_experts_adapters_names_a_rank_that_fits(gib):
-    here = machine(("NVIDIA GeForce RTX 4090", gib, (8, 9)), ram_gib=8)
-    recipe = {"model": {"quantize": "nf4"}, "train": {"micro_batch_tokens": 512}, "data": {"max_length": 512}}
-
-    def plan(**adapter):
-        return plan_run(Recipe.model_validate(recipe | {"adapter": adapter}), QWEN, here)
-
-    refused = plan(expert_rank=16)
+# Two adapters that were refused without a number before: what else is adapted at rank 256 leaves no room for experts,
+# and layers in system memory make room for more than the first plan lets one think.
+@pytest.mark.parametrize(
+    ("gib", "ram_gib", "adapter", "key"),
+    [
+        (24, 8, {"expert_rank": 16}, "adapter.expert_rank"), (24, 8, {"rank": 256}, "adapter.expert_rank"),
+        (24, 8, {"rank": 256, "expert_rank": 256}, "adapter.expert_rank"), (6, 32, {"rank": 256}, "adapter.rank"),
+        (8, 32, {"rank": 64, "expert_rank": 64}, "adapter.expert_rank"),
+        (12, 16, {"rank": 256, "expert_rank": 256}, "adapter.rank"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_too_large_by_its_adapter_names_the_largest_rank_that_fits(gib, ram_gib, adapter, key):
+    refused = plan_on(gib, ram_gib, **adapter)
+    found = refused.fitting_rank
     assert not refused.fits
-    (rank,) = (int(word) for word in refused.problems[0].replace(":", " ").split() if word.isdigit())
-    assert "adapter.expert_rank" in refused.problems[0]
-    assert plan(expert_rank=rank).fits
+    assert found.key == key
+    assert f"{key}: {found.rank} " in refused.problems[0]
+    assert memory_size(refused.adapter_bytes) in refused.problems[0]
+    lowered = {"rank": 256, **adapter, "expert_rank": 0} if found.clears_expert_rank else adapter
+    name = key.removeprefix("adapter.")
+    fits = [lacks_no_memory(plan_on(gib, ram_gib, **lowered | {name: found.rank + more})) for more in (0, 1)]
+    assert fits == [True, False]
+
+
+@pytest.mark.parametrize("gib", [6, 12, 16])
+def test_a_plan_that_no_rank_makes_fit_says_what_its_adapter_takes(gib):
+    """In system memory there is no room for layers either."""
+    refused = plan_on(gib, 8, rank=64)
+    assert refused.fitting_rank is None
+    assert memory_size(refused.adapter_bytes) in refused.problems[0]
+    assert "fits" not in refused.problems[0]
+
+
+def test_a_plan_beyond_its_budget_names_the_rank_that_keeps_it():
+    refused = plan_on(24, 64, budget_gib=8, expert_rank=16)
+    rank = refused.fitting_rank.rank
+    assert f"adapter.expert_rank: {rank} " in refused.problems[0]
+    assert memory_size(refused.adapter_bytes) in refused.problems[0]
+    assert [plan_on(24, 64, budget_gib=8, expert_rank=rank + more).fits for more in (0, 1)] == [True, False]
+
+
+def plan_on(gib, ram_gib, *, budget_gib=0, **adapter):
+    here = machine(("NVIDIA GeForce RTX 4090", gib, (8, 9)), ram_gib=ram_gib)
+    recipe = {"model": {"quantize": "nf4"}, "adapter": adapter, "memory": {"budget_gib": budget_gib}}
+    return plan_run(Recipe.model_validate(recipe), QWEN, here)
+
+
+def lacks_no_memory(plan):
+    """A plan of large checkpoints may lack room on the disk all the same."""
+    return not any("memory and" in problem for problem in plan.problems)
 
 
 def test_what_is_trained_is_not_told_as_base_weights():
@@ -87,4 +123,4 @@ def test_what_is_trained_is_not_told_as_base_weights():
     recipe = {"model": {"quantize": "nf4"}, "adapter": {"rank": 256, "expert_rank": 256}}
     problem = plan_run(Recipe.model_validate(recipe), QWEN, here).problems[0]
     assert "adapter.expert_rank" in problem
-    assert "smaller model" not in problem
+    assert "fits" in problem

@@ -173,7 +173,7 @@ def test_nf4_weights_are_counted_to_the_byte(name):
 DENSE = [name for name in FAMILIES if not spec_of(name).num_experts]
 CODED = [
     (name, way)
-    for name in DENSE
+    for name in FAMILIES
     for way, (_, use) in EIGHT_BITS.items()
     if not (use.products and why_not_eight(use.products, Recipe(), spec_of(name), "bf16", None))
 ]
@@ -191,10 +191,13 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
     else:
         scratch = [tensor for one in frozen for tensor in (one.scratch.codes, one.scratch.turned)]
     storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in scratch}
-    assert predicted.scratch == sum(storages.values())
-    held = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values())
+    groups = SCRATCH_BYTES if spec.num_experts and eight_bits.products else 0  # a processor has no memory for them
+    assert predicted.scratch - groups == pytest.approx(sum(storages.values()), abs=groups * 1e-3)
+    held = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values()) + experts_of(loaded)
     if nf4:
         held += sum(one.scales.nbytes for one in frozen)
+        experts = [layer.weights.experts for layer in loaded.decoder.layers if layer.weights.experts]
+        held += sum(stack.codes.scale_E.nbytes for one in experts for stack in one.stacks.values())
         held -= (256 * 4 + 4) * len(loaded.plan.modules)
     real = outside(loaded) + loaded.compute_buffer.nbytes + held
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
@@ -228,7 +231,7 @@ def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
     places, memory = PlanOptions(0, 256, layers_on_host=(0, 1, 2)), memory_of(planned)
     assert [len(there.decoder.ring.host(layer)) for layer in range(3)] == memory.blocks.tolist()
     frozen = [stack.frozen for layer in here.decoder.layers for stack in layer.stacks]
-    left = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values())
+    left = sum(tensor.nbytes for one in frozen for tensor in one.tensors(0, 0).values()) + experts_of(here)
     assert memory.freed_bytes(places) == pytest.approx(left - (nf4 * 1028 * len(here.plan.modules)), rel=0.003)
 
 

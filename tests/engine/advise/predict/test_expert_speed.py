@@ -10,6 +10,7 @@ from burnish_engine.advise.predict.fast_layer import layer_shapes
 from burnish_engine.advise.predict.fast_speed import rates
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
@@ -18,10 +19,11 @@ H100 = GpuFacts(index=0, name="NVIDIA H100 80GB HBM3", compute_capability=(9, 0)
 RTX = GpuFacts(index=0, name="NVIDIA GeForce RTX 4090", compute_capability=(8, 9))
 
 
-def work_of(name, tokens, *, nf4=False, gpu=H100, targets=("q_proj",), chunk=0, **changes):
+def work_of(name, tokens, *, nf4=False, gpu=H100, targets=("q_proj",), chunk=0, eight_bits=NO_EIGHT_BITS, **changes):
     recipe = Recipe(adapter=AdapterSection(targets=list(targets)))
     spec = shape(name).model_copy(update=changes)
-    run = FastRun(recipe, spec, MicroBatchSize(tokens, tokens), cuda=True, precision="bf16", nf4=nf4, gpu=gpu)
+    size, way = MicroBatchSize(tokens, tokens), {"nf4": nf4, "eight_bits": eight_bits}
+    run = FastRun(recipe, spec, size, cuda=True, precision="bf16", gpu=gpu, **way)
     shapes, numbers = layer_shapes(run)
     return expert_work(shapes[numbers[-1]], tokens, chunk, rates(run).experts)
 
@@ -55,6 +57,19 @@ def test_measured_products_that_decode_are_predicted(monkeypatch, name, rows, me
     spec = shape(name)
     tokens = rows * spec.num_experts // spec.experts_per_token
     assert 1000 * work_of(name, tokens, nf4=True).gate_up_s == pytest.approx(measured, rel=0.03)
+
+
+def test_products_in_fp8_do_not_depend_on_the_rows_in_how_they_read_weights():
+    """Codes are made of all experts for each product, so a few rows take most of that; and rows become codes before."""
+    few, many = (
+        work_of("qwen3-30b-a3b", tokens, nf4=True, eight_bits=EightBitUse("", "fp8")) for tokens in (64, 16384)
+    )
+    plain = work_of("qwen3-30b-a3b", 16384, nf4=True)
+    assert many.gate_up_s < 0.75 * plain.gate_up_s
+    assert few.gate_up_s > 0.1 * many.gate_up_s
+    hidden, size, slots, codes = 2048, 768, 8, 1.5  # a number of 2 bytes read, a code of one written
+    assert many.moved - plain.moved == codes * (hidden + slots * size)
+    assert many.moved_in_all - plain.moved_in_all == codes * (2 * hidden + 3 * slots * size)
 
 
 def test_many_rows_an_expert_are_multiplied_with_unpacked_weights():

@@ -55,6 +55,21 @@ def test_the_peak_of_a_pass_in_8_bits(monkeypatch, name, way, level, tile):
     assert predicted == pytest.approx(real, rel=0.002)
 
 
+@pytest.mark.parametrize(("name", "rows", "way", "level", "tile"), [
+    ("qwen3-30b-a3b", 4096, "NF4", "products", 0), ("qwen3-30b-a3b", 1024, "NF4", "attention", 256),
+    ("olmoe-1b-7b", 4096, "FP8", "input", 0),
+    pytest.param("qwen3-30b-a3b", 16384, "NF4", "rotated", 0, marks=pytest.mark.long),
+    pytest.param("lfm2-8b-a1b", 4096, "NF4", "narrow", 1024, marks=pytest.mark.long),
+])  # fmt: skip
+def test_the_peak_of_a_pass_through_experts_in_fp8(monkeypatch, name, rows, way, level, tile):
+    """Experts are made codes in groups, however few rows they have."""
+    nf4, eight_bits = EIGHT_BITS[way]
+    stored = {"nf4": nf4, "eight_bits": eight_bits}
+    section, levels = AdapterSection(rank=16), (level,) * 4
+    predicted, real = both_peaks(monkeypatch, name, section, levels, rows=rows, mlp_rows=tile, **stored)
+    assert predicted == pytest.approx(real, rel=0.003)
+
+
 MIXED = "host+attention:8,offloaded+narrow:8,products"
 ONE_BY_ONE = [
     "all",

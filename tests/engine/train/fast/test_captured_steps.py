@@ -168,8 +168,12 @@ def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
 @pytest.mark.parametrize(
-    "kind", ["fp32", "bf16", "fp16", "NF4", "NF4, unpacked", "offloading", "tiling on the host", "input alone"]
-)
+    "kind",
+    [
+        "fp32", "bf16", "fp16", "NF4", "NF4, unpacked", "offloading", "tiling on the host", "input alone",
+        "FP8 products", "NF4, FP8 products",
+    ],
+)  # fmt: skip
 def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, monkeypatch, kind, shape):
     """Adapted experts compute the same captured, eager, with other layers offloaded and with weights on the host."""
     if kind == "NF4, unpacked":  # as with many tokens an expert

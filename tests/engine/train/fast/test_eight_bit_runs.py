@@ -22,6 +22,8 @@ from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 from burnish_kernels import tuning
 
+from support import tiny_models
+from support.catalog_models import pack_mxfp4
 from support.runs import commanding, losses, of_kind, tiny_recipe, trained
 
 CPU = torch.device("cpu")
@@ -152,6 +154,23 @@ def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, monkeypatch,
     assert clock.timed == len(gpu) > 0
     again = choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known"))
     assert again == found
+
+
+@pytest.mark.parametrize("shape", ["qwen3-moe", "olmoe", "gpt-oss"])
+@pytest.mark.parametrize(("quantize", "times", "products"), [
+    ("none", (2.0, 1.0), "fp8"), ("nf4", (2.0, 1.0), "fp8"), ("nf4", (1.0, 0.99), "16"),
+])  # fmt: skip
+def test_auto_times_experts_too(make, gpu, tmp_path, shape, quantize, times, products):
+    """Both maps, in 16 bits and in FP8; gpt-oss's in MXFP4."""
+    base = tiny_models.make(shape, tmp_path / "mixture", tokenizer=True)
+    if shape == "gpt-oss":
+        pack_mxfp4(base)
+    recipe, source, clock = _recipe(make, quantize), open_model(str(base)), Clock(*times)
+    found = choose_products(recipe, source, CPU, "bf16", lambda: clock)
+    assert found.products == products
+    maps = {(op, key.split("-")[2]) for op, key in gpu if op.startswith("grouped")}
+    assert maps == {(op, role) for op in ("grouped_linear", "grouped_codes") for role in ("gate_up", "down")}
+    assert choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known")) == found
 
 
 def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(make, gpu):

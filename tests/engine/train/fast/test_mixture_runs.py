@@ -69,6 +69,22 @@ def test_a_mixture_goes_on_bit_for_bit(make, shape, quantize):
     assert trained(stopped) == trained(whole)
 
 
+@pytest.mark.parametrize(("shape", "quantize"), [("qwen3-moe", "nf4"), ("olmoe", "none")])
+def test_a_mixture_in_fp8_learns_and_goes_on_bit_for_bit(make, shape, quantize):
+    settings = {"precision": '"bf16"', "quantize": quantize}
+    sixteen = make(shape, "sixteen", **settings)
+    whole, stopped = (make(shape, name, products='"fp8"', **settings) for name in ("whole", "stopped"))
+    for paths in (sixteen, whole):
+        assert run_training(paths).exit_code == ExitCode.DONE
+    assert run_training(stopped, listener=commanding(stopped, 3, "stop")).exit_code == ExitCode.STOPPED
+    assert run_training(stopped).exit_code == ExitCode.DONE
+    assert engine_of(stopped) == "fast"
+    assert losses(stopped) == losses(whole) != losses(sixteen)
+    assert trained(stopped) == trained(whole)
+    assert losses(whole)[6] == pytest.approx(losses(sixteen)[6], rel=0.03)
+    assert {report.verdict for report in of_kind(whole, GuardReported)} == {"training"}
+
+
 def test_a_run_goes_on_from_an_adapter_of_experts(make):
     first = make("qwen3-moe", "first")
     assert run_training(first).exit_code == ExitCode.DONE

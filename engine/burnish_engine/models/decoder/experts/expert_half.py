@@ -51,7 +51,7 @@ class ExpertHalf:
         self.mlp_chunk_tokens = 0
 
     def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Allocate an uninitialized `[T, H]` for the normalized stream; experts have no products in 8 bits."""
+        """Allocate an uninitialized `[T, H]` for the normalized stream; experts quantize it themselves."""
         return like.new_empty(tokens, like.shape[1]), None
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:

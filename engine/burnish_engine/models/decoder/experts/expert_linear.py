@@ -1,7 +1,8 @@
 """One linear map of all experts of a layer, frozen, with a LoRA adapter for each expert.
 
-The frozen weights are one stack `[E, N, K]`, in the compute dtype or packed in four bits. The fp32 masters of the
-adapters are elsewhere; here are their copies in the compute dtype, B times its scale.
+The frozen weights are one stack `[E, N, K]`, in the compute dtype, packed in four bits or FP8 codes; products read them
+so, or as codes that are made of four bits group by group. The fp32 masters of the adapters are elsewhere; here are
+their copies in the compute dtype, B times its scale.
 
 Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an expert, R rank of an expert's adapter.
 """
@@ -9,9 +10,12 @@ Shapes: T tokens, P = T·k sorted rows, E experts, N outputs and K inputs of an 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from burnish_kernels.eight_bit_linear.op import quantize_rows
+from burnish_kernels.grouped_codes.op import CodedExperts, ExpertWeight, grouped_codes
 from burnish_kernels.grouped_linear.op import grouped_linear
 from burnish_kernels.grouped_linear.tiles import Storage, unpacking_pays
 from burnish_kernels.grouped_skinny import op as grouped_skinny
@@ -43,25 +47,41 @@ class ExpertAdapters:
         return self.a_ERK.shape[1]
 
 
+@dataclass(frozen=True)
+class ExpertCodes:
+    """Scales and memory of products in FP8 with one map of all experts.
+
+    Attributes:
+        scale_E: scale of each expert's codes, fp32.
+        scratch: memory for the codes of a group of experts, shared with other maps; None: on a processor.
+    """
+
+    scale_E: torch.Tensor
+    scratch: torch.Tensor | None
+
+
 class ExpertLinear:
     """One linear map of all experts.
 
     Args:
-        weight: frozen weights `[E, N, K]` of the compute dtype, or packed ones.
+        weight: frozen weights `[E, N, K]` of the compute dtype, packed ones, or codes, with `codes`.
         adapters: adapters of the experts, or None.
         bias_EN: bias of each expert in the compute dtype, or None.
         scratch: memory of the compute dtype, one-dimensional, to unpack groups of packed experts into; it may be shared
             with other maps. None: packed weights are always decoded within the product.
+        codes: scales and memory of products in FP8; None: products are in the compute dtype.
     """
 
     def __init__(
         self,
-        weight: torch.Tensor | Packed,
+        weight: ExpertWeight,
         adapters: ExpertAdapters | None = None,
         bias_EN: torch.Tensor | None = None,
         scratch: torch.Tensor | None = None,
+        codes: ExpertCodes | None = None,
     ) -> None:
         self.weight, self.adapters, self.bias_EN, self.scratch = weight, adapters, bias_EN, scratch
+        self.codes = codes
 
     @property
     def experts(self) -> int:
@@ -85,7 +105,7 @@ class ExpertLinear:
 
     def frozen(self) -> ExpertLinear:
         """Return the same map without its adapters."""
-        return ExpertLinear(self.weight, None, self.bias_EN, self.scratch)
+        return ExpertLinear(self.weight, None, self.bias_EN, self.scratch, self.codes)
 
     def forward(
         self,
@@ -193,22 +213,23 @@ class ExpertLinear:
         transposed: bool,
         out: torch.Tensor | None,
     ) -> torch.Tensor:
-        return grouped_linear(
-            x,
-            self.weight,
-            order,
-            by_token=by_token,
-            transposed=transposed,
-            narrow_PR=narrow_PR,
-            adapter_ENR=adapter_ENR,
-            bias_EN=None if transposed else self.bias_EN,
-            out=out,
-            scratch_GNK=self._scratch_for(order, x),
-        )
+        given: dict[str, Any] = {
+            "by_token": by_token,
+            "transposed": transposed,
+            "narrow_PR": narrow_PR,
+            "adapter_ENR": adapter_ENR,
+            "bias_EN": None if transposed else self.bias_EN,
+            "out": out,
+        }
+        if self.codes is not None:  # whatever the number of rows: a plan of other chunks must give the same bits
+            scale_E, scratch = self.codes.scale_E, self.codes.scratch
+            return grouped_codes(quantize_rows(x), self.weight, scale_E, order, **given, dtype=x.dtype, scratch=scratch)
+        assert not isinstance(self.weight, CodedExperts)
+        return grouped_linear(x, self.weight, order, **given, scratch_GNK=self._scratch_for(order, x))
 
     def _scratch_for(self, order: ExpertOrder, x: torch.Tensor) -> torch.Tensor | None:
         """Return memory to unpack groups of experts into; None where decoding within the product is faster."""
-        if self.scratch is None or isinstance(self.weight, torch.Tensor):
+        if self.scratch is None or isinstance(self.weight, (torch.Tensor, CodedExperts)):
             return None
         if not unpacking_pays(storage_of(self.weight), order.positions / order.experts, x.device):
             return None

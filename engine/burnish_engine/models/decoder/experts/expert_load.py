@@ -10,14 +10,16 @@ import torch
 from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
 from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
-from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertLinear, storage_of
-from burnish_engine.models.decoder.experts.expert_weights import ExpertWeight
+from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertCodes, ExpertLinear, storage_of
+from burnish_engine.models.decoder.experts.expert_weights import FrozenExperts
 from burnish_engine.models.decoder.layer_types import ExpertWeights, Tensors
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_kernels.adamw.layout import Segment
+from burnish_kernels.eight_bit_linear.op import CODES
 from burnish_kernels.grouped_linear.tiles import unpacking_pays
 from burnish_kernels.moe_act.activation import ExpertActivation
 from burnish_kernels.moe_route.router import Router
+from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts
 
 
 @dataclass
@@ -81,7 +83,7 @@ class ExpertBuilder:
         )
         self._scratch: torch.Tensor | None = None
 
-    def layer(self, index: int, frozen: Mapping[ExpertRole, ExpertWeight], vectors: Tensors) -> ExpertWeights:
+    def layer(self, index: int, frozen: Mapping[ExpertRole, FrozenExperts], vectors: Tensors) -> ExpertWeights:
         """Build the experts of a layer.
 
         Args:
@@ -106,16 +108,24 @@ class ExpertBuilder:
         spec = self._spec
         return ExpertSizes(spec.count, spec.slots, spec.size, weights.gate_up.rank, weights.down.rank)
 
-    def _linear(self, index: int, role: ExpertRole, frozen: ExpertWeight, vectors: Tensors) -> ExpertLinear:
+    def _linear(self, index: int, role: ExpertRole, frozen: FrozenExperts, vectors: Tensors) -> ExpertLinear:
         slot = self._slots.get((index, role))
-        adapters = None if slot is None else slot.adapters(self._compute_buffer)
-        return ExpertLinear(frozen, adapters, vectors.get(f"{role}_bias"), self._scratch)
+        adapters, bias_EN = None if slot is None else slot.adapters(self._compute_buffer), vectors.get(f"{role}_bias")
+        if frozen.scale_E is None:
+            return ExpertLinear(frozen.weight, adapters, bias_EN, self._scratch)
+        return ExpertLinear(frozen.weight, adapters, bias_EN, codes=ExpertCodes(frozen.scale_E, self._scratch))
 
-    def _make_scratch(self, frozen: Mapping[ExpertRole, ExpertWeight]) -> None:
-        """Allocate the memory that packed experts are unpacked into, once for all layers, where that may pay."""
+    def _make_scratch(self, frozen: Mapping[ExpertRole, FrozenExperts]) -> None:
+        """Allocate the memory that experts are unpacked into, once for all layers, where they are or that may pay."""
         device = self._compute_buffer.device
-        packed = [weight for weight in frozen.values() if not isinstance(weight, torch.Tensor)]
-        if self._scratch is not None or not packed or device.type == "cpu":
+        if self._scratch is not None or device.type == "cpu":
+            return
+        if any(one.scale_E is not None for one in frozen.values()):
+            shapes = [(one.weight.shape[-2], one.weight.shape[-1]) for one in frozen.values()]
+            self._scratch = torch.empty(scratch_elements(shapes, CODES.itemsize), dtype=CODES, device=device)
+            return
+        packed = [one.weight for one in frozen.values() if isinstance(one.weight, (Nf4Experts, Mxfp4Experts))]
+        if not packed:
             return
         if unpacking_pays(storage_of(packed[0]), self._rows, device):
             numbers = scratch_elements([weight.shape for weight in packed], self._compute_buffer.element_size())

@@ -9,7 +9,7 @@ Shapes: E experts, N rows and K columns of one expert's weight.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 import torch
@@ -19,11 +19,27 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family
 from burnish_engine.models.families.experts import ExpertStack, StoredExperts
+from burnish_kernels.grouped_codes.op import CodedExperts, empty_codes, expert_scales, unpack_codes
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, empty_nf4
 from burnish_kernels.nf4 import op as nf4
 
-ExpertWeight: TypeAlias = "torch.Tensor | Packed"
-"""The weights of a layer's experts for one of their two maps: `[E, N, K]`, or packed in four bits."""
+ExpertWeight: TypeAlias = "torch.Tensor | Packed | CodedExperts"
+"""The weights of a layer's experts for one of their two maps: `[E, N, K]`, packed in four bits, or FP8 codes."""
+
+
+@dataclass(frozen=True)
+class FrozenExperts:
+    """The frozen weights of one map of a layer's experts.
+
+    Attributes:
+        weight: weights as products read them; of a streamed layer, views of its slot.
+        scale_E: scale of each expert's codes, fp32 on the device, where products are in FP8.
+    """
+
+    weight: ExpertWeight
+    scale_E: torch.Tensor | None = None
+
+
 _NAN_SCALE = 255  # OCP Microscaling Formats specification 1.0, section 5.4.1
 
 
@@ -37,6 +53,7 @@ class ExpertReader:
         dtype: dtype of weights that are not packed.
         device: device that the model computes on.
         quantize: whether weights stored in floating point are kept in NF4. MXFP4 stays as it is.
+        coded: whether they are kept as FP8 codes instead.
     """
 
     def __init__(
@@ -48,9 +65,10 @@ class ExpertReader:
         dtype: torch.dtype,
         device: torch.device,
         quantize: bool,
+        coded: bool = False,
     ) -> None:
         self._checkpoint, self._family, self._spec = checkpoint, known, spec
-        self._dtype, self._device, self._quantize = dtype, device, quantize
+        self._dtype, self._device, self._quantize, self._coded = dtype, device, quantize, coded
 
     def like(self, stack: ExpertStack) -> ExpertWeight:
         """Return a stack of the form that `read` fills, on the meta device."""
@@ -70,11 +88,16 @@ class ExpertReader:
         weight = self._empty(stack, stored, self._device) if into is None else into
         if isinstance(weight, Mxfp4Experts):
             self._read_mxfp4(weight, stored)
-        elif isinstance(weight, Nf4Experts):
+        elif isinstance(weight, (Nf4Experts, CodedExperts)):
             one = torch.empty((stack.rows, stack.columns), dtype=torch.float32, device=self._device)
             for expert in range(stack.experts):
                 self._read_expert(stack, stored, expert, one)
-                weight.put(expert, nf4.quantize(one))
+                if isinstance(weight, Nf4Experts):
+                    weight.put(expert, nf4.quantize(one))
+                    continue
+                scale = expert_scales(one[None])
+                weight.codes[expert].copy_(unpack_codes(one[None], scale, 0, 1)[0])
+                weight.scale[expert].copy_(scale[0])
         else:
             for expert in range(stack.experts):
                 self._read_expert(stack, stored, expert, weight[expert])
@@ -88,6 +111,8 @@ class ExpertReader:
             return Mxfp4Experts(*(torch.empty(s, dtype=torch.uint8, device=device) for s in stored.tensors.values()))
         if self._quantize:
             return empty_nf4(stack.experts, (stack.rows, stack.columns), double=True, device=device)
+        if self._coded:
+            return empty_codes(stack.experts, (stack.rows, stack.columns), device)
         return torch.empty((stack.experts, stack.rows, stack.columns), dtype=self._dtype, device=device)
 
     def _read_expert(self, stack: ExpertStack, stored: StoredExperts, expert: int, place: torch.Tensor) -> None:

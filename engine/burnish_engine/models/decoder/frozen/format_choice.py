@@ -82,8 +82,8 @@ def why_not_eight(products: str, recipe: Recipe, spec: DecoderSpec, precision: s
             f"the GPU's compute capability is {here}, and Burnish's {products.upper()} products are for {listed} "
             f"({card})"
         )
-    if spec.num_experts:
-        return f"the model is a mixture of {spec.num_experts} experts, which are multiplied in 16 bits"
+    if spec.num_experts and products != "fp8":
+        return f"the model is a mixture of {spec.num_experts} experts, which are multiplied in 16 bits or in FP8"
     if precision == "fp32":
         return f"the run computes in fp32, and products in {products.upper()} give results in 16 bits"
     if recipe.adapter.method not in ("lora", "rslora"):

@@ -53,8 +53,7 @@ def layer_tensors(
         stacks: sizes of the layer's stacks; those of the mixer alone in a mixture of experts.
         experts: sizes of the layer's experts; None: its feed-forward is dense.
         is_fused: same as in `feed_forward_tensors`.
-        eight_bits: format of the operands of products with the stacks, where it has 8 bits; never in a mixture of
-            experts.
+        eight_bits: format of the operands of products with the stacks and experts, where it has 8 bits.
     """
     hidden, before, after = spec.hidden_size, spec.pre_norms, spec.sandwich_norms
     if experts:
@@ -69,5 +68,5 @@ def layer_tensors(
         *declared_mixer(spec, kind).tensors(spec, stacks),
         *between_tensors(hidden, has_pre_norms=before, has_post_norms=after),
         *half,
-        *(operand_codes(stacks, eight_bits, has_post_norms=after) if eight_bits else ()),
+        *(operand_codes(stacks, eight_bits, has_post_norms=after, experts=experts) if eight_bits else ()),
     )

@@ -13,6 +13,8 @@ from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.experts.expert_weights import ExpertReader, placed_weight, weight_tensors
 from burnish_engine.models.families import family
 from burnish_engine.models.host_memory.weight_ring import block_bytes, carve
+from burnish_kernels.eight_bit_linear.op import CODES
+from burnish_kernels.grouped_codes.op import CodedExperts
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts
 from burnish_kernels.nf4 import op as nf4
 
@@ -34,10 +36,10 @@ class Watched(Checkpoint):
         super().read_into(name, destination, rows)
 
 
-def reader_of(folder, checkpoint, *, quantize=False, dtype=torch.float32):
+def reader_of(folder, checkpoint, *, quantize=False, dtype=torch.float32, coded=False):
     spec = decoder_spec(_read_object(folder / "config.json"))
     known = family(spec.family)
-    reader = ExpertReader(checkpoint, known, spec, dtype=dtype, device=CPU, quantize=quantize)
+    reader = ExpertReader(checkpoint, known, spec, dtype=dtype, device=CPU, quantize=quantize, coded=coded)
     return reader, known.all_expert_stacks(spec)
 
 
@@ -140,10 +142,25 @@ def test_files_with_whole_stacks_are_read_too(shape, tmp_path):
         assert checkpoint.most <= max(stack.rows * stack.columns for stack in stacks)
 
 
-@pytest.mark.parametrize("quantize", [False, True])
-def test_stacks_fill_a_block_of_host_memory(mixture, quantize):
+def test_each_expert_has_the_codes_of_its_own_matrix(mixture):
+    """Made of the stored numbers, not of those that bf16 would leave."""
+    with Watched(mixture) as checkpoint:
+        reader, stacks = reader_of(mixture, checkpoint, dtype=torch.bfloat16, coded=True)
+        wanted = stacks_of(mixture, stacks)
+        for stack in stacks:
+            found = reader.read(stack)
+            assert isinstance(found, CodedExperts)
+            scale = wanted[stack.path].abs().amax(dim=(1, 2)) / 448
+            torch.testing.assert_close(found.scale, scale)
+            codes = (wanted[stack.path] * (1 / found.scale)[:, None, None]).to(CODES)
+            assert torch.equal(found.codes.float(), codes.float())
+        assert checkpoint.most <= max(stack.rows * stack.columns for stack in stacks)
+
+
+@pytest.mark.parametrize("form", [{}, {"quantize": True}, {"coded": True}])
+def test_stacks_fill_a_block_of_host_memory(mixture, form):
     with Checkpoint(mixture) as checkpoint:
-        reader, stacks = reader_of(mixture, checkpoint, quantize=quantize)
+        reader, stacks = reader_of(mixture, checkpoint, **form)
         like = [reader.like(stack) for stack in stacks]
         shapes = [tensor for weight in like for tensor in weight_tensors(weight).values()]
         views = carve(torch.empty(block_bytes(shapes), dtype=torch.uint8), shapes)
@@ -153,7 +170,7 @@ def test_stacks_fill_a_block_of_host_memory(mixture, quantize):
             reader.read(stack, into=place)
         for stack, place in zip(stacks, places, strict=True):
             wanted, found = weight_tensors(reader.read(stack)), weight_tensors(place)
-            assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+            assert all(torch.equal(found[name].float(), tensor.float()) for name, tensor in wanted.items())
 
 
 def test_16_bit_stacks_are_rounded_once(mixture):

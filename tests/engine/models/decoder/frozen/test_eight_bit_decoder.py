@@ -35,14 +35,14 @@ WAYS = {
 }
 
 
-def of_rows(codes):
+def of_rows(codes, *, rotated=False):
     """Functions that round operands with a scale a row: rows, and of a weight its factor of the gradient with codes.
 
-    In INT8 what is no gradient is rotated, and rotated back when it is rounded.
+    What is no gradient may be rotated, and is rotated back when it is rounded.
     """
 
     def quantized(x, factor=None):
-        block = reference.rotation_of(x.shape[1]) if codes == op.INT8 and factor is None else 0
+        block = reference.rotation_of(x.shape[1]) if rotated and factor is None else 0
         rows = quantize_rows(x, factor_K=factor, codes=codes, rotation=block)
         return reference.rotate(rows.codes.float(), block) if block else rows.codes.float(), rows.scale
 
@@ -73,7 +73,12 @@ def in_blocks():
     return lambda x, _=None: rounded(x.unflatten(1, (-1, 32)), (2,)).flatten(1), weight
 
 
-ROUNDING = {"int8": of_rows(op.INT8), "fp8": of_rows(op.CODES), "mxfp8": in_blocks()}
+ROUNDING = {
+    "int8": of_rows(op.INT8, rotated=True),
+    "int8 behind attention": of_rows(op.INT8),
+    "fp8": of_rows(op.CODES),
+    "mxfp8": in_blocks(),
+}
 
 
 class RoundedProduct(torch.autograd.Function):
@@ -122,8 +127,9 @@ def rounding(model, folder, kind):
     for module in sorted(family(spec.family).modules(spec), key=lambda one: one.first_row):
         layer = model.get_submodule(f"base_model.model.{module.path}")
         stacks[module.layer, module.stack].append(getattr(layer, "base_layer", layer))
-    for layers in stacks.values():
-        RoundingStack(layers, kind)
+    for (layer, stack), layers in stacks.items():
+        attends = stack == "mixer_out" and spec.layers[layer].kind != "short_convolution"
+        RoundingStack(layers, f"{kind} behind attention" if attends and kind == "int8" else kind)
     return model
 
 

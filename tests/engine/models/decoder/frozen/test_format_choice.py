@@ -73,7 +73,7 @@ def test_cards_with_kernels_and_processors_do_it(capability):
         (EIGHT, DENSE, "bf16", 86, "8.6"),
         (EIGHT, DENSE, "bf16", 100, "10.0"),
         (EIGHT, DENSE, "fp32", 89, "fp32"),
-        (EIGHT, MIXTURE, "bf16", 89, "64 experts"),
+        (EIGHT, MIXTURE, "bf16", 86, "8.6"),
         (STORED, MIXTURE, "bf16", 89, "64 experts"),
         (BLOCKS, DENSE, "bf16", 90, "RTX 50"),
         (BLOCKS, DENSE, "bf16", 89, "8.9"),
@@ -90,6 +90,11 @@ def test_what_is_not_done_is_refused_in_words(recipe, spec, precision, capabilit
         check_eight_bits(recipe, spec, precision, capability)
     assert refused.value.remedy
     check_eight_bits(Recipe(), spec, precision, capability)
+
+
+@pytest.mark.parametrize("capability", [*FP8_CAPABILITIES, None])
+def test_mixtures_multiply_in_fp8(capability):
+    check_eight_bits(EIGHT, MIXTURE, "bf16", capability)
 
 
 def test_a_run_that_began_in_fp8_is_not_sent_back_to_its_recipe():

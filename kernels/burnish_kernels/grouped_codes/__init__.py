@@ -1,0 +1,1 @@
+"""Products of experts with operands in 8 bits."""

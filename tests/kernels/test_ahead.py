@@ -24,8 +24,8 @@ from burnish_kernels.mxfp8_linear.cases import INSTRUCTIONS as MX_INSTRUCTIONS
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, OPS, Compilation
 
 SPILL_BYTES = 512  # a thread; a few bytes cost nothing, kilobytes are a configuration that does not fit
-# Whose accumulator must stay in registers; on sm_80 INT8 spills 56 bytes in the epilogue, once for a tile.
-FEWER_SPILL_BYTES = {"eight_bit_linear": 64, "mxfp8_linear": 32, "grouped_codes": 32}
+# Whose accumulator must stay in registers; on sm_80 INT8 spills 72 bytes in the epilogue, once for a tile.
+FEWER_SPILL_BYTES = {"eight_bit_linear": 72, "mxfp8_linear": 32, "grouped_codes": 32}
 FEWER_CAPABILITIES = {
     "mxfp8_linear": FP8_CAPABILITIES,
     "grouped_codes": FP8_CAPABILITIES,
@@ -82,6 +82,14 @@ def test_every_configuration_compiles_and_fits(compiled, op, sample):
     seconds = sum(line.get("seconds", 0.0) for line in lines)
     print(f"{op}: {len(lines)} compilations, {seconds:.0f} s of work, {seconds / len(lines):.2f} s each")
     assert not wrong, "\n".join(wrong)
+
+
+def test_norms_that_write_codes_add_up_rows_in_the_same_order(compiled):
+    """In another layout the sums differ, and what has to pass from one to another takes shared memory."""
+    shared = {line["name"]: line["shared_bytes"] for line in compiled("rms_norm", 4)}
+    coded = [name for name in shared if "-codes-" in name]
+    assert coded
+    assert {name: shared[name] for name in coded} == {name: shared[name.partition("-codes-")[0]] for name in coded}
 
 
 def test_an_interpreted_function_is_refused_with_the_reason():

@@ -167,6 +167,7 @@ class RecipePage(Page):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
+        self.toml.read_pending()
         if self.client.is_open(self._start_request) or self.settings.recipe() is None:
             return
         plan = self.bench.plan
@@ -259,10 +260,12 @@ class RecipePage(Page):
         self._show_state()
 
     def _take_all(self) -> None:
+        self.toml.read_pending()
         if self._suggested is not None:
             self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
 
     def _take_preset(self, preset: Preset) -> None:
+        self.toml.read_pending()
         basis = self._preset_basis()
         if basis is not None:
             self._rewrite(with_preset(self.bench.recipe, preset, basis))
@@ -409,6 +412,7 @@ class RecipePage(Page):
             self.set_status("ready" if self.bench.data_files else "empty")
 
     def _show_as(self, view: str) -> None:
+        self.toml.read_pending()
         was_invalid = self.settings.recipe() is None
         self.settings.show_as(self.bench.recipe, toml=view == "toml")
         self.set_filling(fills=view == "toml")
@@ -423,6 +427,7 @@ class RecipePage(Page):
         choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
 
     def _export(self) -> None:
+        self.toml.read_pending()
         choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
 
     def import_file(self, path: Path) -> None:

@@ -28,6 +28,7 @@ from burnish_kernels.eight_bit_linear.tiles import (
     CAPABILITIES_OF,
     HOPPER,
     HOPPER_CANDIDATES,
+    HOPPER_ROTATED,
     HOPPER_SHORT,
     HOPPERS,
     INTERPRETED_PERSISTENT,
@@ -113,8 +114,9 @@ def _int8_products() -> list[Case]:
     ]
     for persistent, rotation in itertools.product((False, True), (64, 32, 16)):
         dtype = torch.float16 if rotation == 32 else torch.bfloat16
-        small = partial(case, dtype=dtype, backward=True, rotation=rotation, persistent=persistent)
-        found += [small(70, 48, 3 * rotation, ranks=17), small(33, 48, 5 * rotation, ranks=40 * (rotation == 64))]
+        small = partial(case, backward=True, rotation=rotation, persistent=persistent)
+        found.append(small(70, 48, 3 * rotation, dtype, ranks=17))
+        found.append(small(33, 48, 5 * rotation, dtype, ranks=40 * (rotation == 64)))
     for persistent in (False, True):
         rotated_back = partial(case, backward=True, rotation=64, large=True, persistent=persistent)
         found += [
@@ -240,7 +242,7 @@ def compilations() -> list[Compilation]:
         function = kernel.quantize_rows_kernel
         found.append(Compilation(name, function, signature, constants, own.warps, capabilities=CAPABILITIES_OF[codes]))
     launched = [(codes, tile) for codes in NAMES for tile in (OTHERS, UNALIGNED, HOPPER)]
-    for tile, rotation in itertools.product((OTHERS, UNALIGNED, HOPPER, HOPPER_SHORT), (64, 32, 16)):
+    for tile, rotation in itertools.product((OTHERS, UNALIGNED, HOPPER_ROTATED, HOPPER_SHORT), (64, 32, 16)):
         capabilities = tuple(one for one in CAPABILITIES_OF[INT8] if (one in HOPPERS) == (tile != OTHERS))
         compiled = partial(_compilation, "bf16", tile, capabilities, True, codes=INT8, rotation=rotation)
         found.append(compiled(True))

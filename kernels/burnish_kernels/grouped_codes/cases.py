@@ -192,42 +192,20 @@ def compilations() -> list[Compilation]:
     What fp16 needs is what bf16 needs, and what an adapter needs is more than without one: those are compiled once.
     """
     from burnish_kernels.grouped_codes import kernel
-    from burnish_kernels.grouped_codes.nf4 import kernel as nf4_kernel
 
-    found: list[Compilation] = []
+    found = []
     tiles = {False: (kernel.ROWS, kernel.COLUMNS), True: (kernel.TURNED_ROWS, kernel.TURNED_COLUMNS)}
-    held = {"dense": ("*bf16", "*fp32"), "mxfp4": ("*u8", "*u8"), "codes": ("*u8", "*fp32")}
+    held = {"dense": ("*bf16", "*fp32"), "nf4": ("*u8", "*fp32"), "mxfp4": ("*u8", "*u8"), "codes": ("*u8", "*fp32")}
     for storage, (pointer, scale) in held.items():
         for transposed, (rows, columns) in tiles.items():
             signature = {"weight_ptr": pointer, "scale_ptr": scale, "expert_scale_ptr": "*fp32"}
             signature |= {"out_ptr": "*u8" if storage == "codes" else "*fp8e4nv"}
-            signature |= dict.fromkeys(("first", "N", "K", "weight_stride"), "i32")
+            signature |= dict.fromkeys(("first", "first_scale", "N", "K", "weight_stride"), "i32")
             constants = {"STORAGE": storage, "TRANSPOSED": transposed, "ROWS": rows, "COLUMNS": columns}
             constants |= {"INTERPRETED": False}
             name = f"codes-{storage}{'-transposed' * transposed}"
             function = kernel.unpack_codes_kernel
             found.append(Compilation(name, function, signature, constants, kernel.WARPS, capabilities=FP8_CAPABILITIES))
-    for transposed in (False, True):
-        rows, columns = (
-            (nf4_kernel.TURNED_ROWS, nf4_kernel.TURNED_COLUMNS) if transposed else (nf4_kernel.ROWS, nf4_kernel.COLUMNS)
-        )
-        signature = {"words_ptr": "*i32", "out_ptr": "*u8" if transposed else "*i32"}
-        signature |= dict.fromkeys(("scale_ptr", "expert_scale_ptr"), "*fp32")
-        signature |= dict.fromkeys(("first", "N", "K"), "i32")
-        constants = {"TRANSPOSED": transposed, "ROWS": rows, "COLUMNS": columns, "INTERPRETED": False}
-        name, function = f"codes-nf4{'-transposed' * transposed}", nf4_kernel.nf4_codes_kernel
-        pick = dict.fromkeys(FP8_CAPABILITIES, r"prmt\.b32")
-        found.append(
-            Compilation(
-                name,
-                function,
-                signature,
-                constants,
-                nf4_kernel.WARPS,
-                capabilities=FP8_CAPABILITIES,
-                instructions=pick,
-            )
-        )
     others = tuple(one for one in FP8_CAPABILITIES if one not in HOPPERS)
     for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
         compiled = partial(_compilation, kernel.grouped_codes_kernel, tile=tile, capabilities=capabilities)

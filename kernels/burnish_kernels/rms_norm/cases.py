@@ -76,7 +76,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     Returns:
         The error; infinite where y does not come back (bit for bit in 16 bits; in fp32, where lanes of a short row may
         add in another order and so differ in the last bit of two factors, to 5e-7), or something beside the outputs
-        was written, or codes are not to the last bit those of `quantize_rows`.
+        was written, or codes are not to the last bit those of `quantize_rows`, or y and the gradient are others than
+        without codes.
     """
     from burnish_kernels.rms_norm import op
 
@@ -98,6 +99,10 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     sum_out = None if residual_in is None else residual_in if options["in_place"] else buffers.new(shape[1])
     y_codes, dx_codes = (CodesBuffer(*shape, device) if options["codes"] else None for _ in range(2))
     factor = torch.rand(shape[1], generator=generator).to(device) if options["codes"] and residual is not None else None
+    alone: list[torch.Tensor] = []  # y and the gradient without codes
+    if options["codes"]:
+        same = None if residual_in is None else residual_in.clone()
+        alone += op.forward(x_in.clone(), weight, eps=EPS, residual_TH=same, one_plus_weight=one_plus)[:1]
     y, total, inverse = op.forward(
         x_in,
         weight,
@@ -112,6 +117,9 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return math.inf
     dsum_in = None if dsum is None else buffers.new(shape[1], dsum)
     y_again = buffers.new(shape[1])
+    if options["codes"]:
+        same = None if dsum_in is None else dsum_in.clone()
+        alone.append(op.backward(dy.to(device), total, weight, inverse, dsum_TH=same, one_plus_weight=one_plus))
     dx = op.backward(
         buffers.new(shape[1], dy),
         total,
@@ -127,7 +135,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     if dx_codes is not None and not dx_codes.holds(dx, factor):
         return math.inf
     last_bit = {"rtol": 5e-7, "atol": 0.0} if dtype == torch.float32 else {"rtol": 0.0, "atol": 0.0}
-    if not torch.allclose(y, y_again, **last_bit) or buffers.spoiled():
+    again = [(y, y_again), *zip((y, dx), alone, strict=False)]
+    if not all(torch.allclose(*pair, **last_bit) for pair in again) or buffers.spoiled():
         return math.inf
     found = [y, dx] if residual is None else [y, dx, total]
     return max(_error(ours, theirs) for ours, theirs in zip(found, exact, strict=True))

@@ -58,9 +58,14 @@ def _scaled_by(values, factor_ptr, columns, inside, HAS_FACTOR: tl.constexpr):
 
 
 @triton.jit
-def _store_codes(values, inverse, codes_ptr, columns, inside, INTERPRETED: tl.constexpr):
+def _store_codes(values, inverse, codes_ptr, columns, inside, AT_ONCE: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Store codes, AT_ONCE side by side for a thread: as many as it loads of a row.
+
+    Left alone, the compiler gives a thread 16 columns for the sake of these stores. Then rows are loaded in pieces, and
+    added up in another order than without codes: results have to be the same bits.
+    """
     codes = to_codes(values * inverse, codes_ptr.dtype.element_ty == tl.int8, INTERPRETED)
-    tl.store(codes_ptr + columns, codes, mask=inside)
+    tl.store(tl.max_contiguous(codes_ptr + columns, AT_ONCE), codes, mask=inside)
 
 
 @triton.jit
@@ -118,9 +123,10 @@ def rms_norm_forward_kernel(
             largest = tl.maximum(largest, tl.max(magnitude(y_tail), axis=0))
         scale, shrink = row_scale(largest, codes_ptr.dtype.element_ty == tl.int8)
         tl.store(scale_ptr + row, scale)
-        _store_codes(y, shrink, codes_ptr, head, in_head, INTERPRETED)
+        at_once: tl.constexpr = 128 // y_ptr.dtype.element_ty.primitive_bitwidth
+        _store_codes(y, shrink, codes_ptr, head, in_head, at_once, INTERPRETED)
         if TAIL > 0:
-            _store_codes(y_tail, shrink, codes_ptr, tail, in_tail, INTERPRETED)
+            _store_codes(y_tail, shrink, codes_ptr, tail, in_tail, at_once, INTERPRETED)
 
 
 @triton.jit
@@ -223,9 +229,10 @@ def rms_norm_backward_kernel(
             largest = tl.maximum(largest, tl.max(magnitude(dx_tail), axis=0))
         scale, shrink = row_scale(largest, codes_ptr.dtype.element_ty == tl.int8)
         tl.store(scale_ptr + row, scale)
-        _store_codes(dx, shrink, codes_ptr, head, in_head, INTERPRETED)
+        at_once: tl.constexpr = 128 // dx_ptr.dtype.element_ty.primitive_bitwidth
+        _store_codes(dx, shrink, codes_ptr, head, in_head, at_once, INTERPRETED)
         if TAIL > 0:
-            _store_codes(dx_tail, shrink, codes_ptr, tail, in_tail, INTERPRETED)
+            _store_codes(dx_tail, shrink, codes_ptr, tail, in_tail, at_once, INTERPRETED)
 
 
 def launch_forward(

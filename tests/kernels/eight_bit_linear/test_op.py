@@ -298,6 +298,9 @@ def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability,
     short = tiles.HOPPER_SHORT if capability == 90 else tile
     assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 2048) == short
     assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 4096) == tile
+    rotated = tiles.HOPPER_ROTATED if capability == 90 else tile
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 2048, rotated=True) == short
+    assert tile is None or tiles.choose_tile(torch.device("cuda"), INT8, 4096, rotated=True) == rotated
 
 
 @pytest.mark.gpu

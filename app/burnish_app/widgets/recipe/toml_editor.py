@@ -51,6 +51,12 @@ class TomlEditor(QWidget):
         """Return the recipe of the text; None while it is none."""
         return self._recipe
 
+    def read_pending(self) -> None:
+        """Read what was typed a moment ago, before typing rested."""
+        if self._timer.isActive():
+            self._timer.stop()
+            self._read()
+
     def show_recipe(self, recipe: Recipe) -> None:
         """Show a recipe without emitting `edited`; its text stays if it is the text's own."""
         if recipe == self._recipe:

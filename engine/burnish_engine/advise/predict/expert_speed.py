@@ -28,8 +28,9 @@ _UNPACKING_SHARE = {"nf4": 0.52, "mxfp4": 0.62}
 """Share of the rate of unpacking a whole matrix that groups of experts reach. Products of Qwen3-30B-A3B that unpack NF4
 took 2.0 and 1.04 ms at 16,384 and 4,096 tokens for gate and up, 1.05 and 0.54 for down: 0.64 and 0.32 ms for weights,
 the rest for tiles. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
-_CODES_SHARE = 0.62
-"""The same where they become FP8 codes. Not measured since a block's codes are made once."""
+_CODES_SHARE = {"nf4": 0.29, "mxfp4": 0.45, "": 0.62}
+"""Share of the memory's rate, by what is read and written, at which experts become FP8 codes, or codes are transposed.
+NF4: 0.65 to 0.71 ms for gate and up; MXFP4 by a step of gpt-oss-20b; the last not measured."""
 _CODED_SHARE = {True: 0.85, False: 0.63}
 """Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. On an H100 they reach
 913 TFLOP/s together (Qwen3-30B-A3B, 16,384 tokens); others: not measured, as in 16 bits."""
@@ -71,8 +72,8 @@ class ExpertRates:
         width = BYTES_OF[run.precision]
         if run.eight_bits.products:
             # Made codes for each product; or codes that are there are transposed for every other one.
-            moved = NF4_BYTES + 1 if is_packed(run.spec, nf4=run.nf4) else 1
-            unpacking = memory / moved * _CODES_SHARE
+            storage = "mxfp4" if run.spec.has_mxfp4_experts else "nf4" if run.nf4 else ""
+            unpacking = memory / (NF4_BYTES + 1 if storage else 1) * _CODES_SHARE[storage]
             return ExpertRates(eight_bits * _CODED_SHARE[hopper], unpacking=unpacking, coded=1 + 1 / width)
         products, unpacking = peak * _GROUPED_SHARE[hopper], memory / (NF4_BYTES + width)
         if not is_packed(run.spec, nf4=run.nf4):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
-from burnish_engine.advise.predict.fast_experts import ExpertStackShape
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
 from burnish_engine.contract.recipe.eight_bit_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -28,16 +27,13 @@ from burnish_engine.models.decoder.frozen.parts import CODED, WeightPart
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.device.device import capability_of, describe
 from burnish_engine.models.device.precision import DTYPES
-from burnish_engine.models.families.experts import ExpertRole
-from burnish_engine.train.fast.expert_timing import TimingConditions, expert_maps, expert_products
 from burnish_engine.train.fast.fast_support import why_not
 from burnish_kernels import tuning
 from burnish_kernels.lora_linear.op import Stack, StackedAdapter
 from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
-# Tokens of a timed product at most, in dense models and mixtures: more take as long for each.
-_MOST_TOKENS = {False: 4096, True: 16384}
+_MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
 _GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
@@ -77,6 +73,8 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
+    if spec.num_experts:  # no training of a mixture with 8-bit products was measured
+        return ProductsChoice("16", "Products of a mixture of experts are computed in 8 bits only by name.")
     capabilities = [capability_of(one) for one in _devices(recipe, device)]
     formats = ("fp8",) if recipe.model.quantize == "fp8" else TIMED_BY_AUTO  # FP8 is not rounded once more
     reasons = {
@@ -89,15 +87,11 @@ def choose_products(
     if not possible:
         return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
-    tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS[bool(spec.num_experts)])
+    tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
     try:
         with _on(device):
-            timing = _Timing(storage, DTYPES[precision], tokens, device)
-            works = [(timing.stack(shape), count) for shape, count in counts.items()]
-            maps, mxfp4 = expert_maps(spec, recipe.adapter), spec.has_mxfp4_experts
-            works += [(timing.experts(*one, mxfp4=mxfp4), count) for one, count in maps.items()]
-            times = timing.times_ms(["16", *possible], works, make_timer)
+            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
     chosen = clearly_fastest(times)
@@ -151,81 +145,63 @@ def _is_processor(device: torch.device) -> bool:
 
 
 @dataclass(frozen=True)
-class TimedWork:
-    """Products that are timed in each format.
+class _Timing:
+    """Conditions of a timing.
 
     Attributes:
-        key: what the times depend on, beside format, storage and type.
-        operations: operation of the kernels whose code a format's times depend on most; `eight_bit_linear` if absent.
-        make: function that makes operands for a format, and returns what does the products once.
+        storage: value of model.quantize, or "nf4" where the checkpoint is so.
+        dtype: dtype of the operands.
+        tokens: tokens of a product.
+        device: device that is timed.
     """
 
-    key: str
-    operations: Mapping[str, str]
-    make: Callable[[str], Callable[[], object]]
-
-
-class _Timing(TimingConditions):
-    """Times products under some conditions."""
+    storage: str
+    dtype: torch.dtype
+    tokens: int
+    device: torch.device
 
     def times_ms(
-        self, formats: Sequence[str], works: Sequence[tuple[TimedWork, int]], make_timer: Callable[[], Timer]
+        self, formats: Sequence[str], counts: Counter[StackShape], make_timer: Callable[[], Timer]
     ) -> dict[str, float]:
-        """Return the time of all products, forward and backward, by format, milliseconds.
+        """Return the time of all stacks' products, forward and backward, by format, milliseconds.
 
         Args:
             formats: "16" and some of `EIGHT_BITS`.
-            works: products of each kind, and how many of them there are.
+            counts: number of stacks of each shape.
             make_timer: same as in `choose_products`.
         """
         timers: list[Timer] = []
         sums = dict.fromkeys(formats, 0.0)
-        new: dict[str, dict[str, dict[str, int]]] = {}
-        kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
-        for work, count in works:
+        new: dict[str, dict[str, dict[str, int]]] = {_operation(name): {} for name in formats}
+        for shape, count in counts.items():
+            kind = f"{self.storage}-{str(self.dtype).removeprefix('torch.')}"
             for name in formats:
-                operation, key = work.operations.get(name, "eight_bit_linear"), f"products-{name}-{work.key}-{kind}"
-                known = tuning.choose(operation, key, {"us": 0}, device=self.device)
+                key = f"products-{name}-{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}-{kind}"
+                known = tuning.choose(_operation(name), key, {"us": 0}, device=self.device)
                 if not known["us"]:
                     timers = timers or [make_timer()]
-                    known = {"us": max(1, round(1000 * timers[0](work.make(name))))}
-                    new.setdefault(operation, {})[key] = known
+                    known = new[_operation(name)][key] = {"us": self._time_us(timers[0], shape, name)}
                 sums[name] += count * known["us"] / 1000
         for operation, found in new.items():
             _keep(operation, found, self.device)
         return sums
 
-    def stack(self, shape: StackShape) -> TimedWork:
-        """Return the products of one stack."""
+    def _time_us(self, timer: Timer, shape: StackShape, name: str) -> int:
+        """Time one stack's products in a format, forward and backward, microseconds."""
+        adapters = (StackedAdapter(0, shape.outputs, shape.rank, 1.0),) if shape.rank else ()
+        stack = Stack(shape.outputs, shape.inputs, adapters)
+        weight = self._weight(stack, name)
+        x_TE, dy_TE = self._random(self.tokens, stack.K + stack.R), self._random(self.tokens, stack.N + stack.R)
 
-        def make(name: str) -> Callable[[], object]:
-            adapters = (StackedAdapter(0, shape.outputs, shape.rank, 1.0),) if shape.rank else ()
-            stack = Stack(shape.outputs, shape.inputs, adapters)
-            weight = self._weight(stack, name)
-            x_TE, dy_TE = self.random(self.tokens, stack.K + stack.R), self.random(self.tokens, stack.N + stack.R)
+        def run() -> None:
+            weight.forward(x_TE, stack)
+            weight.input_gradient(dy_TE, stack, wanted=True)
 
-            def run() -> None:
-                weight.forward(x_TE, stack)
-                weight.input_gradient(dy_TE, stack, wanted=True)
-
-            return run
-
-        key = f"{shape.outputs}x{shape.inputs}-{shape.rank}-{self.tokens}"
-        return TimedWork(key, {"16": "lora_linear", "mxfp8": "mxfp8_linear"}, make)
-
-    def experts(self, role: ExpertRole, shape: ExpertStackShape, slots: int, *, mxfp4: bool) -> TimedWork:
-        """Return the products of one map of a layer's experts, to which an even router sends all tokens."""
-
-        def make(name: str) -> Callable[[], object]:
-            return expert_products(role, shape, slots, self, mxfp4=mxfp4, coded=name != "16")
-
-        held = "-mxfp4" if mxfp4 else ""
-        key = f"{role}{held}-{shape.experts}x{shape.outputs}x{shape.inputs}-{slots}-{shape.rank}-{self.tokens}"
-        return TimedWork(key, {"16": "grouped_linear", "fp8": "grouped_codes"}, make)
+        return max(1, round(1000 * timer(run)))
 
     def _weight(self, stack: Stack, name: str) -> FrozenWeight:
         """Make a random weight, held as a run's would be."""
-        matrix = self.random(*stack.buffer_shape)
+        matrix = self._random(*stack.buffer_shape)
         if self.storage == "none" and name == "16":
             return ResidentWeight(matrix)
         w_NK, a_RK, sb_NR = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
@@ -238,6 +214,15 @@ class _Timing(TimingConditions):
             return Nf4CodedWeight(form, a_RK, sb_NR, scratch, [part], form.scales([part], self.device))
         assert isinstance(part, CODED)
         return StoredCodedWeight(form, a_RK, sb_NR, scratch, part)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        drawn = torch.Generator(self.device).manual_seed(0)  # the run's own generators stay as they are
+        return torch.randn(shape, generator=drawn, device=self.device, dtype=self.dtype)
+
+
+def _operation(name: str) -> str:
+    """Return the operation of the kernels whose code a format's times depend on most."""
+    return {"16": "lora_linear", "mxfp8": "mxfp8_linear"}.get(name, "eight_bit_linear")
 
 
 def _keep(operation: str, found: dict[str, dict[str, int]], device: torch.device) -> None:

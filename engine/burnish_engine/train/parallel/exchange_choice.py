@@ -60,8 +60,8 @@ def choose_exchange(
         machine = probe()
         gpus = devices.first_gpus(min(ranks.size, len(machine.gpus)))
         is_slow = is_slow_exchange(machine, gpus, measured, _PASS_S * passes)
-        expected_ms = exchange_ms(machine, gpus, gradient.nbytes)
-        if len(gpus) == ranks.size:  # on this machine
+        if len(gpus) == ranks.size:  # on this machine; of a network nothing is known
+            expected_ms = exchange_ms(machine, gpus, gradient.nbytes)
             keep_exchange(machine, ExchangeFacts(gpus=sorted(gpus), bytes=gradient.nbytes, ms=1000 * measured))
             of_links = exchange_ms(machine.model_copy(update={"exchanges": []}), gpus, gradient.nbytes)
             notes = _slow_note(gradient, measured, of_links)

@@ -82,6 +82,18 @@ def test_what_one_exchange_takes_stands_beside_what_was_expected_and_is_expected
     assert [choose(0.001, form).measured.form for form in ("sliced", "bf16")] == ["sliced", "bf16"]
 
 
+@pytest.mark.parametrize("here", [1, 2])
+def test_of_a_network_nothing_is_expected_and_nothing_is_kept(choose, monkeypatch, here):
+    pair = exchange_choice.probe()
+    some = pair.model_copy(update={"gpus": pair.gpus[:here], "links": pair.links[: here - 1]})
+    monkeypatch.setattr(exchange_choice, "probe", lambda: some)
+    ranks = SimpleNamespace(size=2 * here, time_exchange=lambda *_arguments: 0.5)
+    section = DevicesSection(strategy="data_parallel", gpus=list(range(2 * here)))
+    found = choose_exchange(ranks, GRADIENT, section, 1.0, "bf16")
+    assert (found.rounded, found.measured.expected_ms, found.measured.gpus) == (True, None, 2 * here)
+    assert with_kept_links(pair).exchanges == []
+
+
 def test_processes_on_the_cpu_are_measured_without_advice():
     gradient = SimpleNamespace(device=torch.device("cpu"), nbytes=10**6)
     ranks = SimpleNamespace(size=2, time_exchange=lambda *_arguments: 0.5)

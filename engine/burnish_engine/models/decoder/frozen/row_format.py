@@ -2,8 +2,8 @@
 
     Y  = s_x X8 (s_w W8)ᵀ + (X Aᵀ)(sB)ᵀ        dX = s_d D8 W8 + (dY·sB) A
 
-where D8 is dY with the scales s_w multiplied in. Columns may be rotated by blocks (R), which changes no product: X8 and
-W8 are then codes of X R and W R, and the frozen part of dX is (s_d D8 W8) R.
+where D8 is dY with the scales s_w multiplied in. In INT8 columns are rotated by blocks (R), which changes no product:
+X8 and W8 are codes of X R and W R, and the frozen part of dX is (s_d D8 W8) R.
 """
 
 from __future__ import annotations
@@ -130,14 +130,9 @@ class RowFormat(CodeFormat):
         adapter_NR: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        return eight_bit.eight_bit_linear(
-            gradient,
-            codes_KN,
-            narrow_TR=narrow_TR,
-            adapter_NR=adapter_NR,
-            rotation=self._rotation(len(codes_KN)),
-            dtype=dtype,
-        )
+        rotation = self._rotation(len(codes_KN))
+        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
+        return eight_bit.eight_bit_linear(gradient, codes_KN, **adapter, rotation=rotation, dtype=dtype)
 
     def _quantized(self, rows: torch.Tensor) -> eight_bit.EightBitRows:
         """Quantize rows of X or W."""

@@ -6,7 +6,7 @@ import torch
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.models.decoder.experts import expert_linear
-from burnish_kernels.grouped_codes.op import expert_scales, unpack_codes
+from burnish_kernels.grouped_codes.op import expert_scales, grouped_codes, unpack_codes
 from burnish_kernels.grouped_linear import reference as grouped_linear
 
 from support import parity, tiny_models
@@ -91,18 +91,26 @@ def test_scales_are_those_of_the_weights_and_lie_on_the_device(folders):
             assert stack.frozen().codes is stack.codes
 
 
-@pytest.mark.gpu
+def nudged_product(*given, **options):
+    """The product with one of ten results moved by the last bit of bf16."""
+    found = grouped_codes(*given, **options)
+    moved = torch.rand(found.shape, generator=torch.Generator().manual_seed(len(found))) < 0.1
+    return found.mul_(torch.where(moved, 1 + 2.0**-7, 1.0).to(found))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_kernels_compute_what_rounded_operands_give(folders, way, monkeypatch):
-    """On a GPU that multiplies codes. The last bit of bf16 is another one here and there, and with it a near tie."""
-    ours = coded(folders, way, device=torch.device("cuda"))
-    found = ours.gradients(BATCH)
-    monkeypatch.setattr(expert_linear, "grouped_codes", rounded_product)
-    wanted = ours.gradients(BATCH)
-    assert found[0] != wanted[0]
-    assert found[0] == pytest.approx(wanted[0], rel=5e-3)
-    both = [torch.cat([one.flatten() for one in gradients.values()]) for _, gradients in (found, wanted)]
-    assert torch.cosine_similarity(*both, dim=0) > 0.95
+def test_the_kernels_compute_what_rounded_operands_give(folders, way, device, monkeypatch):
+    """As far as last bits let one tell: near ties of routers, and codes, amplify them in tiny models."""
+    ours = coded(folders, way, device=torch.device(device))
+    found, others = ours.gradients(BATCH), {}
+    for product in (nudged_product, rounded_product):
+        monkeypatch.setattr(expert_linear, "grouped_codes", product)
+        others[product] = ours.gradients(BATCH)
+    bar = parity.distance(others[nudged_product][1], found[1])
+    assert 0 < bar < 0.5
+    assert parity.distance(others[rounded_product][1], found[1]) < 2 * bar
+    assert others[rounded_product][0] == pytest.approx(found[0], rel=5e-3)
 
 
 @pytest.mark.gpu

@@ -1,1 +1,0 @@
-"""Experts in NF4 made codes."""

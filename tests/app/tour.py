@@ -91,6 +91,16 @@ class Tour:
         self.try_it()
         self.export()
 
+    def press(self, page, text):
+        """Press a page's button with a text, once one is there to be pressed."""
+        from PySide6.QtWidgets import QPushButton
+
+        def found():
+            return [one for one in page.findChildren(QPushButton) if one.text() == text and one.isVisible()]
+
+        self.studio.wait(found)
+        self.studio.press(found()[0])
+
     def press_primary(self, page, key):
         """Press a page's main button, which leads to another page; return that."""
         self.studio.press(page.primary)
@@ -116,7 +126,7 @@ class Tour:
         self.studio.drop(window, SAMPLES / "bench-notes.train.jsonl")
         wait(lambda: window.bench.dataset is not None)
         page = window.page("data")
-        self.studio.press(button(page, "Use a file of its own ..."))
+        self.press(page, "Use a file of its own ...")
         dialog = page.findChild(QFileDialog)
         dialog.setDirectory(str(SAMPLES))
         dialog.selectFile("bench-notes.heldout.jsonl")
@@ -141,9 +151,9 @@ class Tour:
         """Step 5: watch, pause and resume, close the window, and find the run in the next one."""
         page, wait = self.window.page("train"), self.studio.wait
         wait(lambda: page.events.step >= steps // 3)
-        self.studio.press(button(page, "Pause"))
+        self.press(page, "Pause")
         wait(lambda: page.summary.standing == "paused")
-        self.studio.press(button(page, "Resume"))
+        self.press(page, "Resume")
         wait(lambda: page.summary.standing == "running")
         self.window.close()
         self.studio.press(self.window.closing.question.leaving)
@@ -187,13 +197,6 @@ def save_small(image, path):
     chosen = list(dict.fromkeys([*colors[np.sort(firsts)][:160], *colors[np.sort(near)]]))
     table = [int(color) for color in chosen[:256]]
     image.convertToFormat(QImage.Format.Format_Indexed8, table).save(str(path))
-
-
-def button(page, text):
-    """Find a button of a page by its text."""
-    from PySide6.QtWidgets import QPushButton
-
-    return next(one for one in page.findChildren(QPushButton) if one.text() == text)
 
 
 def main():

@@ -1,10 +1,10 @@
 """Counts clicks and seconds from a dropped CSV with columns that nobody knows to the first step of its training.
 
-    python tests/bench/to_training.py [--rows 400]
+    python tests/bench/to_training.py [--rows 400] [--chips]
 
 A real window over the real engine, as it is at its first start, with the embedded model. All is done by mouse: the file
-is dropped, each column gets its role by its chip, and the two main buttons are pressed. A click follows as soon as it
-can, so the seconds are the program's own.
+is dropped, the reading that is meant is chosen among those offered (with --chips, each column gets its role by its chip
+instead), and the two main buttons are pressed. A click follows as soon as it can, so the seconds are the program's own.
 """
 
 import argparse
@@ -18,6 +18,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 ROLES = {"Frage": "Prompt", "Antwort": "Reply"}
+READING = "Frage asked, Antwort replied"
 
 
 def write_rows(path, count):
@@ -62,7 +63,15 @@ class Clicks:
         self.note(role)
 
 
-def measure(app, home, rows):
+def offered(page):
+    """Return the button of the reading that is meant; None while it is not there."""
+    from PySide6.QtWidgets import QPushButton
+
+    found = [one for one in page.rows.findChildren(QPushButton) if one.text() == READING and one.isVisible()]
+    return found[0] if found else None
+
+
+def measure(app, home, rows, *, by_chips):
     """Go from a dropped file to the first step of its training; returns the clicks, the drop not counted."""
     from app.studio import Studio
     from app.tour import Bot
@@ -82,8 +91,12 @@ def measure(app, home, rows):
     page = window.page("data")
     studio.wait(lambda: page.rows.rows.rowCount() == rows and set(ROLES) <= set(page.rows.header.chips))
     clicks.note("its rows are shown", clicks=0)
-    for column, role in ROLES.items():
-        clicks.pick(page.rows.header.chips[column], role)
+    if by_chips:
+        for column, role in ROLES.items():
+            clicks.pick(page.rows.header.chips[column], role)
+    else:
+        studio.wait(lambda: offered(page) is not None)
+        clicks.press(offered(page), READING)
     studio.wait(lambda: window.bench.dataset is not None)
     clicks.note("it is understood", clicks=0)
     clicks.press(page.primary, "Next")
@@ -104,13 +117,14 @@ def main():
     """Measure once."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--chips", action="store_true", help="give each column its role by its chip")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["BURNISH_HOME"] = folder
         from PySide6.QtWidgets import QApplication
 
         app = QApplication([])
-        print(f"{measure(app, Path(folder), args.rows)} clicks after the drop")
+        print(f"{measure(app, Path(folder), args.rows, by_chips=args.chips)} clicks after the drop")
 
 
 if __name__ == "__main__":

@@ -305,17 +305,17 @@ class ModelPage(Page):
 
 
 def _figures(facts: ModelFacts) -> ColumnsLayout:
-    weights = count_text(facts.parameters) if facts.parameters else "unknown"
+    weights = count_text(facts.parameters) if facts.parameters else tr("unknown")
     figures = [
         (tr("Weights"), weights, "", tr("Numbers it is made of.")),
         (tr("On disk"), file_size(facts.bytes), "", ""),
         (
             tr("Reads up to"),
-            f"{facts.max_context:,}" if facts.max_context else "unknown",
+            f"{facts.max_context:,}" if facts.max_context else tr("unknown"),
             "tokens",
             tr("Its context length."),
         ),
-        (tr("Made for"), "chat" if facts.chat else tr("plain text"), "", tr("Whether it has a chat template.")),
+        (tr("Made for"), tr("chat") if facts.chat else tr("plain text"), "", tr("Whether it has a chat template.")),
         (tr("Family"), facts.family, "", ""),
         (tr("License"), facts.license or tr("not stated"), "", ""),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QTimer
@@ -25,6 +26,8 @@ from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.wording.machine_text import place_text
+from burnish_app.wording.numbers import sentence_list
+from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.errors import BurnishError, ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -38,6 +41,7 @@ from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
+_ATTENTION = tr("Something in the recipe needs attention.")
 _UNFIT = ExitCode.DOES_NOT_FIT
 
 
@@ -394,7 +398,7 @@ class RecipePage(Page):
         self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
         self.set_state(*fit_state(plan if recipe is not None else None))
         if recipe is None:
-            self.set_foot_note(tr("Something in the recipe needs attention."))
+            self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
         elif plan is not None:
             place = f"{self.there.where}: " if self.there.where else ""
             self.set_foot_note(
@@ -449,3 +453,13 @@ class RecipePage(Page):
             self.banner("error", error.what, error.remedy)
             return
         self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))
+
+
+def _attention_text(problems: Sequence[str]) -> str:
+    """Name the settings that have to be mended, which may be scrolled out of view.
+
+    Args:
+        problems: dotted keys of those that are known.
+    """
+    settings = sentence_list([setting_term(key) for key in problems if key])
+    return tr("To be mended: {settings}.").format(settings=settings) if settings else _ATTENTION

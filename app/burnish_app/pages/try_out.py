@@ -90,6 +90,7 @@ class TryOutPage(Page):
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
         self.activities_changed.emit([])
+        self._forget_no_rows()
         self._show_run()
         self.prompt.setFocus()
         self.refresh_runs.emit()
@@ -185,6 +186,7 @@ class TryOutPage(Page):
         else:
             self._reveal()
             self.vote.show_result(tr("Not every reply came, so there is nothing to vote on."))
+        self._see(self.vote)  # in a low window it is below the wanted reply
 
     def _report(self) -> None:
         """Report the replies that are being streamed."""
@@ -231,6 +233,7 @@ class TryOutPage(Page):
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
             self.vote.show_result(tr("Your votes so far: {votes}.").format(votes=result.votes.text))
+            self._see(self.vote)
         self.refresh_runs.emit()
 
     def _show_question(self, question: Question | None) -> None:
@@ -306,9 +309,16 @@ class TryOutPage(Page):
         if self.client.state == "ready":
             self._rows_found(run, [])
 
+    def _forget_no_rows(self) -> None:
+        """Ask for held-out rows again where there were none: a run keeps them once it has read its data."""
+        if not self.questions.has_rows:
+            self.questions.show_rows("", [])
+
     def _show_run(self) -> None:
         run, before = self.bench.run, self._folder
         self._folder = read_run_folder(run)
+        if self._folder.trained and not before.trained:
+            self._forget_no_rows()
         if not run:
             words = tr("There is no run yet, so only the model before training answers.")
         elif not self._folder.trained:

@@ -27,9 +27,10 @@ ListItemKind = Literal["text", "whole"]
 
 MAIN = (
     "train.epochs", "train.max_steps", "train.learning_rate", "adapter.rank", "model.quantize", "data.max_length",
-    "train.micro_batch_tokens", "task.metric", "devices.where",
+    "train.micro_batch_tokens", "task.metric",
 )  # fmt: skip
-"""Keys of the settings that decide most; the form shows them first, in this order, below the run's name."""
+"""Keys of the eight settings that decide most; the form shows them first, in this order."""
+_NAME, _PLACE = "name", "devices.where"
 
 _CLEANING = (
     "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
@@ -142,9 +143,9 @@ def cleaning_fields() -> list[RecipeField]:
 
 
 def main_fields() -> list[RecipeField]:
-    """Return the fields that the form shows first: the run's name and `MAIN`."""
+    """Return the fields that the form shows first: the run's name, `MAIN`, and where it runs."""
     by_key = {field.key: field for field in recipe_fields()}
-    return [by_key[key] for key in ("name", *MAIN)]
+    return [by_key[key] for key in (_NAME, *MAIN, _PLACE)]
 
 
 def folded_sections() -> list[tuple[str, list[RecipeField]]]:

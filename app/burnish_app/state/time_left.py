@@ -14,7 +14,7 @@ class ShareClock:
     """Estimate of the time that is left of one activity.
 
     Attributes:
-        seen: (time, share) of each time that the share had grown, seconds and 0 to 1.
+        seen: (time, share) of each time that the share had grown, seconds and 0 to 1; at first the last time at 0.
     """
 
     seen: deque[tuple[float, float]] = field(default_factory=deque)
@@ -28,6 +28,8 @@ class ShareClock:
         """
         if self.seen and share < self.seen[-1][1]:
             self.seen.clear()
+        if len(self.seen) == 1 and share == self.seen[0][1] == 0.0:
+            self.seen.clear()  # what goes before the first step, such as loading a model, is no pace
         if not self.seen or share > self.seen[-1][1]:
             self.seen.append((now, share))
         while len(self.seen) > 2 and self.seen[0][0] < now - _WINDOW_S:

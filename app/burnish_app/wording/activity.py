@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_engine.contract.run.state import ObservedStatus
     from burnish_engine.contract.serve.replies import Bench, RunSummary
 
+_LEAST_IN_MB = 1e5  # bytes per second
 _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("Paused"), "queued": tr("Waiting")}
 
 
@@ -81,8 +83,10 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
         if run.standing in _ACTIVE:
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             moves = run.standing == "running"
-            stage = _steps_text(run)
-            found.append(Activity("train", run.folder, name, _ACTIVE[run.standing], min(share, 1.0), moves, stage))
+            what, stage = _ACTIVE[run.standing], _steps_text(run)
+            left = run.state.ends - time.time() if moves else 0.0
+            left_s = left if left > 0 else None
+            found.append(Activity("train", run.folder, name, what, min(share, 1.0), moves, stage, left_s))
         if run.export is not None and run.export.status == "running":
             share, stage = min(max(run.export.share, 0.0), 1.0), stage_text(run.export)
             found.append(Activity("export", run.folder, name, tr("Exporting"), share, stage=stage))
@@ -213,5 +217,8 @@ def _speed_and_time(download: Download) -> list[str]:
     if not download.bytes_per_s:
         return [download.what[:1].upper() + download.what[1:]]
     left = download.seconds_left
-    speed = tr("{megabytes:,.1f} MB/s").format(megabytes=download.bytes_per_s / 1e6)
+    if download.bytes_per_s < _LEAST_IN_MB:
+        speed = tr("{kilobytes:,.0f} kB/s").format(kilobytes=download.bytes_per_s / 1e3)
+    else:
+        speed = tr("{megabytes:,.1f} MB/s").format(megabytes=download.bytes_per_s / 1e6)
     return [speed, tr("{time} left").format(time=duration_text(left))] if left is not None else [speed]

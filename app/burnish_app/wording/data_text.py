@@ -350,12 +350,11 @@ def cut_text(steps: Sequence[tuple[int, int, int]], max_length: int, fate: RowFa
     """Return how many rows and tokens a maximum length concerns.
 
     Args:
-        steps: `length_steps` of the report.
+        steps: `length_steps` of the report, from 0; others may follow in any order.
         max_length: maximum length, tokens; between two steps, the lower one counts.
         fate: what happens to longer rows.
     """
-    found = [step for step in steps if step[0] <= max_length]
-    length, rows, tokens = found[-1] if found else steps[0]
+    length, rows, tokens = max((step for step in steps if step[0] <= max_length), default=steps[0])
     if fate == "continued":
         return tr("A longer row goes on in a further one after {max_length:,} tokens").format(max_length=max_length)
     if fate == "dropped":

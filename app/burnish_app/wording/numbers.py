@@ -91,7 +91,7 @@ def speed_text(tokens_per_s: float) -> str:
     return f"{count_text(tokens_per_s) if tokens_per_s >= 10 else f'{tokens_per_s:.1f}'} tokens/s"
 
 
-_GLUED = 24  # longest fact, in letters, that a line does not break
+_GLUED = 20  # longest fact, in letters, that a line does not break
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -69,6 +70,7 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
+            self.update(ends=predicted_end(event.run_s))
         if isinstance(event, EvaluationDone) and event.accuracy is not None:
             self.update(accuracy=event.accuracy, margin=event.margin)
         written = self._events.write(event)
@@ -146,6 +148,7 @@ class Recorder:
                     "phase": "",
                     "exit_code": event.exit_code,
                     "message": event.message,
+                    "ends": 0.0,
                     "heartbeat": time.time(),
                     "pid": None,
                     "process_created": None,
@@ -160,3 +163,12 @@ class Recorder:
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
             self.update()
+
+
+def predicted_end(left_s: float) -> float:
+    """Return when a run is predicted to end, seconds since the epoch; 0: not known.
+
+    Args:
+        left_s: predicted time to the end of the run, seconds.
+    """
+    return time.time() + left_s if 0.0 < left_s < math.inf else 0.0

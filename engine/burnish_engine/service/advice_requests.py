@@ -104,6 +104,7 @@ class AdviceRequests:
             validation=[str(Path(file).absolute()) for file in request.validation],
             dataset=self._dataset(request, chosen, job) if request.data else None,
             model=chosen,
+            held_out=_read_as(request).validation_share if request.recipe else None,
         )
         job.check()
         machine = request.machine or self._machine.facts()

@@ -77,7 +77,10 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
 
 def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     type_into(qtbot, page.form.row("train.epochs"), "no")
-    assert "needs attention" in page._foot_note.text()
+    assert "Epochs" in page._foot_note.text()
+    page.form.row("task.metric")._editor.setCurrentIndex(page.form.row("task.metric")._editor.findData("regex"))
+    assert all(name in page._foot_note.text() for name in ("Epochs", "attern")), "which is far below"
+    page.form.row("task.metric")._editor.setCurrentIndex(0)
     answers.failure("estimate", "The driver does not answer.")
     type_into(qtbot, page.form.row("train.epochs"), "2")
     qtbot.waitUntil(lambda: page._foot_note.text() == "")
@@ -217,6 +220,10 @@ def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
     assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "nf4")
     assert page.form.row("model.quantize").value() == "nf4"
+    page.form.search.setFocus()
+    qtbot.keyClicks(page.form.search, "rank")
+    qtbot.keyClick(page.form.search, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert (page.form.search.text(), bench.recipe.model.quantize) == ("rank", "none")
 
 
 def test_an_invalid_value_is_undone_first(qtbot, page, bench):
@@ -298,6 +305,30 @@ def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, 
     assert page.form.row("adapter.rank").value() == 32
     qtbot.waitUntil(lambda: page.fit.verdict.text() == "It fits.")
     assert page.primary.isEnabled()
+
+
+def test_a_text_counts_as_soon_as_it_is_typed(qtbot, answers, page, bench):
+    """Whoever starts, or goes back to the form, while typing has barely ended gets what was typed."""
+    answers.result("start", run="/r")
+    settle(qtbot, page, bench)
+    page.settings.view.button("toml").click()
+    text = page.toml.text.toPlainText()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 24"))
+    page.settings.view.button("form").click()
+    assert (bench.recipe.adapter.rank, page.form.row("adapter.rank").value()) == (24, 24)
+    page.settings.view.button("toml").click()
+    page.toml.text.setPlainText(text.replace("rank = 32", "rank = 48"))
+    page.start()
+    qtbot.waitUntil(lambda: len(answers.asked("start")) == 1)
+    assert parse_recipe(answers.asked("start")[0]["recipe"]).adapter.rank == 48
+
+
+def test_a_text_that_is_no_recipe_starts_nothing(qtbot, answers, page, bench):
+    settle(qtbot, page, bench)
+    page.settings.view.button("toml").click()
+    page.toml.text.setPlainText("[adapter]\nrank = 999\n")
+    page.start()
+    assert not page._start_request
 
 
 def test_ctrl_f_searches_the_settings(qtbot, page):

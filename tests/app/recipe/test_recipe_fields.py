@@ -30,6 +30,13 @@ def test_every_field_of_the_schema_is_shown_once_or_belongs_to_another_page():
     assert set(MAIN) <= set(shown)
 
 
+def test_eight_settings_come_first_between_the_name_and_the_place():
+    first = [field.key for field in main_fields()]
+    assert (first[0], first[-1]) == ("name", "devices.where")
+    assert first[1:-1] == list(MAIN)
+    assert len(MAIN) == 8
+
+
 @pytest.mark.parametrize("key", FIELDS)
 def test_defaults_survive_the_form(key):
     field = FIELDS[key]

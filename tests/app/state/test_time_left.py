@@ -31,5 +31,10 @@ def test_old_growth_does_not_count():
     assert looks(*slow_then_fast)[-1] == pytest.approx(29, abs=1)
 
 
+def test_what_goes_before_the_first_growth_is_no_pace():
+    loading_then_steps = [(0, 0.0), (58, 0.0), (60, 0.0), (62, 0.01), (70, 0.05)]
+    assert looks(*loading_then_steps)[-1] == pytest.approx(190)
+
+
 def test_what_begins_anew_is_measured_anew():
     assert looks((0, 0.1), (10, 0.5), (20, 0.0), (22, 0.01))[-2:] == [None, None]

@@ -1,5 +1,7 @@
 """Activities beside the page that is shown: runs, exports and duels, each with its share."""
 
+import time
+
 import pytest
 from app import model_facts
 from app.scenes import summary
@@ -29,6 +31,15 @@ def test_a_run_that_goes_on_or_waits_is_listed_with_its_share(status):
 def test_a_run_before_its_first_step_has_no_share_yet():
     (one,) = activities_of([summary("running", 0, total_steps=0)])
     assert one.title.startswith("0 %")
+
+
+def test_a_run_has_the_time_left_that_it_predicts_itself():
+    """The page Train shows the same, with evaluations and saves; the share of the steps would tell less."""
+    ends = time.time() + 600
+    (one,) = activities_of([summary("running", 150, ends=ends)])
+    assert 590 < one.left_s <= 600
+    for other in (summary("running", 150, ends=time.time() - 5), summary("running", 150), summary("paused", ends=ends)):
+        assert activities_of([other])[0].left_s is None
 
 
 def test_a_run_that_waits_says_so_in_the_title():
@@ -62,6 +73,7 @@ def test_a_duel_that_takes_more_than_its_least_runs_counts_to_its_most():
 def test_a_running_one_says_how_fast_and_how_long():
     assert "34.2 MB/s" in download_detail(RUNNING)
     assert "28 s" in download_detail(RUNNING)
+    assert "9 kB/s" in download_detail(RUNNING.model_copy(update={"bytes_per_s": 9_000.0}))
     assert "36 %" in download_progress(RUNNING)
 
 

@@ -104,6 +104,7 @@ def test_what_a_cut_costs():
     steps = [(0, 10, 1000), (64, 3, 12), (128, 1, 2), (140, 0, 0)]
     assert "3 rows, 1.2 %" in cut_text(steps, 64)
     assert "3 rows, 1.2 %" in cut_text(steps, 100), "of the step before"
+    assert "2 rows, 0.7 %" in cut_text([steps[0], (100, 2, 7), *steps[1:]], 100), "of itself, wherever it stands"
     assert "every row is whole" in cut_text(steps, 2048)
     assert "3 rows, 20.4 %" in cut_text(steps, 64, "dropped"), "the whole rows"
     assert "rows" not in cut_text(steps, 64, "continued")

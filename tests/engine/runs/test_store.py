@@ -1,15 +1,17 @@
 """Run folders: made, found, listed, refused."""
 
 import json
+import math
+import time
 
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import RunEnded
+from burnish_engine.contract.run.events import PlanMade, RunEnded
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.process import own_identity
-from burnish_engine.runs.recorder import Recorder
+from burnish_engine.runs.recorder import Recorder, predicted_end
 from burnish_engine.runs.store import create_run, list_runs, open_run, read_recipe, read_state, summarize, write_state
 
 
@@ -89,6 +91,22 @@ def test_a_process_that_is_gone_makes_the_run_interrupted(tmp_path):
 def test_state_is_readable_json(tmp_path):
     paths = create_run(Recipe(name="ü"), tmp_path / "r")
     assert json.loads(paths.state.read_text(encoding="utf-8"))["name"] == "ü"
+
+
+def test_the_state_says_when_the_run_is_predicted_to_end(tmp_path):
+    paths = create_run(Recipe(), tmp_path / "run")
+    recorder = Recorder(paths)
+    assert read_state(paths).ends == 0
+    plan = {"memory_bytes": 1, "memory_free_bytes": 2, "tokens_per_s": 1, "fits": True}
+    for seconds, expected in ((600.0, 600.0), (0.0, 0.0)):
+        recorder.emit(PlanMade(seconds=seconds, **plan))
+        begun = time.time() if expected else 0.0
+        assert read_state(paths).ends - begun == pytest.approx(expected, abs=60)
+    recorder.update(ends=predicted_end(9.0))
+    assert read_state(paths).ends > 0
+    recorder.end(RunEnded(outcome="finished", exit_code=0, step=9))
+    assert read_state(paths).ends == 0
+    assert predicted_end(math.nan) == predicted_end(math.inf) == predicted_end(-1.0) == 0
 
 
 def test_the_state_says_how_a_run_ended(tmp_path):

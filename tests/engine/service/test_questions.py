@@ -152,6 +152,12 @@ def test_columns_that_can_be_read_in_two_ways_are_asked_about(warm_server, recip
     model = parse_recipe(recipe).model.path
     suggestion = warm_server.result("suggest", model=model, data=[str(data)], recipe=told).suggestion
     assert parse_recipe(suggestion.recipe).data.files == [str(data)]
+    told = changed(told, data={**only, **chosen, "validation_share": 0.4})
+    reasons = {
+        choice.key: choice.reason
+        for choice in warm_server.result("suggest", model=model, data=[str(data)], recipe=told).suggestion.choices
+    }
+    assert "18 rows" in reasons["train.epochs"]
 
 
 def test_columns_of_data_that_cannot_be_read(warm_server, recipe, tmp_path):

@@ -56,8 +56,16 @@ def test_a_whole_run_tells_everything(make_run):
     paths = make_run(
         extra='[evaluation]\nevery = 4\nprompts = ["My lamp is broken?"]\nsample_tokens = 5\n', max_steps=10
     )
-    outcome = run_training(paths)
+    ends = {}
+
+    def listen(event):
+        if isinstance(event, EvaluationDone):
+            ends[event.step] = read_state(paths).ends
+
+    outcome = run_training(paths, listener=listen)
     assert (outcome.exit_code, outcome.step) == (ExitCode.DONE, 10)
+    assert min(ends[0], ends[10]) > 0
+    assert ends[0] != ends[10], "the plan's before the first step, then that of the steps"
     events = list(read_events(paths.events))
     assert [event.seq for event in events] == list(range(len(events)))
     started = of_kind(paths, RunStarted)[0]

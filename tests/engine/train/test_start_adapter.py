@@ -209,10 +209,13 @@ def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
 def test_the_plan_counts_the_adapter_s_rank_and_not_the_recipe_s(make, first, capsys):
     def planned(paths):
         assert main(["plan", str(paths.recipe), "--json"]) == ExitCode.DONE
-        return json.loads(capsys.readouterr().out)["trainable_parameters"]
+        plan = json.loads(capsys.readouterr().out)
+        return plan["trainable_parameters"], [note for note in plan["notes"] if "rank (4)" in note]
 
-    new, further = planned(first), planned(make(first.root))
+    (new, untold), (further, told) = planned(first), planned(make(first.root))
     assert further == new
+    assert (len(untold), len(told)) == (0, 1)
+    assert str(first.adapter) in told[0]
     smaller = load_recipe(make(first.root).recipe)
     assert smaller.adapter.rank < 4, "what the recipe says would be fewer"
 

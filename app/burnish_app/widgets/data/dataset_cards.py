@@ -105,8 +105,8 @@ class LengthsCard(Card):
         self.setVisible(facts.lengths is not None and len(steps) > 1)
         if facts.lengths is None or len(steps) < 2:
             return
-        self._steps = steps
         self._fate = long_row_fate(facts.shape, data.overlong)
+        self._steps = [*steps, *_exact_cuts(facts)] if self._fate == "cut" else steps
         self.histogram.show_lengths(steps, data.max_length, self._fate)
         self._show_cut(data.max_length)
         self._summary.setText(
@@ -117,3 +117,9 @@ class LengthsCard(Card):
 
     def _show_cut(self, tokens: int) -> None:
         self.cut.setText(cut_text(self._steps, tokens, self._fate))
+
+
+def _exact_cuts(facts: DatasetFacts) -> Steps:
+    """Return what usual lengths cut, the recipe's own among them: it may lie between two steps, far from either."""
+    lines = facts.report.cut_lines if facts.report else []
+    return [(line.max_length, line.rows_cut, line.tokens_lost) for line in lines]

@@ -111,6 +111,6 @@ class FieldGroup(QWidget):
             return
         title = self._title
         if self._changed:
-            title = tr("{title}  ·  {count} changed").format(title=title, count=self._changed)
+            title = tr("{title}  ·  {count} not as suggested").format(title=title, count=self._changed)
         self.button.setText(f"{'▾' if self._is_shown else '▸'}  {title}")
         self.button.setAccessibleName(f"{title}, {tr('open') if self._is_shown else tr('folded')}")

@@ -33,6 +33,13 @@ _AREA_PX = 280
 _UNDONE_BY = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
 
 
+def is_undo_override(event: QEvent) -> bool:
+    """Whether a field is asked if it wants the keys of undo or redo for itself, which are the page's."""
+    if event.type() != QEvent.Type.ShortcutOverride or not isinstance(event, QKeyEvent):
+        return False
+    return any(event.matches(key) for key in _UNDONE_BY)
+
+
 class FieldRow(QWidget):
     """Edits one field of the recipe. An invalid value may be typed; the row then shows the schema's message.
 
@@ -158,11 +165,9 @@ class FieldRow(QWidget):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Leave undo and redo to the page, which undoes changes of all fields; and the wheel, which scrolls."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
-            is_undo = any(event.matches(key) for key in _UNDONE_BY)
-            if is_undo:
-                event.ignore()
-                return True
+        if is_undo_override(event):
+            event.ignore()
+            return True
         if event.type() == QEvent.Type.Wheel and isinstance(watched, QComboBox):
             event.ignore()
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
@@ -25,7 +25,7 @@ from burnish_app.recipe.value_reasons import usual_reason, value_reason
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.field_group import FieldGroup
-from burnish_app.widgets.recipe.field_row import FieldRow
+from burnish_app.widgets.recipe.field_row import FieldRow, is_undo_override
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -302,13 +302,20 @@ class RecipeForm(QWidget):
 
 
 class _SearchLine(QLineEdit):
-    """A line to search in; Escape empties it."""
+    """A line to search in; Escape empties it. Undo and redo are the page's, as in all fields of the form."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setPlaceholderText(tr("Search all settings (Ctrl+F)"))
         self.setAccessibleName(tr("Search all settings"))
         self.setClearButtonEnabled(True)
+
+    def event(self, event: QEvent) -> bool:
+        """Leave undo and redo to the page."""
+        if is_undo_override(event):
+            event.ignore()
+            return True
+        return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Empty the line by Escape."""

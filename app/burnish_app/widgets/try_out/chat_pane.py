@@ -222,13 +222,15 @@ class ChatPane(Card):
         if not written:
             self._insert(reply.text, self._format("text"))
         self._messages.append(ChatMessage(role="assistant", content=reply.text or written))
-        speed = f"{reply.tokens / reply.seconds:.1f} tokens/s" if reply.seconds > 0 else ""
+        blank = "" if (reply.text or written).strip() else tr("only white space")
+        pace = reply.tokens / reply.seconds if reply.seconds > 0 else 0.0
+        speed = tr("{speed:.1f} tokens/s").format(speed=pace) if pace else ""
         first = reply.first_token_s
         began = "" if first is None else tr("first token {seconds} s").format(seconds=f"{first:.2g}")
         end = "" if reply.stopped else tr("cut at the longest reply")
         waited = tr("after the others: {why}").format(why=tr(reply.waited)) if reply.waited else ""
         self._answered_by = reply.name
-        self._facts = facts_text(speed, began, end, waited)
+        self._facts = facts_text(blank, speed, began, end, waited)
         self._show_copy()
         if secret:
             self.state.setText("")

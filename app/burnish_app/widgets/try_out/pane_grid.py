@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QTextEdit, QWidget
+from PySide6.QtWidgets import QGridLayout, QSizePolicy, QTextEdit, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
@@ -55,6 +55,8 @@ class PaneGrid(QWidget):
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(2 * UNIT)
+        # Else a row of panes would keep the width that it needs, and never become two rows.
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         for card in (*panes, self.wanted):
             self._grid.addWidget(card)  # until then a pane counts as hidden
         self.arrange()
@@ -78,7 +80,8 @@ class PaneGrid(QWidget):
         """Put what is shown into rows; what is alone in the last row takes all of it."""
         items: list[QWidget] = [*self.shown, *([] if self.wanted.isHidden() else [self.wanted])]
         room = 2 if self.width() < _THREE_PX else 3 if self.width() < _FOUR_PX else 4
-        columns = max(min(room, len(items)), 1)
+        widest, gap = max((item.minimumSizeHint().width() for item in items), default=1), self._grid.spacing()
+        columns = max(min(room, (self.width() + gap) // (widest + gap), len(items)), 1)
         for card in (*self.panes, self.wanted):
             self._grid.removeWidget(card)
         for at, item in enumerate(items):

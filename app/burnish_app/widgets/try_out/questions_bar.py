@@ -70,8 +70,13 @@ class QuestionsBar(QWidget):
         questions = self._questions()
         return questions[self._at] if self._at < len(questions) else None
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are held-out rows."""
+        return bool(self._rows)
+
     def has_rows_of(self, run: str) -> bool:
-        """Whether the held-out rows of a run are known."""
+        """Whether the held-out rows of a run are known, of which there may be none."""
         return run == self._rows_of
 
     def show_rows(self, run: str, rows: Sequence[Question]) -> None:

@@ -102,10 +102,16 @@ def held_out_share(dataset: DatasetFacts) -> float:
     return max(min(0.05, round(_HELD_OUT_ROWS / rows, 3)), 0.001)
 
 
-def hold_out(dataset: DatasetFacts) -> DatasetFacts:
-    """Change the facts as if `held_out_share` of the rows were held out."""
+def hold_out(dataset: DatasetFacts, share: float | None = None) -> DatasetFacts:
+    """Change the facts as if a share of the rows were held out.
+
+    Args:
+        dataset: facts that `inspect` found.
+        share: share that is held out, 0 to 1; None: `held_out_share`.
+    """
     rows = dataset.train_rows + dataset.validation_rows
-    held = min(max(1, round(rows * held_out_share(dataset))), rows - 1) if rows > 1 else 0
+    share = held_out_share(dataset) if share is None else share
+    held = min(max(1, round(rows * share)), rows - 1) if rows > 1 and share else 0
     return dataset.model_copy(update={"train_rows": rows - held, "validation_rows": held})
 
 

@@ -14,7 +14,7 @@ from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.spec import rough_spec
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
-from burnish_engine.models.saved_adapters.start_adapter import open_start, refuse_other_base
+from burnish_engine.models.saved_adapters.start_adapter import StartAdapter, open_start, refuse_other_base
 
 
 def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> RunPlan:
@@ -33,14 +33,16 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     """
     machine = machine or probe()
     start = open_start(recipe.adapter)
+    begins: list[str] = []
     if start is not None:
         recipe = recipe.model_copy(update={"adapter": start.section})
+        begins = [_start_note(start)]
     name = recipe.model.path
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)
         if entry is not None:
             plan = plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
-            return plan.model_copy(update={"notes": [*unconfirmed(entry), *plan.notes]})
+            return plan.model_copy(update={"notes": [*begins, *unconfirmed(entry), *plan.notes]})
     source = open_model(name)
     check_token_ids(source)
     if start is not None:
@@ -48,7 +50,17 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     plan = plan_run(
         recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
     )
-    return plan if source.wrapper is None else plan.model_copy(update={"notes": [source.note, *plan.notes]})
+    wraps = [source.note] if source.wrapper is not None else []
+    return plan.model_copy(update={"notes": [*begins, *wraps, *plan.notes]})
+
+
+def _start_note(start: StartAdapter) -> str:
+    """Say what an adapter to go on from brings along, whatever the recipe says."""
+    own = start.section
+    return (
+        f"Goes on from the adapter in {start.folder}, with its method ({own.method}), rank ({own.rank}) and targets "
+        f"({', '.join(own.targets)}); the recipe's do not count."
+    )
 
 
 def spec_of(source: ModelSource) -> DecoderSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from burnish_engine.advise.facts.shape import frozen_bytes, parameters
-from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, wanted_length
+from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, hold_out, wanted_length
 from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
 from burnish_engine.contract.facts.advice import SettingChoice
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
@@ -111,7 +111,7 @@ def _explain_rows(settings: SuggestedSettings, by: SettingsContext) -> None:
         )
     if not by.separate_validation:
         share = settings.recipe.data.validation_share
-        held = by.dataset.validation_rows
+        held = hold_out(by.dataset, share).validation_rows
         settings.choose(
             "data.validation_share", share, f"Holds out about {held:,} rows, which tell learning from memorizing."
         )

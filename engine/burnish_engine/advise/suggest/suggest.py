@@ -61,6 +61,8 @@ class TrainingGoal:
         validation: held-out files.
         dataset: facts that `inspect` found in the files; None where not inspected.
         model: model to use; None: suggest one.
+        held_out: share of the rows that the person's recipe holds out, which reasons and plan count with; None: as
+            suggested.
     """
 
     target: TargetSection
@@ -68,6 +70,7 @@ class TrainingGoal:
     validation: list[str] = field(default_factory=list)
     dataset: DatasetFacts | None = None
     model: ChosenModel | None = None
+    held_out: float | None = None
 
 
 def suggest(
@@ -84,7 +87,7 @@ def suggest(
         here: names of the models whose files are on this machine.
     """
     if goal.dataset is not None and not goal.validation:
-        goal = replace(goal, dataset=hold_out(goal.dataset))
+        goal = replace(goal, dataset=hold_out(goal.dataset, goal.held_out))
     if goal.model is not None:
         chosen, why = goal.model, "You chose it."
     else:

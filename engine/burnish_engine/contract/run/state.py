@@ -52,6 +52,10 @@ class RunStateFile(BaseModel):
     pid: int | None = None
     process_created: float | None = None
     heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
+    ends: float = Field(
+        default=0.0,
+        description="Predicted end, with evaluations and saves, seconds since the epoch; 0: not known.",
+    )
     verdict: str = Field(default="", description="Whether it really trains, in a sentence.")
     suspicious: bool = Field(default=False, description="Whether that verdict asks for a person's attention.")
     exit_code: int | None = None

@@ -125,7 +125,11 @@ class SuggestRequest(ProtocolRequest):
     data: list[str] = Field(default=[])
     validation: list[str] = Field(default=[])
     target: TargetSection = TargetSection()
-    recipe: str = Field(default="", description="TOML. How its `data` is read is kept: shape, columns and the like.")
+    recipe: str = Field(
+        default="",
+        description="TOML. How its `data` is read is kept: shape, columns and the like; reasons count the rows that "
+        "it holds out.",
+    )
     machine: MachineFacts | None = Field(
         default=None, description="Another machine to train on, as its own server describes it; null: this one."
     )

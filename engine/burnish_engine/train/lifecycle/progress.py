@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import LayersPlaced, StepDone
 from burnish_engine.models.device.device import memory_bytes
-from burnish_engine.runs.recorder import Recorder
+from burnish_engine.runs.recorder import Recorder, predicted_end
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.inputs import RunInputs
@@ -112,6 +112,7 @@ class StepRecorder:
         self._measure.step(result.tokens, seconds)
         if spilled := self._spill.step(seconds, result.tokens):
             self._recorder.warn("spill", spilled)
+        left_s = self._left.after(result.step, seconds)
         self._recorder.emit(
             StepDone(
                 step=result.step,
@@ -126,10 +127,10 @@ class StepRecorder:
                 step_s=seconds,
                 memory_bytes=memory_bytes(self._device),
                 process_bytes=self._measure.process_bytes,
-                eta_s=self._left.after(result.step, seconds),
+                eta_s=left_s,
                 **(asdict(result.preference) if result.preference else {}),
             )
         )
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:
-            self._recorder.update(step=result.step, loss=result.loss)
+            self._recorder.update(step=result.step, loss=result.loss, ends=predicted_end(left_s))
             self._state_written = time.monotonic()

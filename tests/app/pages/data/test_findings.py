@@ -7,7 +7,7 @@ from app.pages.test_hardware import words
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtWidgets import QPushButton
 
-from burnish_engine.contract.facts.data_report import Finding
+from burnish_engine.contract.facts.data_report import CutLine, Finding
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 
 pytestmark = pytest.mark.gui
@@ -51,6 +51,16 @@ def test_rows_whose_numbers_are_estimates_are_not_opened(qtbot, answers, window,
     window.take([file])
     qtbot.waitUntil(lambda: "38 rows are the same" in words(page.findings))
     assert "Show the rows" not in [button.text() for button in page.findings.findChildren(QPushButton)]
+
+
+def test_a_cut_far_from_any_step_is_told_as_exactly_as_the_finding(qtbot, answers, window, page, file):
+    """One endless row leaves a gap between the even steps and its own length, in which usual maxima lie."""
+    steps = [(0, 100, 24_000), (128, 40, 3_000), (384, 1, 830), (1214, 0, 0)]
+    lines = [CutLine(max_length=1024, rows_cut=1, tokens_lost=190, learned_lost=190)]
+    report = facts.dataset_report(length_steps=steps, cut_lines=lines, tokens_lost=190)
+    answers.result("inspect", dataset=facts.dataset(report=report))
+    window.take([file])
+    qtbot.waitUntil(lambda: "1 row, 0.8 %" in page.lengths.cut.text())
 
 
 def test_the_cut_line_sets_the_longest_row(qtbot, readable, inspected, bench):

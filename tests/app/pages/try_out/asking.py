@@ -1,5 +1,8 @@
 """The page Try it, asked and read as a person does."""
 
+ROWS = [[{"role": "user", "content": f"Row {n}?"}, {"role": "assistant", "content": f"Wanted {n}."}] for n in range(3)]
+"""Held-out rows."""
+
 
 def page_of(window):
     window.go_to("try_out")

@@ -2,7 +2,8 @@
 
 import pytest
 from app.pages.test_hardware import words
-from app.pages.try_out.asking import ask, page_of, reply
+from app.pages.try_out.asking import ROWS, ask, page_of, reply
+from PySide6.QtWidgets import QScrollArea
 
 pytestmark = pytest.mark.gui
 
@@ -93,3 +94,25 @@ def test_one_model_twice_is_no_blind_vote(window, run):
     assert page.blind.isEnabled()
     page.left.choose("tuned")
     assert not page.blind.isEnabled()
+
+
+def test_the_vote_is_in_view_in_a_low_window_and_so_is_its_count(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    answers.set("chat", reply("Hello"))
+    answers.result("vote", votes={"v": 1, "votes": 3, "wins": {"tuned": 2, "base": 1}, "equal": 0})
+    window.resize(744, 600)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.blind.setChecked(True)
+    area = page.findChild(QScrollArea)
+    page.primary.click()
+
+    def is_in_view():
+        return page.vote.isVisible() and page.vote.visibleRegion().boundingRect().height() == page.vote.height()
+
+    qtbot.waitUntil(is_in_view)
+    area.verticalScrollBar().setValue(0)  # to read the replies once more
+    assert not is_in_view()
+    page.vote.buttons[0].click()
+    qtbot.waitUntil(lambda: "so far" in page.vote.text and is_in_view())

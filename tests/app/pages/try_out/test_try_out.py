@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from app.pages.test_hardware import words
-from app.pages.try_out.asking import ask, facts, page_of, reply
+from app.pages.try_out.asking import ROWS, ask, facts, page_of, reply
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QScrollArea
@@ -27,6 +27,16 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     qtbot.waitUntil(lambda: len(page.right.messages) == 4)
     contents = [message["content"] for message in answers.asked("chat")[-1]["messages"]]
     assert contents == ["Hi", "Hello", "And then?"]
+
+
+@pytest.mark.parametrize(("text", "is_blank"), [("\n\n \n", True), ("", True), ("\nHello", False)])
+def test_a_reply_without_a_word_is_said_to_be_one(qtbot, answers, window, run, text, is_blank):
+    """Blank lines alone leave a pane that looks as if nobody had answered."""
+    answers.set("chat", reply(text))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert ("white space" in facts(page.right)) == is_blank
 
 
 def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
@@ -268,9 +278,6 @@ def test_memory_is_freed_on_request(qtbot, answers, window, run):
     qtbot.waitUntil(lambda: "free" in page._foot_note.text())
 
 
-ROWS = [[{"role": "user", "content": f"Row {n}?"}, {"role": "assistant", "content": f"Wanted {n}."}] for n in range(3)]
-
-
 def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -409,3 +416,53 @@ def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
     page.primary.click()
     qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
     assert page.prompt.toPlainText() == ""
+
+
+def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}
+    answers.set("chat", {"type": "result", "reply": {**reply("")["reply"], **long}})
+    window.resize(1280, 800)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.count.button("3").click()
+    page.primary.click()
+    qtbot.waitUntil(lambda: all("a run is training" in facts(pane) for pane in page.grid.shown))
+    bar = page.findChild(QScrollArea).horizontalScrollBar()
+    lines = {}
+    for width in (1280, 1000, 744, 1000):
+        window.resize(width, 800)
+        qtbot.waitUntil(lambda: bar.maximum() == 0)
+        qtbot.wait(50)
+        assert bar.maximum() == 0
+        lines[width] = len({pane.y() for pane in page.grid.shown})
+    assert lines == {1280: 1, 1000: 1, 744: 2}
+
+
+def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
+    """Whoever looks here while the run loads its data meets none, and has them on the next look."""
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    asked = len(answers.asked("held_out"))
+    page.runs_changed([])
+    assert len(answers.asked("held_out")) == asked, "not with every look at the runs"
+    answers.result("held_out", conversations=ROWS)
+    window.go_to("train")
+    window.go_to("try_out")
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    assert page.grid.wanted.text == "Wanted 0."
+
+
+def test_a_run_that_was_saved_meanwhile_has_its_held_out_rows(qtbot, answers, window, run):
+    weights = run / "adapter" / "adapter_model.safetensors"
+    weights.unlink()
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    answers.result("held_out", conversations=ROWS)
+    weights.write_bytes(b"x")
+    page.runs_changed([])
+    qtbot.waitUntil(lambda: page.questions.has_rows)

@@ -181,9 +181,9 @@ def test_a_name_is_not_suggested(form):
 def test_a_section_counts_what_was_changed_in_it(form):
     fold = form.folds["Training"]
     form.show_suggestion(Recipe(), {})
-    assert "changed" not in fold.button.text()
+    assert "suggested" not in fold.button.text()
     form.show_recipe(Recipe.model_validate({"train": {"seed": 7, "pack": False}}))
-    assert "2 changed" in fold.button.text()
+    assert "2 not as suggested" in fold.button.text()
 
 
 def test_a_preset_is_chosen_and_marked_and_none_for_values_of_ones_own(qtbot, theme):

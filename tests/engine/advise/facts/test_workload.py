@@ -65,3 +65,9 @@ def test_enough_rows_are_held_out_to_judge_by_and_not_many_more(rows, held):
     facts = hold_out(dataset(rows, [(256, rows)]))
     assert facts.validation_rows == pytest.approx(held, abs=1)
     assert facts.train_rows + facts.validation_rows == rows
+
+
+@pytest.mark.parametrize(("share", "held"), [(0.0, 0), (0.001, 1), (0.25, 25), (0.999, 99)])
+def test_the_share_of_a_recipe_is_held_out(share, held):
+    facts = hold_out(dataset(100, [(256, 100)]), share)
+    assert (facts.train_rows, facts.validation_rows) == (100 - held, held)

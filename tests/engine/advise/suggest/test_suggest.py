@@ -137,6 +137,16 @@ def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
     assert recipe.train.warmup_share >= 0.05
 
 
+def test_reasons_count_the_rows_that_the_recipe_holds_out_and_another_share_is_offered():
+    usual, half = ask(H100, data=TINY), ask(H100, data=TINY, held_out=0.5)
+    assert half.plan.steps < usual.plan.steps
+    assert recipe_of(half).data.validation_share == 0.1
+    told = [reasons(one)["train.epochs"] for one in (usual, half)]
+    assert ("90 rows" in told[0], "50 rows" in told[1]) == (True, True)
+    held = {reasons(one)["data.validation_share"] for one in (usual, half)}
+    assert len(held) == 1, "of the share that is suggested"
+
+
 def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
     suggestion = ask(H100, data=CHATS)
     recipe = recipe_of(suggestion)

@@ -53,6 +53,7 @@ ENGINE_MAY_IMPORT = {
         "export",
         "duel",
         "hub",
+        "remote",
     },
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
     "cli": {

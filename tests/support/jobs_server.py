@@ -80,6 +80,7 @@ class JobsServer:
         jobs: jobs by number.
         specs: documents that jobs were made with, as they came.
         cut_after: numbers of log lines after which a connection is cut, for one connection each.
+        has_machines: whether jobs begin; where there are none, they wait.
         bucket: folder of the one bucket.
         mount: path that the bucket's folder of a job has in the job.
     """
@@ -95,7 +96,7 @@ class JobsServer:
             (tools / name).write_text(text.format(python=sys.executable, tools=tools))
             (tools / name).chmod(0o755)
         self._path = f"{tools}:{os.environ['PATH']}"
-        self.closing = False
+        self.closing, self.has_machines = False, True
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -180,6 +181,8 @@ class JobsServer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
         environment |= {"PATH": self._path, "BURNISH_HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1"}
         environment |= {**job.spec["environment"], **secrets}
+        while not (self.has_machines or job.canceled or self.closing):
+            time.sleep(0.02)
         while job.attempts < job.spec.get("attempts", 1) and not job.canceled and not self.closing:
             job.attempts += 1
             machine = self.folder / f"machine{job.number}-{job.attempts}"

@@ -1,8 +1,13 @@
-"""Knows the machine that the recipe names instead of this one: asks its engine over ssh, and says how that stands."""
+"""Knows the machine that the recipe names instead of this one: asks it, and says how that stands.
+
+A machine that ssh reaches answers by its own engine. A cluster or a service is asked by this machine's engine for the
+machines that it has, with their prices.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -11,8 +16,10 @@ from burnish_app.engine.client_there import ClientThere, serve_on
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import Preferences
+from burnish_engine.contract.facts.advice import PlaceOffers
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
-from burnish_engine.contract.recipe.place import parse_place
+from burnish_engine.contract.recipe.place import HERE, parse_place
+from burnish_engine.contract.serve.data_requests import OffersRequest
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import DoctorRequest, MachineRequest
 
@@ -24,15 +31,17 @@ _SLOW_MS = 15_000
 
 
 class EngineThere(QObject):
-    """The engine of another machine, reached over ssh: what it has, and whether training works there.
+    """The place where a recipe trains instead of here: what it has, and whether training works there.
 
-    A machine is asked when the person wants it, and from then on whenever a recipe names it: the first time Burnish is
-    installed there.
+    It is asked when the person wants it, and from then on whenever a recipe names it: on a machine that ssh reaches
+    Burnish is installed the first time.
 
     Args:
         client: connection to this machine's engine, with which it ends.
 
     Attributes:
+        offers: machines that a cluster or a service has for the recipe as it was when asked; None: not known.
+        recipe_text: function that returns the recipe as it is now, as TOML.
         changed: signal without arguments, emitted whenever there is something else to show.
         found: signal without arguments, emitted when the machine's facts came and differ from those before, and when
             they are no longer known.
@@ -52,6 +61,9 @@ class EngineThere(QObject):
         self.doing = ""
         self.failure: Failure | None = None
         self.client: ClientThere | None = None
+        self.offers: PlaceOffers | None = None
+        self.recipe_text: Callable[[], str] = str
+        self._here, self._offers_request, self._asked_text = client, "", ""
         self._others: dict[str, ClientThere] = {}
         self._lent: set[ClientThere] = set()  # replies may be streamed through them
         self._machine_request, self._doctor_request = "", ""
@@ -72,13 +84,28 @@ class EngineThere(QObject):
         """Whether the check-up there is under way."""
         return self.client is not None and self.client.is_open(self._doctor_request)
 
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is one machine with an engine of its own, not a cluster or a service that has several."""
+        return parse_place(self.where).kind == "ssh" if self.where else False
+
+    @property
+    def name(self) -> str:
+        """Name of the machine that is planned for; empty: this one."""
+        return f"{self.where}, {self.offers.best.name}" if self.offers is not None else self.where
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the recipe changed since a cluster or a service was asked."""
+        return self.offers is not None and self._asked_text != self.recipe_text()
+
     def choose(self, where: str) -> None:
-        """Take the machine that the recipe names; one that no ssh reaches cannot be asked.
+        """Take the place that the recipe names.
 
         Args:
             where: place as the recipe names it.
         """
-        where = where if parse_place(where).kind == "ssh" else ""
+        where = "" if where == HERE else where
         if where == self.where:
             return
         self._let_go()
@@ -91,6 +118,9 @@ class EngineThere(QObject):
     def connect_now(self) -> None:
         """Make the connection, anew where there is a former one, and ask for the machine's facts."""
         if not self.where:
+            return
+        if not self.is_machine:
+            self._ask_offers()
             return
         spare = self._others.pop(self.where, None)
         self._let_go()
@@ -111,7 +141,7 @@ class EngineThere(QObject):
 
     def refresh(self) -> None:
         """Ask for the machine's facts again, where those that are known are old."""
-        if self.machine is not None and time.monotonic() - self._asked_at > _FRESH_S:
+        if self.is_machine and self.machine is not None and time.monotonic() - self._asked_at > _FRESH_S:
             self._ask_machine()
 
     def check(self) -> None:
@@ -157,6 +187,34 @@ class EngineThere(QObject):
         client = ClientThere(where, serve_on(where), self)
         client.progressed.connect(lambda what: self.progressed.emit(where, what))
         return client
+
+    def _ask_offers(self) -> None:
+        self._let_go()
+        self.state, self.failure = "connecting", None
+        self.doing = tr("Asking {where} for its machines").format(where=self.where)
+        self._asked_text = text = self.recipe_text()
+        self._offers_request = name = self._here.send(
+            OffersRequest,
+            recipe=text,
+            owner=self,
+            on_result=lambda result: self._offered(name, result),
+            on_failure=lambda failure: self._offers_failed(name, failure),
+        )
+        self.changed.emit()
+
+    def _offered(self, name: str, result: Result) -> None:
+        if name != self._offers_request or result.offers is None:
+            return
+        self.state, self.offers = "ready", result.offers
+        Preferences().add_recent(_KNOWN, self.where)
+        self._know(result.offers.best.machine)
+        self.changed.emit()
+
+    def _offers_failed(self, name: str, failure: Failure) -> None:
+        if name == self._offers_request:
+            self.state, self.failure = "failed", failure
+            self._know(None)
+            self.changed.emit()
 
     def _ask_machine(self) -> None:
         client = self.client
@@ -234,6 +292,8 @@ class EngineThere(QObject):
     def _let_go(self) -> None:
         self._soon.stop()
         self._slow.stop()
+        self._here.cancel(self._offers_request)
+        self._offers_request, self.offers = "", None
         client, self.client = self.client, None
         if client in self._lent and client.state == "ready":
             self._others[client.where] = client

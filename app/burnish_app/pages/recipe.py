@@ -62,6 +62,7 @@ class RecipePage(Page):
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
         self._inspection = DatasetInspection(client, bench, self)
         self.there = EngineThere.beside(client)
+        self.there.recipe_text = lambda: bench.recipe_toml
         self.there.found.connect(self._place_found)
         self.suggestions = SuggestionFollower(client, bench, self.there, self)
         self.suggestions.suggested.connect(self._suggested_now)
@@ -88,7 +89,8 @@ class RecipePage(Page):
         self.add_secondary(tr("Import ..."), self._import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
         self.aside.addWidget(self.fit)
-        self.aside.addWidget(PlaceCard(self.there))
+        self.place = PlaceCard(self.there)
+        self.aside.addWidget(self.place)
         self.aside.addWidget(self.preview)
         self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -176,7 +178,7 @@ class RecipePage(Page):
             return
         plan = self.bench.plan
         if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
-            what = tr("It does not fit on {where}.").format(where=self.there.where)
+            what = tr("It does not fit on {where}.").format(where=self.there.name)
             self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self.clear_banner()
@@ -321,7 +323,8 @@ class RecipePage(Page):
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
         whole = self.bench.recipe.adapter.method == "full"
-        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.where)
+        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.name)
+        self.place.show_plan(plan)
         changed = self._change.take(self.bench.recipe, plan, self._history.step)
         if changed is not None:
             self.fit.change.show_change(*changed)
@@ -354,6 +357,7 @@ class RecipePage(Page):
 
     def _planned_elsewhere(self, where: str) -> None:
         self.bench.set_plan(None)
+        self.place.show_plan(None)
         self.fit.show_elsewhere(where)
         for preset in PRESETS:  # their times were this machine's
             self.settings.presets.show_plan(preset, None)
@@ -361,6 +365,7 @@ class RecipePage(Page):
 
     def _plan_failed(self, failure: Failure) -> None:
         self.bench.set_plan(None)
+        self.place.show_plan(None)
         self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
         self._show_state()
 
@@ -400,7 +405,7 @@ class RecipePage(Page):
         if recipe is None:
             self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
         elif plan is not None:
-            place = f"{self.there.where}: " if self.there.where else ""
+            place = f"{self.there.name}: " if self.there.name else ""
             self.set_foot_note(
                 f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
             )

@@ -67,6 +67,17 @@ def energy_size(joules: float) -> str:
     return f"{hours:.0f} Wh" if hours >= 99.95 else f"{hours:.1f} Wh" if hours >= 0.995 else f"{hours:.2f} Wh"
 
 
+def short_time(seconds: float) -> str:
+    """Format a time from fractions of a millisecond up, such as "0.35 ms", "12.5 ms" or "1.8 s".
+
+    Args:
+        seconds: time, s.
+    """
+    if seconds >= 0.0995:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.000995 else f"{seconds * 1e3:.2f} ms"
+
+
 def _number(value: float, decimals: int) -> str:
     """Format a number with at least two significant digits."""
     return f"{value:,.{max(decimals, 1 - math.floor(math.log10(value)))}f}"

@@ -14,10 +14,11 @@ from burnish_engine.contract.errors import DoesNotFitError, SetupError, StoppedE
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.on_gpus import recipe_there
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.sweep import SweepCell
-from burnish_engine.contract.serve.data_requests import EstimateRequest
+from burnish_engine.contract.serve.data_requests import EstimateRequest, OffersRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.hardware.gpu.visible import lease_name_of
 from burnish_engine.models.checkpoint.source import opens_without_torch
@@ -84,6 +85,32 @@ class PlanService:
                 self.remember(recipe, request.dataset)
             return Result(id=request.id, plan=self.plan(recipe, job, request.machine))
 
+    def offers(self, request: OffersRequest, job: Job) -> Result:
+        """Plan a recipe on the machines of the place that it names.
+
+        Raises:
+            BurnishError: The place refuses or cannot be reached, or has no machine with so many GPUs.
+        """
+        from burnish_engine.remote.backends.backend import DroppedError
+        from burnish_engine.remote.places import open_backend
+        from burnish_engine.remote.plan_there import place_offers, plan_there
+
+        recipe = read_recipe_text(request.recipe)
+        if request.dataset is not None:
+            self.remember(recipe, request.dataset)
+        where = recipe.devices.where
+
+        def planned(recipe: Recipe, *, dataset: DatasetFacts | None, machine: MachineFacts) -> RunPlan:
+            job.check()
+            return self._planned(recipe, job, machine, dataset)
+
+        try:
+            found = open_backend(recipe.devices.place).offers()
+        except DroppedError as dropped:
+            raise SetupError(f"{where} cannot be reached: {dropped}.", "Try again.") from None
+        plans = plan_there(recipe, found, dataset=self._dataset(recipe), planner=planned)
+        return Result(id=request.id, offers=place_offers(where, plans, recipe.devices.timeout_hours))
+
     def plan(self, recipe: Recipe, job: Job, machine: MachineFacts | None = None) -> RunPlan:
         """Plan a recipe for a machine's current state.
 
@@ -95,9 +122,15 @@ class PlanService:
         Raises:
             BurnishError: The model or the GPU cannot be used.
         """
+        dataset = self._dataset(recipe)
+        if machine is not None:
+            recipe = recipe_there(recipe)
+        return self._planned(recipe, job, machine, dataset)
+
+    def _planned(self, recipe: Recipe, job: Job, machine: MachineFacts | None, dataset: DatasetFacts | None) -> RunPlan:
         if opens_without_torch(recipe.model.path):
-            return plan_recipe(recipe, dataset=self._dataset(recipe), machine=machine or self._machine.facts())
-        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe), dataset=self._dataset(recipe), machine=machine)
+            return plan_recipe(recipe, dataset=dataset, machine=machine or self._machine.facts())
+        request = EstimateRequest(id=job.id, recipe=dump_recipe(recipe), dataset=dataset, machine=machine)
         answer = self._data.ask(request, job, about=f"the model {recipe.model.path}").plan
         if answer is None:
             raise SetupError("The data process gave no plan.", "Try again.")

@@ -101,6 +101,7 @@ def _handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str
         "rows": live.rows,
         "preview": live.preview,
         "estimate": plans.estimate,
+        "offers": plans.offers,
         "chat": live.chat,
         "free": live.free,
         "runs": runs.runs,

@@ -117,7 +117,8 @@ class Session:
         here = 0 if ranks and not ranks.is_local else ranks.size if ranks else 1
         setup = RunSetup.prepare(paths, recipe, recorder, tally, device=device, anyway=anyway, gpus=here)
         if ranks:
-            setup.measure.not_as_planned()  # the plan is one GPU's
+            if not (ranks.is_local and setup.recipe.devices.shares):
+                setup.measure.not_as_planned()  # the plan is one machine's, or one GPU's
             warn_of_idle_ranks(setup.recipe, ranks.size, recorder)
         progress = StepRecorder(recorder, setup.inputs, setup.measure, device, setup.time_left)
         loader = EngineLoader(setup, recorder, tally, progress, ranks)

@@ -2,11 +2,13 @@
 
 import psutil
 import pytest
-from app.machine_facts import checkup, machine
+from app import page_facts as facts
+from app.machine_facts import checkup, gpu, machine
 
 from burnish_app.engine import engine_there
 from burnish_app.engine.engine_there import EngineThere
 from burnish_app.state.preferences import Preferences
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer
 
 REFUSAL = {
     "type": "failure", "id": "", "what": "ssh does not get into office: Host key verification failed.",
@@ -40,12 +42,6 @@ def test_a_machine_is_asked_when_it_is_wanted_and_from_then_on_by_itself(qtbot, 
     there.choose("ssh:elsewhere")
     assert there.state == "offered"
     assert not there._soon.isActive()
-
-
-@pytest.mark.parametrize("where", ["here", "slurm:office", "hf", "sky:A100"])
-def test_only_a_machine_that_ssh_reaches_is_asked(there, where):
-    there.choose(where)
-    assert not there.where
 
 
 def test_all_pages_share_one(client, there):
@@ -172,3 +168,53 @@ def test_a_connection_that_replies_come_through_outlives_the_choice_of_another_m
     assert there.client_to("ssh:office") is first
     reached(qtbot, there)
     assert there.client is first
+
+
+def offered(*names, chosen=0, plan=None):
+    """What a service has to offer, a machine of one GPU for each name."""
+    offers = [
+        PlannedOffer(
+            name=name, machine=machine(gpu(0, name=name)), gpus=1, used_gpus=1, usd_per_hour=1.5,
+            plan=plan or facts.plan(),
+        )
+        for name in names
+    ]  # fmt: skip
+    return PlaceOffers(where="hf", offers=offers, chosen=chosen, longest_s=3600)
+
+
+@pytest.mark.parametrize("where", ["slurm:office", "hf", "sky:A100"])
+def test_a_service_is_asked_by_this_machines_engine_for_its_machines(qtbot, there, client, answers, office, where):
+    client.start()
+    answers.result("offers", offers=offered("t4-small", "a10g-small", chosen=1))
+    there.recipe_text = lambda: "first"
+    there.choose(where)
+    assert (there.state, there.is_machine) == ("offered", False)
+    there.connect_now()
+    assert there.state == "connecting"
+    qtbot.waitUntil(lambda: there.state == "ready")
+    assert [one["recipe"] for one in answers.asked("offers")] == ["first"]
+    assert there.machine.gpus[0].name == "a10g-small"
+    assert there.name == f"{where}, a10g-small"
+    assert there.client is None
+    assert not office.asked("machine")
+    assert not there.is_outdated
+    there.recipe_text = lambda: "second"
+    assert there.is_outdated
+    there.choose("here")
+    assert (there.machine, there.offers, there.name) == (None, None, "")
+
+
+def test_a_service_that_refuses_says_so_and_an_answer_for_another_place_is_dropped(
+    qtbot, there, client, answers, answered
+):
+    client.start()
+    answers.failure("offers", "Hugging Face Jobs needs an access token.", "Log in.", 12)
+    there.choose("hf")
+    there.connect_now()
+    qtbot.waitUntil(lambda: there.state == "failed")
+    assert "token" in there.failure.what
+    answers.result("offers", offers=offered("t4-small"))
+    there.connect_now()
+    there.choose("slurm")
+    answered()
+    assert (there.state, there.offers, there.machine) == ("offered", None, None)

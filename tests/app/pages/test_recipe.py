@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.widgets.recipe.place_card import PlaceCard
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import FreeRequest
@@ -482,6 +483,40 @@ def test_a_check_there_says_whether_training_works(qtbot, page, there, office):
     qtbot.waitUntil(place.check.isVisible)
     qtbot.mouseClick(place.check, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "No compiler was found." in place.verdict.text())
+
+
+def test_a_service_is_asked_for_its_machines_and_the_recipe_is_planned_for_the_one_it_would_take(
+    qtbot, answers, page, bench
+):
+    settle(qtbot, page, bench)
+    shared = SharedSteps(gpus=4, passes=2, times=3.9, step_ms=900.0, exchange_ms=3.0, exchange_bytes=2**27)
+    plan = facts.plan(shared=shared)
+    card = machine(*(gpu(index, name="NVIDIA A100") for index in range(4)))
+    offer = PlannedOffer(name="a100x4", machine=card, gpus=4, used_gpus=4, usd_per_hour=10.0, plan=plan)
+    unfit = offer.model_copy(update={"name": "t4-small", "plan": facts.plan(fits=False)})
+    answers.result("offers", offers=PlaceOffers(where="hf", offers=[unfit, offer], chosen=1, longest_s=3600))
+    answers.result("estimate", plan=plan)
+    type_into(qtbot, page.form.row("devices.where"), "hf")
+    place = page.place
+    qtbot.waitUntil(place.ask.isVisible)
+    assert bench.plan is None
+    qtbot.mouseClick(place.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bench.plan is not None and not page.suggestions.is_waiting)
+    assert last(answers, "offers")["recipe"]
+    assert last(answers, "estimate")["machine"]["gpus"][0]["name"] == "NVIDIA A100"
+    usd = 10.0 * plan.total_seconds / 3600
+    for word in ("4 GPUs", "2 passes", "3.0 ms", f"{usd:.2f} USD"):
+        assert word in place.takes.text()
+    best, other = place.facts.text().splitlines()
+    assert best.startswith("a100x4")
+    assert f"{usd:.2f} USD" in best
+    assert other.startswith("t4-small")
+    assert "a100x4" in page.fit._memory.text()
+    assert not place.check.isVisible()
+    # Another recipe may suit another machine.
+    qtbot.waitUntil(lambda: not page.plans.is_waiting)
+    page.settings.presets.chosen.emit("quick")
+    qtbot.waitUntil(place.ask.isVisible)
 
 
 def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.units import energy_size, file_size, memory_of, memory_size
+from burnish_engine.contract.units import energy_size, file_size, memory_of, memory_size, short_time
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,11 @@ def test_energy(joules, words):
 )  # fmt: skip
 def test_memory_beside_all_of_it(used, total, words):
     assert memory_of(used, total) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1e-4, "0.10 ms"), (1e-3, "1.0 ms"), (0.0985, "98.5 ms"), (0.1, "0.1 s"), (62, "62.0 s")],
+)
+def test_short_times(seconds, words):
+    assert short_time(seconds) == words

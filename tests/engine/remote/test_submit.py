@@ -120,6 +120,13 @@ def test_a_run_from_the_window_that_cannot_be_handed_over_fails_with_its_reason(
     assert "ssh" in found.state.message
 
 
+def test_a_run_that_began_elsewhere_keeps_its_number_of_gpus(paths, capsys):
+    hand_over(paths, Taking(paths, [step(1), end("stopped")]))
+    assert main(["runs", "resume", str(paths.root), "--gpus", "2"]) == ExitCode.USAGE
+    assert "--gpus 2" in capsys.readouterr().err
+    assert summarize(paths).status == "stopped"
+
+
 def test_names_of_jobs_are_plain_and_differ():
     names = {job_name("Mein Lauf -- öß; rm -rf /") for _ in range(20)}
     assert len(names) == 20

@@ -1,4 +1,4 @@
-"""The card of the machine elsewhere that is to train: how its engine is reached, its cards, and whether they work."""
+"""The card of the place elsewhere that is to train: how it is reached, its machines, and what the run takes there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from PySide6.QtWidgets import QLabel
 from burnish_app.engine.engine_there import EngineThere
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
+from burnish_app.recipe.place_text import offers_text, plan_there_text
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, body, caption, headline, quoted, set_tone
 from burnish_app.wording.machine_text import gpu_memory_text, training_device_text
+from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -19,10 +21,10 @@ _MOST_PROBLEMS = 3
 
 
 class PlaceCard(Card):
-    """Shows the machine that the recipe names instead of this one; hidden where none is named.
+    """Shows the place that the recipe names instead of this machine; hidden where none is named.
 
     Args:
-        engine: engine of that machine.
+        engine: what is known of that place.
     """
 
     def __init__(self, engine: EngineThere) -> None:
@@ -30,14 +32,25 @@ class PlaceCard(Card):
         self._there = engine
         self.body.setSpacing(UNIT // 2)
         self.name, self.words = headline(""), body("")
-        self.facts, self.verdict = caption(""), body("")
+        self.takes, self.facts, self.verdict = body(""), caption(""), body("")
+        self._plan: RunPlan | None = None
         self.busy = BusyLine("", can_cancel=True)
         self.busy.cancel.connect(self._cancel)
         self.ask = secondary("", engine.connect_now, "hardware")
         self.check = quiet(tr("Check that training works there"), engine.check, "pulse")
-        for widget in (self.name, self.words, self.facts, self.verdict, self.busy, row(self.ask, self.check)):
+        texts = (self.name, self.words, self.takes, self.facts, self.verdict)
+        for widget in (*texts, self.busy, row(self.ask, self.check)):
             self.body.addWidget(widget)
         engine.changed.connect(self.show_there)
+        self.show_there()
+
+    def show_plan(self, plan: RunPlan | None) -> None:
+        """Show what the run takes there.
+
+        Args:
+            plan: plan of the recipe on the machine there; None: not known.
+        """
+        self._plan = plan
         self.show_there()
 
     def show_there(self) -> None:
@@ -49,15 +62,20 @@ class PlaceCard(Card):
         self.name.setText(there.where)
         text, tone = _status_text(there)
         self._say(self.words, text, tone)
-        self._say(self.facts, _facts(there.machine) if there.machine else "", "muted")
+        offers, plan = there.offers, self._plan if there.machine else None
+        hourly = offers.best.usd_per_hour if offers else None
+        self._say(self.takes, plan_there_text(plan, hourly) if plan else "", "" if plan and plan.fits else "error")
+        facts = offers_text(offers) if offers else _facts(there.machine) if there.machine else ""
+        self._say(self.facts, facts, "muted")
         self._say(self.verdict, *_verdict(there.checkup))
         is_connecting = there.state in ("connecting", "lost")
         doing = there.doing or tr("Connecting to {where}").format(where=there.where)
         self.busy.set_progress(tr("Checking that training works there ...") if there.is_checking else f"{doing} ...")
         self.busy.setVisible(is_connecting or there.is_checking)
-        self.ask.setVisible(not is_connecting and there.state != "ready")
+        self.ask.setVisible(not is_connecting and (there.state != "ready" or there.is_outdated))
         self.ask.setText(_ASK[there.state].format(where=there.where) if there.state in _ASK else "")
-        self.check.setVisible(there.state == "ready" and not there.is_checking and there.checkup is None)
+        can_check = there.is_machine and there.state == "ready"
+        self.check.setVisible(can_check and not there.is_checking and there.checkup is None)
 
     def _cancel(self) -> None:
         if self._there.is_checking:
@@ -72,10 +90,15 @@ class PlaceCard(Card):
         set_tone(label, tone)
 
 
-_ASK = {"offered": tr("Ask {where}"), "slow": tr("Connect again"), "failed": tr("Try again")}
+_ASK = {"offered": tr("Ask {where}"), "ready": tr("Ask again"), "slow": tr("Connect again"), "failed": tr("Try again")}
 
 
 def _status_text(engine: EngineThere) -> tuple[str, Look]:
+    if engine.state == "offered" and not engine.is_machine:
+        text = tr("It can say which machines it has, whether the run fits, and what they cost. Nothing is sent.")
+        return text, "muted"
+    if engine.is_outdated:
+        return tr("The recipe changed since it was asked; another machine may suit it now."), "muted"
     if engine.state == "offered":
         text = tr(
             "Its engine can say over ssh whether the run fits there. The first time Burnish is installed on it, which "

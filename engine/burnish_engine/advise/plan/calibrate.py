@@ -188,12 +188,14 @@ def device_key(run: PlannedRun) -> str:
 
 
 def kind_of(run: PlannedRun) -> str:
-    """The kind of a run by precision and trained weights, such as "bf16", "nf4 bf16" or "full bf16"."""
+    """The kind of a run by precision, trained weights and GPUs, such as "bf16", "nf4 bf16" or "full bf16 x2"."""
     packed = "nf4" if run.engine.nf4 else run.engine.eight_bits.stored
     what = "full" if run.recipe.adapter.method == "full" else packed
     products = _PRODUCTS.get(run.engine.eight_bits.products, f"{run.engine.eight_bits.products.upper()} products")
     paged = _PAGED if run.recipe.train.optimizer.startswith(_PAGED) else ""
-    return " ".join(word for word in (what, run.device.precision, products, paged) if word)
+    devices = run.recipe.devices
+    gpus = f"x{len(devices.gpus)}" if devices.shares and len(devices.gpus) > 1 else ""
+    return " ".join(word for word in (what, run.device.precision, products, paged, gpus) if word)
 
 
 def _measured(runs: Sequence[PastRun]) -> list[PastRun]:

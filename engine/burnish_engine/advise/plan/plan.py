@@ -19,13 +19,14 @@ from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problem
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.rank_fit import fitting_rank
 from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
+from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_attention
 from burnish_engine.advise.predict.plain.speed import plain_seconds
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
-from burnish_engine.contract.facts.advice import RunPlan, TimePart
+from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
@@ -70,6 +71,7 @@ def plan_run(
     download_bytes: int = 0,
     weights_bytes: int | None = None,
     quick: bool = False,
+    launched: bool = False,
 ) -> RunPlan:
     """Predict what a run takes.
 
@@ -82,39 +84,42 @@ def plan_run(
         download_bytes: bytes that have to be downloaded first.
         weights_bytes: size of the checkpoint on disk; None: 2 bytes a weight.
         quick: whether a nearly fastest memory plan is enough, to compare many runs.
+        launched: whether torchrun says which GPUs train, so that those of the recipe need not exist.
 
     Raises:
         UsageError: The recipe names a GPU that this machine does not have, asks for what its engine does not do, or
             has targets that miss parts of the model (`models.families.adapter_targets.check_targets`), or has a score
             of the task that no held-out row allows.
     """
-    device = planned_device(recipe, machine)
+    device = _fullest(planned_device(recipe, machine), recipe, machine)
     scored = [] if quick else task_notes(recipe.task, dataset)
     known = is_counted(spec)
     target_notes = check_spec_targets(spec, recipe.adapter) if known else []
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
     run = PlannedRun(recipe, spec, machine, device, engine, dataset)
     work = _work(recipe, dataset)
-    free, whole, name = _memory_of(machine, device)
+    processes = 1 if launched or not recipe.devices.shares else len(recipe.devices.gpus)
+    free, whole, name = _memory_of(machine, device, processes)
     choice = choose_memory(run, work.largest, free, quick=quick) if engine.fast else None
-    found = _predicted(run, work, choice)
+    found, shared = _predicted(run, work, choice)
     total = sum(part.bytes for part in found.parts)
     memory, speed = found.parts, found.tokens_per_s
     trained = trained_parameters(spec, recipe.adapter)
-    locked = choice.locked_bytes if choice else 0
-    host = _host_bytes(run, weights_bytes) + locked if device.cuda else 0
+    locked = choice.locked_bytes * processes if choice else 0
+    host = _host_bytes(run, weights_bytes) * processes + locked if device.cuda else 0
     disk = _disk_bytes(recipe, spec) + download_bytes
     seconds = work.tokens / speed if work.tokens is not None else None
     times: list[TimePart] = []
     if seconds is not None and work.steps:
-        pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed)
+        pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed, shared=shared)
         times = time_parts(recipe, pace, done=-1, steps=work.steps)
     over_budget = choice is not None and recipe.memory.budget_gib > 0 and total > _ABOUT * choice.budget_bytes
     lower = None
     if not quick and (over_budget or lacks_memory(run, total, free)):
         lower = fitting_rank(recipe.adapter, rank_of_experts(run), _fits_with(run, work, free))
     remedy = None if quick else lower_rank_text(lower)
-    problems = problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
+    problems = [] if launched else shared_problems(recipe.devices, machine)
+    problems += problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
@@ -156,7 +161,7 @@ def plan_run(
             *notes_on(run),
             *scored,
             *target_notes,
-            *filter(None, [streaming_note(choice.plan if choice else None), export_text(exports)]),
+            *filter(None, [shared_note(shared), streaming_note(choice.plan if choice else None), export_text(exports)]),
             *found.notes,
         ],
         trainable_parameters=trained,
@@ -169,6 +174,7 @@ def plan_run(
         tokens_per_s=speed,
         seconds=seconds,
         times=times,
+        shared=shared,
         speed_source=_speed_source(device.gpu(machine), found.speed_runs),
         basis=found.basis,
     )
@@ -212,7 +218,17 @@ def planned_device(recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
     return PlannedDevice(cuda=True, index=wanted, precision=precision)
 
 
-def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None) -> CorrectedPrediction:
+def _fullest(device: PlannedDevice, recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
+    """Return, of the GPUs that share a run, the one with the least free memory: all have to hold what each holds."""
+    gpus = [gpu for gpu in machine.gpus if gpu.index in recipe.devices.gpus]
+    if not device.cuda or not recipe.devices.shares or len(gpus) < 2:
+        return device
+    return replace(device, index=min(gpus, key=lambda gpu: gpu.vram_free_bytes).index)
+
+
+def _predicted(
+    run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None
+) -> tuple[CorrectedPrediction, SharedSteps | None]:
     """Predict the peak's components and the speed for the engine that would run, corrected by past runs."""
     recipe, spec, average = run.recipe, run.spec, work.average
     if choice is not None:
@@ -234,7 +250,9 @@ def _predicted(run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None)
         seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
     if recipe.preference.estimates_kl:
         seconds *= 1 + _ESTIMATE_WORK
-    return correct_prediction(run, parts, average.tokens / seconds)
+    shared = shared_steps(run, seconds)
+    times = shared.times if shared else 1.0
+    return correct_prediction(run, parts, times * average.tokens / seconds), shared
 
 
 def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[AdapterSection], bool]:
@@ -243,7 +261,7 @@ def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[Adap
     def fits(adapter: AdapterSection) -> bool:
         other = replace(run, recipe=run.recipe.model_copy(update={"adapter": adapter}))
         choice = choose_memory(other, work.largest, free, quick=True) if run.engine.fast else None
-        total = sum(part.bytes for part in _predicted(other, work, choice).parts)
+        total = sum(part.bytes for part in _predicted(other, work, choice)[0].parts)
         budget = choice.budget_bytes if choice and run.recipe.memory.budget_gib else free
         return not lacks_memory(other, total, free) and total <= _ABOUT * budget
 
@@ -306,11 +324,12 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     return _PlannedWork(largest, usual, max(steps, 1), int(total))
 
 
-def _memory_of(machine: MachineFacts, device: PlannedDevice) -> tuple[int, int, str]:
-    """The free and total bytes of the device's memory, and the device's name."""
+def _memory_of(machine: MachineFacts, device: PlannedDevice, processes: int) -> tuple[int, int, str]:
+    """The free and total bytes of the device's memory, and the device's name; of a CPU the share of each process."""
     gpu = device.gpu(machine)
     if gpu is None:
-        return machine.ram_free_bytes, machine.ram_total_bytes, "CPU"
+        name = f"CPU, for each of {processes} processes" if processes > 1 else "CPU"
+        return machine.ram_free_bytes // processes, machine.ram_total_bytes // processes, name
     if gpu.unified_memory:
         return machine.ram_free_bytes, machine.ram_total_bytes, gpu.name
     return gpu.vram_free_bytes, gpu.vram_total_bytes, gpu.name

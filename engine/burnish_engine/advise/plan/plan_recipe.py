@@ -17,13 +17,20 @@ from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 from burnish_engine.models.saved_adapters.start_adapter import StartAdapter, open_start, refuse_other_base
 
 
-def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine: MachineFacts | None = None) -> RunPlan:
+def plan_recipe(
+    recipe: Recipe,
+    *,
+    dataset: DatasetFacts | None = None,
+    machine: MachineFacts | None = None,
+    launched: bool = False,
+) -> RunPlan:
     """Plan a recipe on this machine, as it is now.
 
     Args:
         recipe: recipe of the run; its model may be one of the catalog that is not downloaded yet.
         dataset: facts that `inspect` found with this recipe; None where not inspected.
         machine: facts of the machine; probed when not given.
+        launched: whether torchrun says which GPUs train, so that those of the recipe need not exist.
 
     Raises:
         UsageError: The model is neither a folder nor in the catalog, the recipe names a GPU that is not there, or its
@@ -41,14 +48,21 @@ def plan_recipe(recipe: Recipe, *, dataset: DatasetFacts | None = None, machine:
     if is_model_name(name) and not fetched_model_dir(name).is_dir():
         entry = find_model(name)
         if entry is not None:
-            plan = plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=entry.download_bytes)
+            size = entry.download_bytes
+            plan = plan_run(recipe, entry.spec, machine, dataset=dataset, download_bytes=size, launched=launched)
             return plan.model_copy(update={"notes": [*begins, *unconfirmed(entry), *plan.notes]})
     source = open_model(name)
     check_token_ids(source)
     if start is not None:
         refuse_other_base(start, source)
     plan = plan_run(
-        recipe, spec_of(source), machine, dataset=dataset, config=source.config, weights_bytes=weights_bytes(source)
+        recipe,
+        spec_of(source),
+        machine,
+        dataset=dataset,
+        config=source.config,
+        weights_bytes=weights_bytes(source),
+        launched=launched,
     )
     wraps = [source.note] if source.wrapper is not None else []
     return plan.model_copy(update={"notes": [*begins, *wraps, *plan.notes]})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.contract.facts.advice import TimePart
+from burnish_engine.contract.facts.advice import SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
@@ -61,22 +61,27 @@ class RunPace:
     task_s: float = 0.0
 
 
-def predicted_pace(run: PlannedRun, *, step_s: float, tokens_per_s: float) -> RunPace:
+def predicted_pace(
+    run: PlannedRun, *, step_s: float, tokens_per_s: float, shared: SharedSteps | None = None
+) -> RunPace:
     """Predict the pace of a run whose speed is known.
 
     Args:
         run: planned run.
         step_s: predicted time of a step.
         tokens_per_s: predicted speed of training.
+        shared: how GPUs share its steps; they share evaluations of adapters too, and the first does the rest.
     """
     recipe, guard = run.recipe, run.recipe.guard
+    dealt = shared.gpus if shared and run.device.cuda and recipe.devices.strategy == "data_parallel" else 1
+    tokens_per_s /= shared.times if shared else 1.0
     probes = guard.probes and guard.action != "off"
     forward_s = _FORWARD_SHARE[recipe.adapter.method == "full"] / tokens_per_s
     prompts = recipe.evaluation.prompts
     return RunPace(
         step_s=step_s,
         look_s=_LOOK_TOKENS / tokens_per_s if probes else 0.0,
-        evaluation_s=_held_out_tokens(recipe, run.dataset) * forward_s,
+        evaluation_s=_held_out_tokens(recipe, run.dataset) * forward_s / dealt,
         prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.cli.training.progress import RunProgress
-from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, is_address, is_model_name
 from burnish_engine.contract.recipe.place import HERE
@@ -37,6 +37,11 @@ def train_there(paths: RunPaths, *, anyway: bool = False, gpus: int = 0) -> Exit
 
     recipe, began = read_recipe(paths), paths.remote.exists()
     run = typed_run(paths)
+    if began and gpus:
+        raise UsageError(
+            f"--gpus {gpus} cannot change a run that has begun at {recipe.devices.where}.",
+            f"Leave --gpus out, or submit the recipe as a new run with --gpus {gpus}.",
+        )
     try:
         with RunProgress() as progress:
             dataset = None if began else known_data(recipe)

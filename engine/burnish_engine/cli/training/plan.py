@@ -14,6 +14,7 @@ from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.units import file_size, memory_size
@@ -63,6 +64,9 @@ def plan(
         print_json(result.model_dump_json(indent=2))
     else:
         show_plan(result, unread)
+        if parsed.devices.where != HERE:
+            where = parsed.devices.where
+            out.note(f"The recipe trains at {where}; this is this machine's plan. There: burnish submit --dry-run")
     return ExitCode.DONE if result.fits else ExitCode.DOES_NOT_FIT
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.cli.training.elsewhere import is_elsewhere, train_there
@@ -17,7 +16,8 @@ from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir
-from burnish_engine.contract.recipe.recipe import MOST_GPUS, DevicesSection, Recipe
+from burnish_engine.contract.recipe.on_gpus import with_gpus
+from burnish_engine.contract.recipe.recipe import MOST_GPUS, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
@@ -122,17 +122,7 @@ def _shared(recipe: Recipe, gpus: int) -> Recipe:
     """Return the recipe with so many GPUs; 0: as it is. Processes of torchrun take those that they see, in order."""
     if not gpus:
         return recipe
-    chosen = list(range(gpus)) if "WORLD_SIZE" in os.environ else recipe.devices.first_gpus(gpus)
-    strategy = "sharded" if recipe.adapter.method == "full" else "data_parallel"
-    changes = {"gpus": chosen} | ({"strategy": strategy} if gpus > 1 else {})
-    try:
-        devices = DevicesSection.model_validate(recipe.devices.model_dump() | changes)
-    except ValidationError as error:
-        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise UsageError(
-            f"With --gpus {gpus} the recipe's devices {reason}.", "Change the recipe, or --gpus."
-        ) from None
-    return recipe.model_copy(update={"devices": devices})
+    return with_gpus(recipe, range(gpus) if "WORLD_SIZE" in os.environ else recipe.devices.first_gpus(gpus))
 
 
 def _next_export(paths: RunPaths, run: str) -> str:

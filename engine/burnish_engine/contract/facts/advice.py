@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.machine import ParallelSettings
+from burnish_engine.contract.facts.machine import LinkKind, MachineFacts, ParallelSettings
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe_export import GgufType
 
@@ -72,6 +72,22 @@ class TimePart(_Advice):
     seconds: float = Field(description="Predicted time of all of them together.")
 
 
+class SharedSteps(_Advice):
+    """The steps of a run that several GPUs share."""
+
+    gpus: int = Field(description="GPUs, or processes of a CPU, that share each step.")
+    passes: int = Field(description="Most passes of one of them in a step.")
+    idle: int = Field(default=0, description="Those of them that have no pass in a step.")
+    times: float = Field(description="Steps are so many times as fast as on one.")
+    step_ms: float = Field(description="Predicted time of a step.")
+    exchange_ms: float | None = Field(
+        default=None, description="What sending between them takes of a step; None: not known."
+    )
+    exchange_bytes: int = Field(default=0, description="Bytes that are added up, or gathered, in a step.")
+    link: LinkKind | None = Field(default=None, description="What carries it; None: nothing is told of their links.")
+    rounded: bool = Field(default=False, description="Gradients are sent in bf16.")
+
+
 class FittingRank(_Advice):
     """The largest lower rank with which a run that does not fit would."""
 
@@ -127,6 +143,9 @@ class RunPlan(_Advice):
         default=[], description="The same with all that comes beside steps, after loading; empty where not known."
     )
     speed_source: str = Field(default="", description='Where the speed comes from: "measured here" or "estimated".')
+    shared: SharedSteps | None = Field(
+        default=None, description="How several GPUs share the steps, which speed and times count; None: one trains."
+    )
     settings: ParallelSettings | None = None
     basis: PlanBasis | None = Field(default=None, description="The same before past runs on this device corrected it.")
 
@@ -134,6 +153,39 @@ class RunPlan(_Advice):
     def total_seconds(self) -> float | None:
         """Predicted time from the first check to the last save, seconds; None where not known."""
         return sum(part.seconds for part in self.times) if self.times else self.seconds
+
+
+class PlannedOffer(_Advice):
+    """A machine that can be had at a place, and the plan of a run on it."""
+
+    name: str = Field(description="Name of the machine there; of a service its flavor.")
+    machine: MachineFacts = Field(description="Its facts, as far as the place tells them; memory counts as free.")
+    gpus: int = Field(description="GPUs that it has, and that are paid for.")
+    used_gpus: int = Field(description="Those of them that would train.")
+    usd_per_hour: float | None = Field(
+        default=None, description="Price by the service's own list; None: nothing is asked, or it does not say."
+    )
+    plan: RunPlan = Field(description="What the run takes on each of these GPUs, and how they share its steps.")
+
+    @property
+    def usd(self) -> float | None:
+        """Predicted price of the run; None where nothing is asked, or the time is not known."""
+        seconds = self.plan.total_seconds
+        return None if self.usd_per_hour is None or seconds is None else self.usd_per_hour * seconds / 3600
+
+
+class PlaceOffers(_Advice):
+    """The machines that a place has for a run."""
+
+    where: str = Field(description="Place as the recipe names it.")
+    offers: list[PlannedOffer] = Field(description="Machines with as many GPUs as are wanted; at least one.")
+    chosen: int = Field(description="Position of the one that the run would take, or that comes closest.")
+    longest_s: int = Field(description="Longest time that the run would be given there, seconds.")
+
+    @property
+    def best(self) -> PlannedOffer:
+        """The machine that the run would take, or that comes closest."""
+        return self.offers[self.chosen]
 
 
 class SettingChoice(_Advice):

@@ -47,6 +47,19 @@ class PreviewRequest(ProtocolRequest):
     index: int = Field(default=0, ge=0, description="Rows of the file before it.")
 
 
+class OffersRequest(ProtocolRequest):
+    """Ask the place that a recipe names for its machines, and plan the run on each. Nothing is sent. Result: `offers`.
+
+    The network, ssh, or the programs of a cluster or a cloud are used.
+    """
+
+    method: Literal["offers"] = "offers"
+    recipe: str = Field(description="TOML, whose `devices.where` is another machine.")
+    dataset: DatasetFacts | None = Field(
+        default=None, description="What an earlier inspection with this recipe found, where the server may not know."
+    )
+
+
 class EstimateRequest(ProtocolRequest):
     """Predict memory, speed, time and disk against what is free now. Result: `plan`."""
 

@@ -12,6 +12,7 @@ from burnish_engine.contract.facts.advice import (
     LocalModel,
     ModelFacts,
     ModelIntegrity,
+    PlaceOffers,
     RankedModel,
     RunPlan,
     Suggestion,
@@ -87,6 +88,7 @@ class Result(ProtocolLine):
     rows: RowPage | None = None
     preview: Preview | None = None
     plan: RunPlan | None = None
+    offers: PlaceOffers | None = None
     what_fits: DeviceCapacity | None = None
     forecast: ExportForecast | None = None
     programs: list[ProgramName] | None = None

@@ -15,6 +15,7 @@ from burnish_engine.contract.serve.data_requests import (
     ColumnsRequest,
     EstimateRequest,
     InspectRequest,
+    OffersRequest,
     PreviewRequest,
     RowsRequest,
 )
@@ -96,6 +97,7 @@ Request = Annotated[
     | RowsRequest
     | PreviewRequest
     | EstimateRequest
+    | OffersRequest
     | WhatFitsRequest
     | SuggestRequest
     | ChatRequest

@@ -15,7 +15,8 @@ from burnish_engine.contract.facts.machine import (
     MachineFacts,
     ParallelSettings,
 )
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.recipe.recipe import DevicesSection
+from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
 from burnish_engine.hardware.gpu.topology import false_p2p, topology
 
@@ -32,6 +33,8 @@ _MOST_ACCUMULATION = 8
 # 132 MB between two H200 whose copies reach 389 GB/s, 0.21 ms for 40 MB among four.
 _START_S = 30e-6
 _REDUCED_SHARE: dict[LinkKind, float] = {"nvlink": 0.8}
+PASS_S: Final = 1.0
+"""Seconds that a pass is taken to last where it is decided before any was made whether gradients are rounded."""
 _NOT_WORTH_IT = 0.5  # share of a step past which the second GPU waits more than it helps
 
 
@@ -115,6 +118,19 @@ def _nearest(machine: MachineFacts, gpus: Sequence[int], count: int) -> Exchange
     return min(found, key=lambda one: abs(math.log(one.bytes / count)), default=None)
 
 
+def rounds_gradients(devices: DevicesSection, precision: str, *, is_slow: bool) -> bool:
+    """Return whether gradients travel in bf16: as the recipe says, or where an exchange in fp32 takes too long.
+
+    Args:
+        devices: the recipe's section.
+        precision: precision of the run; gradients in fp16 are scaled, and the scale changes, so they are not rounded.
+        is_slow: whether an exchange in fp32 takes too long; see `is_slow_exchange`.
+    """
+    if devices.exact or precision == "fp16":
+        return False
+    return devices.exchange == "bf16" or (devices.exchange == "auto" and is_slow)
+
+
 def is_slow_exchange(machine: MachineFacts, gpus: Sequence[int], exchange_s: float, busy_s: float) -> bool:
     """Return whether an exchange of gradients takes more of a step than the links between the GPUs are allowed to.
 
@@ -179,7 +195,8 @@ def _data_parallel(
     if compress:
         exchange_s /= 2
     if exchange_s > _NOT_WORTH_IT * job.step_s * _MOST_ACCUMULATION:
-        reason = f"One exchange of gradients would take {_ms(exchange_s)} at {rate:.1f} GB/s, so one GPU is faster."
+        took = short_time(exchange_s)
+        reason = f"One exchange of gradients would take {took} at {rate:.1f} GB/s, so one GPU is faster."
         return _single(_by_speed(group)[0], [reason, *left_out])
     accumulation = 1
     while exchange_s > _MOST_SHARE[kind] * job.step_s * accumulation and accumulation < _MOST_ACCUMULATION:
@@ -249,7 +266,7 @@ def _measured_by_a_run(machine: MachineFacts, gpus: Sequence[int], count: int) -
     near = _nearest(machine, gpus, count)
     if near is None:
         return []
-    return [f"A run measured {_ms(near.ms / 1e3)} for one exchange of {memory_size(near.bytes)}; that counts."]
+    return [f"A run measured {short_time(near.ms / 1e3)} for one exchange of {memory_size(near.bytes)}; that counts."]
 
 
 def _difference(machine: MachineFacts, edge: EdgeFacts, group: Sequence[GpuFacts]) -> list[str]:
@@ -268,7 +285,7 @@ def _difference(machine: MachineFacts, edge: EdgeFacts, group: Sequence[GpuFacts
 
 def _accumulation_reason(accumulation: int, exchange_s: float, step_s: float) -> str:
     share = exchange_s / (step_s * accumulation)
-    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {_ms(exchange_s)}"
+    once = f"Gradients are exchanged once for a step, after its backward passes, which takes {short_time(exchange_s)}"
     if accumulation == 1:
         return f"{once}: {share:.1%} of a step of one pass on each GPU."
     return f"{once}: give each GPU at least {accumulation} passes a step, so that it is {share:.1%} of it."
@@ -304,7 +321,7 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
         reasons=[
             f"{lack}, so the weights are shared out over {_names(group)}.",
             _link_reason(machine, edge),
-            f"Each pass gathers the weights twice, about {_ms(gather_s)}: make passes large.",
+            f"Each pass gathers the weights twice, about {short_time(gather_s)}: make passes large.",
             *why,
         ],
     )
@@ -313,7 +330,3 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
 def _names(group: Sequence[GpuFacts]) -> str:
     names = dict.fromkeys(short_name(gpu.name) for gpu in group)
     return f"{len(group)} {' and '.join(names)}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms" if seconds < 0.1 else f"{seconds:.1f} s"

@@ -34,7 +34,8 @@ _ANCESTORS: dict[int, CommonAncestor] = {
 # 10^9 bytes/s of one link in one direction, by compute capability, as NCCL too decides it: the version that NVML tells
 # does not separate GA102's slower bridge. V100 300 GB/s both ways over 6 links, A100 600 over 12, H100 900 over 18,
 # B200 1800 over 18 (datasheets); RTX 2080 Ti 100 over 2 (Turing whitepaper); GA102 112.5 over 4 (GA102 whitepaper).
-_LINK_GB_S = {(7, 0): 25.0, (7, 5): 25.0, (8, 0): 25.0, (8, 6): 14.0625, (9, 0): 25.0, (10, 0): 50.0, (10, 3): 50.0}
+LINK_GB_S = {(7, 0): 25.0, (7, 5): 25.0, (8, 0): 25.0, (8, 6): 14.0625, (9, 0): 25.0, (10, 0): 50.0, (10, 3): 50.0}
+"""Rate of one NVLink in one direction, 10^9 bytes/s, by compute capability."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _pair(driver: Driver, pair: tuple[GpuFacts, GpuFacts], handles: dict[int, An
     ends = handles[first.index], handles[second.index]
     read, write = (driver.integer("nvmlDeviceGetP2PStatus", *ends, index) for index in (_READ, _WRITE))
     problems = dict.fromkeys(_P2P_PROBLEMS[status] for status in (read, write) if status in _P2P_PROBLEMS)
-    per_link = _LINK_GB_S.get(first.compute_capability or (0, 0))
+    per_link = LINK_GB_S.get(first.compute_capability or (0, 0))
     ancestor = driver.integer("nvmlDeviceGetTopologyCommonAncestor", *ends)
     return LinkFacts(
         first=first.index,

@@ -8,13 +8,14 @@ import subprocess
 import sys
 
 from burnish_engine.contract.facts.machine import ParallelSettings
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import DevicesSection
 
 RECIPE = "recipe.toml"
 
 
 def torchrun_command(settings: ParallelSettings, recipe: str = RECIPE, devices: DevicesSection | None = None) -> str:
-    """Return a line for this system's shell that trains as `burnish train` would; empty where one process trains.
+    """Return a line for this system's shell that trains as `burnish train` would; empty where no others help.
 
     It names this Python by its path, so that it works from any folder, whatever is on the search path.
 
@@ -25,6 +26,8 @@ def torchrun_command(settings: ParallelSettings, recipe: str = RECIPE, devices: 
     """
     shares = devices is not None and devices.shares
     gpus = devices.gpus if devices is not None and shares else settings.gpus
+    if devices is not None and devices.where != HERE:
+        return ""
     if len(gpus) < 2 or (settings.strategy == "single" and not shares):
         return ""
     variables: dict[str, str] = {}

@@ -9,10 +9,14 @@ from typing import Protocol
 
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.facts.remote_job import RemoteJob
-from burnish_engine.contract.run.commands import Command
+from burnish_engine.contract.run.commands import Command, CommandName
+from burnish_engine.contract.run.state import Status
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine
+
+ENDINGS: dict[CommandName, Status] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
+"""Status of a run whose job had not begun, by the command that ended it."""
 
 
 class DroppedError(Exception):

@@ -20,13 +20,13 @@ from typing import Any
 from typing_extensions import override
 
 from burnish_engine.advise.facts.catalog import find_model
-from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.hub.failures import read_failure
-from burnish_engine.remote.backends.backend import Backend, DroppedError, JobStatus, MirrorPosition, Offer
+from burnish_engine.remote.backends.backend import ENDINGS, Backend, DroppedError, JobStatus, MirrorPosition, Offer
 from burnish_engine.remote.backends.hf_client import JobsClient, read_token
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.bundle.bundle import Bundle
@@ -40,6 +40,8 @@ BUCKET = "burnish-jobs"
 _OVER = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
 _HOURS = {"minute": 60.0, "hour": 1.0}
 _LAST_LINES = 6
+_NOT_BEGUN = "It was canceled while it waited for a machine of Hugging Face Jobs."
+_CANCELED = "The job was canceled at once. Resume the run to go on from what it had saved."
 _SCRIPT = """set -e
 mkdir -p {scratch}
 for one in {mount}/*; do
@@ -128,13 +130,18 @@ class HfBackend(Backend):
 
     @override
     def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:
+        if self._stage(job)[0] == "SCHEDULING":
+            return  # its log may be empty and open for hours, in which nobody would hear what the job waits for
         for text in self._client.log(job.id):
             if (line := read_line(text)) is not None:
                 yield line
                 if line.kind == "end":
                     return
-        if self._stage(job)[0] in _OVER and (end := self._kept_end(job)) is not None:
+        stage = self._stage(job)[0]
+        if stage in _OVER and (end := self._kept_end(job)) is not None:
             yield end
+        elif stage == "CANCELED":  # so somebody wanted it to end
+            yield _end_line(JobEnd(exit_code=ExitCode.STOPPED, status="stopped", message=_CANCELED))
 
     @override
     def status(self, job: RemoteJob) -> JobStatus:
@@ -145,16 +152,30 @@ class HfBackend(Backend):
 
     @override
     def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
+        """Hand a command to the run; one that ends it cancels a job that still waits for a machine."""
+        status = ENDINGS.get(command.name)
+        if status is not None and self._stage(job)[0] == "SCHEDULING":
+            end = JobEnd(exit_code=ExitCode.STOPPED, status=status, message=_NOT_BEGUN)
+            self._write(f"{job.folder}/job_end.json", end.model_dump_json().encode())  # a job that begins deletes it
+            self._cancel(job)
+            return end
         if command.name == "stop_now":
-            self._client.ask("POST", f"/api/jobs/{self._client.namespace}/{job.id}/cancel")
+            self._cancel(job)
             return None
         path = f"{job.folder}/control.jsonl"
         former = self._client.read_bucket_file(self._bucket, path) or b""
-        with tempfile.TemporaryDirectory() as folder:
-            whole = Path(folder, "control.jsonl")
-            whole.write_bytes(former + command.model_dump_json().encode() + b"\n")
-            self._upload(self._bucket, [(whole, path)], self._token)
+        self._write(path, former + command.model_dump_json().encode() + b"\n")
         return None
+
+    def _cancel(self, job: RemoteJob) -> None:
+        self._client.ask("POST", f"/api/jobs/{self._client.namespace}/{job.id}/cancel")
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Replace a small file of the bucket."""
+        with tempfile.TemporaryDirectory() as folder:
+            whole = Path(folder, "file")
+            whole.write_bytes(content)
+            self._upload(self._bucket, [(whole, path)], self._token)
 
     @override
     def fetch(self, job: RemoteJob, files: Sequence[str], target: Path) -> None:
@@ -223,14 +244,7 @@ class HfBackend(Backend):
             end = JobEnd.model_validate_json(text)
         except ValueError:
             return None
-        return RelayLine(
-            kind="end",
-            text=end.message,
-            status=end.status,
-            exit_code=end.exit_code,
-            files=end.files,
-            attempt=sys.maxsize,
-        )
+        return _end_line(end)
 
     def _last_words(self, job: RemoteJob) -> str:
         lines: list[str] = []
@@ -241,6 +255,18 @@ class HfBackend(Backend):
         except DroppedError:
             pass
         return " ".join(lines)
+
+
+def _end_line(end: JobEnd) -> RelayLine:
+    """Return the line of an end that no log has, whatever the attempt."""
+    return RelayLine(
+        kind="end",
+        text=end.message,
+        status=end.status,
+        exit_code=end.exit_code,
+        files=end.files,
+        attempt=sys.maxsize,
+    )
 
 
 def upload_files(bucket: str, files: Sequence[tuple[Path, str]], token: str) -> None:

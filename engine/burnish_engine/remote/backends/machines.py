@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 
-from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, PcieFacts
 from burnish_engine.hardware.gpu.gpu_table import GpuRow, gpu_rows, normal_name
+from burnish_engine.remote.backends.host_links import host_links
 
 _GIB = 2**30
 _ASSUMED_RAM, _ASSUMED_DISK = 64 * _GIB, 200 * 10**9  # where a service does not tell
 _FREE = 0.97  # share of a card's memory that a process can have: the driver keeps some
 
 SURVEY = """
-nvidia-smi --query-gpu=name,memory.total,memory.free,compute_cap --format=csv,noheader,nounits 2> /dev/null \\
-  | sed 's/^/gpu=/'
+fields=name,memory.total,memory.free,compute_cap,pcie.link.gen.max,pcie.link.width.max
+nvidia-smi --query-gpu=$fields --format=csv,noheader,nounits 2> /dev/null | sed 's/^/gpu=/'
+nvidia-smi topo -m 2> /dev/null | sed 's/^/path=/'
+nvidia-smi topo -p2p r 2> /dev/null | sed 's/^/read=/'
 echo "cores=$(getconf _NPROCESSORS_ONLN)"
 sed -n 's/^MemTotal: */ram=/p; s/^MemAvailable: */free=/p' /proc/meminfo
 echo "disk=$(df -Pk "$HOME" | awk 'NR == 2 { print $4 }')"
@@ -26,10 +29,13 @@ def host_machine(answer: str) -> MachineFacts:
     """Read what the survey's script printed."""
     gpus: list[GpuFacts] = []
     told: dict[str, str] = {}
+    tables: dict[str, list[str]] = {"path": [], "read": []}
     for line in answer.splitlines():
         key, _, value = line.partition("=")
         if key == "gpu":
             gpus += _gpu_of(value, len(gpus))
+        elif key in tables:
+            tables[key].append(value)
         else:
             told[key] = value.strip()
     return MachineFacts(
@@ -42,6 +48,7 @@ def host_machine(answer: str) -> MachineFacts:
         ram_free_bytes=first_number(told.get("free", "")) * 1024 or _ASSUMED_RAM,
         disk_free_bytes=first_number(told.get("disk", "")) * 1024 or _ASSUMED_DISK,
         gpus=gpus,
+        links=host_links(tables["path"], tables["read"], gpus),
     )
 
 
@@ -110,14 +117,20 @@ def _is_size(word: str) -> bool:
 
 def _gpu_of(text: str, index: int) -> list[GpuFacts]:
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 4:
+    if len(parts) < 4:
         return []
+    generation, width = (first_number(part) or None for part in (*parts[4:6], "", "")[:2])
     major, _, minor = parts[3].partition(".")
     capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
     total, free = (first_number(part) * 2**20 for part in parts[1:3])
     return [
         GpuFacts(
-            index=index, name=parts[0], compute_capability=capability, vram_total_bytes=total, vram_free_bytes=free
+            index=index,
+            name=parts[0],
+            compute_capability=capability,
+            vram_total_bytes=total,
+            vram_free_bytes=free,
+            pcie=PcieFacts(best_generation=generation, best_width=width),
         )
     ]
 

@@ -14,9 +14,8 @@ from typing_extensions import override
 
 from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
-from burnish_engine.contract.run.commands import Command, CommandName
-from burnish_engine.contract.run.state import Status
-from burnish_engine.remote.backends.backend import JobStatus, Offer
+from burnish_engine.contract.run.commands import Command
+from burnish_engine.remote.backends.backend import ENDINGS, JobStatus, Offer
 from burnish_engine.remote.backends.machines import first_number, service_machine
 from burnish_engine.remote.backends.on_host import kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import run
@@ -25,13 +24,13 @@ from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 
 SAVE_BEFORE_S = 120
+_MOST_CORES = 8  # for each GPU, or for a run on the processor: reading and packing data, and torch's own threads
 _SINFO = "sinfo --noheader --format '%P|%G|%m|%c|%l'"
 # A batch job gets the environment that it was submitted in, and the cluster keeps it in files: tokens stay out of it.
 _SBATCH = "env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN sbatch"
 _JUDGE = f'said=$({_SBATCH} --test-only 2>&1) || {{ printf "%s\\n" "$said" >&2; exit 1; }}; printf "%s\\n" "$said"'
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
 _WAITING = {"PENDING": "Waits in the cluster's queue", "CONFIGURING": "The cluster prepares a node"}
-_ENDS: dict[CommandName, Status] = {"stop": "stopped", "stop_now": "stopped", "suspend": "suspended"}
 _TAKEN_OUT = "It was taken out of the cluster's queue before it began."
 _GONE = {"", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
@@ -92,7 +91,7 @@ class SlurmBackend(HostBackend):
     @override
     def send(self, job: RemoteJob, command: Command) -> JobEnd | None:
         """Hand a command to the run; one that ends it takes a job that still waits out of the queue."""
-        if (status := _ENDS.get(command.name)) is not None and self._take_out(job):
+        if (status := ENDINGS.get(command.name)) is not None and self._take_out(job):
             end = JobEnd(exit_code=ExitCode.STOPPED, status=status, message=_TAKEN_OUT)
             self._folder(job).write_end(end)
             return end
@@ -149,7 +148,7 @@ def sbatch_script(name: str, folder: str, command: str, bundle: Bundle, offer: O
         bundle: what was sent.
         offer: kind of node.
     """
-    gpus = bundle.manifest.gpus or (1 if offer.gpus else 0)
+    gpus = (bundle.manifest.gpus or 1) if offer.gpus else 0
     minutes = max(1, bundle.manifest.timeout_s // 60)
     lines = [
         "#!/bin/sh",
@@ -161,12 +160,19 @@ def sbatch_script(name: str, folder: str, command: str, bundle: Bundle, offer: O
         "#SBATCH --nodes=1",
         "#SBATCH --ntasks=1",
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),
+        f"#SBATCH --cpus-per-task={_cores(offer, gpus)}",
         f"#SBATCH --time={minutes}",
         f"#SBATCH --signal=B:TERM@{SAVE_BEFORE_S}",
         "#SBATCH --requeue",
         command,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cores(offer: Offer, gpus: int) -> int:
+    """Return the cores to ask for, where a cluster gives a task one by default: a fair share of the node's, not all."""
+    share = offer.machine.cpu_cores * gpus // offer.gpus if gpus else offer.machine.cpu_cores
+    return max(1, min(share, _MOST_CORES * max(gpus, 1)))
 
 
 def _write(pipe: IO[bytes], text: str) -> None:

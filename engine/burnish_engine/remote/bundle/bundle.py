@@ -14,7 +14,7 @@ from typing import IO
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import is_address, is_model_name
-from burnish_engine.contract.recipe.place import HERE
+from burnish_engine.contract.recipe.on_gpus import recipe_there
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.models.saved_adapters.saved_adapter import ADAPTER_FILES
@@ -143,8 +143,9 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
     if (start := open_start(adapter)) is not None:
         paths |= {f"start/{name}": start.folder / name for name in ADAPTER_FILES}
         adapter = adapter.model_copy(update={"start": "start"})
-    devices = recipe.devices.model_copy(update={"where": HERE, "timeout_hours": 0.0})
-    there = recipe.model_copy(update={"data": data, "model": model, "adapter": adapter, "devices": devices})
+    shared = recipe_there(recipe, gpus)
+    there = shared.model_copy(update={"data": data, "model": model, "adapter": adapter})
+    gpus = gpus or (len(there.devices.gpus) if there.devices.shares else 0)
     wheel = own_wheel()
     texts = {
         "recipe.toml": dump_recipe(there).encode(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import psutil
 
 from burnish_engine.advise.plan.plan import refuse_unfit
@@ -37,7 +39,8 @@ def check_fit(
         UsageError: The recipe asks for something impossible, or its targets miss parts of the model.
     """
     try:
-        plan = plan_recipe(recipe, dataset=dataset, machine=_machine_for_this_process())
+        machine, launched = _machine_for_this_process(), "WORLD_SIZE" in os.environ
+        plan = plan_recipe(recipe, dataset=dataset, machine=machine, launched=launched)
     except (SetupError, UsageError) as error:
         if fresh and isinstance(error, UsageError):
             raise

@@ -155,7 +155,7 @@ def _prepare_gpu(device: torch.device, budget_gib: float, measure: Measure) -> N
 def _on_gpus(recipe: Recipe, count: int) -> Recipe:
     """Return the recipe for so many GPUs, where they share its passes; 0: as it is."""
     devices = recipe.devices
-    if not count or devices.strategy != "data_parallel":
+    if not count or not devices.shares:
         return recipe
     return recipe.model_copy(update={"devices": devices.model_copy(update={"gpus": devices.first_gpus(count)})})
 

@@ -10,7 +10,7 @@ from burnish_engine.contract.facts.machine import ExchangeFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.run.events import ExchangeMeasured
 from burnish_engine.contract.units import memory_size
-from burnish_engine.hardware.gpu.interconnect import exchange_ms, is_slow_exchange
+from burnish_engine.hardware.gpu.interconnect import PASS_S, exchange_ms, is_slow_exchange, rounds_gradients
 from burnish_engine.hardware.gpu.kept_links import keep_exchange
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
@@ -18,8 +18,6 @@ from burnish_engine.train.parallel.ranks import Ranks
 
 SLICES = 4
 """Slices where the recipe asks for them."""
-_PASS_S = 1.0
-"""Seconds that a pass is taken to last, before any was made; see `parallel_settings`."""
 _SLOW = 1.5  # times the expected time from which on an exchange is worth a word
 _TIMED = 10  # exchanges that are timed
 
@@ -59,14 +57,14 @@ def choose_exchange(
     if measured is not None and on_gpus:
         machine = probe()
         gpus = devices.first_gpus(min(ranks.size, len(machine.gpus)))
-        is_slow = is_slow_exchange(machine, gpus, measured, _PASS_S * passes)
+        is_slow = is_slow_exchange(machine, gpus, measured, PASS_S * passes)
         if len(gpus) == ranks.size:  # on this machine; of a network nothing is known
             expected_ms = exchange_ms(machine, gpus, gradient.nbytes)
             keep_exchange(machine, ExchangeFacts(gpus=sorted(gpus), bytes=gradient.nbytes, ms=1000 * measured))
             of_links = exchange_ms(machine.model_copy(update={"exchanges": []}), gpus, gradient.nbytes)
             notes = _slow_note(gradient, measured, of_links)
     slices = SLICES if asked == "sliced" else 1  # not of its own accord: a captured pass was never cut on GPUs
-    rounds = not devices.exact and precision != "fp16" and (asked == "bf16" or (asked == "auto" and is_slow))
+    rounds = rounds_gradients(devices, precision, is_slow=is_slow)
     if rounds and asked == "auto" and measured:
         notes += (
             f"Gradients are rounded to bf16 for their exchange, which took {1000 * measured:.0f} ms in fp32; what that "

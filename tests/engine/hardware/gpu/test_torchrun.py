@@ -43,6 +43,10 @@ def test_a_recipe_that_names_its_gpus_has_the_last_word():
     assert split(torchrun_command(PAIR, devices=CPU))[0] == {}
 
 
+def test_a_recipe_for_another_machine_has_no_command_here():
+    assert not torchrun_command(PAIR, devices=CPU.model_copy(update={"where": "ssh:office"}))
+
+
 @pytest.mark.parametrize("devices", [None, DevicesSection(gpus=[1])])
 def test_a_machine_that_trains_in_one_process_gets_none(devices):
     assert not torchrun_command(ALONE, devices=devices)

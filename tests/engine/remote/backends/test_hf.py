@@ -12,7 +12,7 @@ from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, Step
 from burnish_engine.remote.backends.hf import HfBackend
 from burnish_engine.remote.backends.hf_client import JobsClient
 from burnish_engine.remote.bundle.bundle import make_bundle
-from burnish_engine.remote.mirror import read_job
+from burnish_engine.remote.mirror import Mirror, read_job
 from burnish_engine.remote.plan_there import choose, plan_there
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
@@ -141,3 +141,59 @@ def test_a_refused_token_is_not_repeated_in_the_message(service, monkeypatch):
     with pytest.raises(SetupError) as refused:
         JobsClient("hf_wrong").ask("GET", "/api/whoami-v2")
     assert "hf_wrong" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("stop", "stopped"), ("stop_now", "stopped"), ("suspend", "suspended")]
+)
+def test_a_job_that_waits_for_a_machine_is_canceled_and_costs_nothing(service, tmp_path, command, status):
+    service.has_machines = False
+    paths = create_run(there(tmp_path), tmp_path / "run")
+    late = threading.Timer(30, lambda: setattr(service, "has_machines", True))  # so that a job that waits on ends
+
+    def note(text):
+        if "Waits" in text:
+            send(paths, command)
+            late.start()
+
+    outcome = train_elsewhere(paths, note=note, backend=backend_of(service, "cpu-basic"), waits_s=WAITS_S)
+    late.cancel()
+    job, state = service.jobs["job0"], read_state(paths)
+    assert (job.stage, job.attempts) == ("CANCELED", 0)
+    assert (outcome.status, outcome.exit_code) == (status, ExitCode.STOPPED)
+    assert (state.status, state.exit_code, state.step, state.pid) == (status, ExitCode.STOPPED, 0, None)
+    assert "waited" in state.message
+
+
+def test_a_job_that_was_canceled_begins_again_with_nothing_of_its_end(service, tmp_path):
+    service.has_machines = False
+    backend = backend_of(service, "cpu-basic")
+    paths = create_run(there(tmp_path), tmp_path / "run")
+
+    def leave(text):
+        if "Waits" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_elsewhere(paths, note=leave, backend=backend, waits_s=WAITS_S)
+    end = backend.send(read_job(paths), Command(name="stop", t=0.0))  # nobody follows it
+    assert (end.status, end.exit_code) == ("stopped", ExitCode.STOPPED)
+    until(lambda: service.jobs["job0"].stage == "CANCELED")
+    Mirror(paths, read_job(paths)).end("stopped", int(ExitCode.STOPPED), end.message)
+    service.has_machines = True
+    again = train_elsewhere(paths, note=lambda _text: None, backend=backend, waits_s=WAITS_S)
+    assert (again.status, read_state(paths).status) == ("finished", "finished")
+    assert len(service.jobs) == 2
+
+
+def test_a_job_that_is_canceled_while_it_trains_was_stopped_and_did_not_fail(service, tmp_path):
+    paths = create_run(there(tmp_path, epochs=1000.0), tmp_path / "run")
+
+    def listen(event):
+        if isinstance(event, StepDone) and event.step == 2:
+            send(paths, "stop_now")
+
+    backend = backend_of(service, "cpu-basic")
+    outcome = train_elsewhere(paths, note=lambda _text: None, listener=listen, backend=backend, waits_s=WAITS_S)
+    assert service.jobs["job0"].stage == "CANCELED"
+    assert (outcome.status, read_state(paths).status) == ("stopped", "stopped")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.remote.backends.machines import find_card, host_machine, service_machine
 
 
@@ -47,3 +48,35 @@ def test_a_service_without_a_known_card_is_guessed_low():
     machine = service_machine("Unheard 9000", 2, memory_gib=24)
     assert len(machine.gpus) == 2
     assert machine.gpus[1].vram_total_bytes == 24 * 2**30
+
+
+CARDS = "".join("gpu=NVIDIA GeForce RTX 3090, 24576, 24000, 8.6, 4, 16\n" for _ in range(3))
+REST = "cores=16\nram=65536000\nfree=60000000\ndisk=1000000\nos=Linux\n"
+
+
+def table(name, *rows):
+    """A table of `nvidia-smi topo`, whose head is underlined."""
+    head = "".join(f"\t\x1b[4mGPU{number}" for number in range(len(rows))) + "\tCPU Affinity\tNUMA Affinity\x1b[0m"
+    cells = [f"GPU{number}\t" + "\t".join(row.split()) + "\t0-15\t0" for number, row in enumerate(rows)]
+    return "".join(f"{name}={line}\n" for line in (head, *cells, "", "Legend:", "", "  X    = Self"))
+
+
+def test_a_host_says_how_its_cards_are_connected():
+    paths = table("path", "X NV4 SYS", "NV4 X PHB", "SYS PHB X")
+    reads = table("read", "X OK CNS", "OK X OK", "CNS OK X")
+    machine = host_machine(CARDS + paths + reads + REST)
+    linked, apart, bridged = machine.links
+    assert (linked.nvlinks, linked.nvlink_gb_s, linked.p2p_read) == (4, 4 * 14.0625, True)
+    assert (apart.nvlinks, apart.common_ancestor, apart.p2p_read) == (0, "system", False)
+    assert apart.p2p_problem
+    kinds = {(edge.first, edge.second): (edge.kind, edge.gb_s) for edge in topology(machine).edges}
+    assert kinds[0, 1] == ("nvlink", pytest.approx(45.0))
+    assert kinds[0, 2][0] == "host_staged"
+    assert kinds[1, 2] == ("pcie_p2p", pytest.approx(0.76 * 1.969 * 16))
+    assert bridged.common_ancestor == "hostbridge"
+    assert machine.cpu_cores == 16
+
+
+def test_an_old_driver_that_tells_no_links_leaves_them_unknown():
+    machine = host_machine(CARDS + "path=Invalid argument\n" + REST)
+    assert (len(machine.gpus), machine.links) == (3, [])

@@ -1,0 +1,76 @@
+"""Words for what a run takes at a place elsewhere: memory of each GPU, passes, exchange, time and price."""
+
+from __future__ import annotations
+
+from burnish_app.look.language import tr
+from burnish_app.wording.numbers import duration_text
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan
+from burnish_engine.contract.units import memory_size, short_time
+
+_MOST_SHOWN = 5
+
+
+def plan_there_text(plan: RunPlan, usd_per_hour: float | None = None) -> str:
+    """Return what a run takes on a machine elsewhere, a line for each kind of thing.
+
+    Args:
+        plan: plan of the run on that machine.
+        usd_per_hour: price of the machine; None: nothing is asked, or it is not known.
+    """
+    shared = plan.shared
+    if not plan.fits:
+        return tr("It does not fit there.")
+    memory = memory_size(plan.memory_bytes)
+    lines = [tr("Takes {memory} of {device}.").format(memory=memory, device=plan.device)]
+    if shared is not None:
+        text = (
+            tr("Each of {gpus} processes takes {memory}, with at most {passes} passes in a step.")
+            if shared.exchange_ms is None
+            else tr("Takes {memory} of each of {gpus} GPUs, with at most {passes} passes each in a step.")
+        )
+        lines = [text.format(memory=memory, gpus=shared.gpus, passes=shared.passes)]
+        if shared.exchange_ms is not None:
+            exchange, step = short_time(shared.exchange_ms / 1000), short_time(shared.step_ms / 1000)
+            lines.append(tr("The exchange takes {exchange} of {step} a step.").format(exchange=exchange, step=step))
+        if shared.idle:
+            lines.append(tr("{idle} of them would have nothing to do.").format(idle=shared.idle))
+    seconds = plan.total_seconds
+    cost = [duration_text(seconds)] if seconds is not None else []
+    if usd_per_hour is not None:
+        cost.append(_price(usd_per_hour, seconds))
+    return "\n".join([*lines, ", ".join(cost)]).strip()
+
+
+def offers_text(found: PlaceOffers) -> str:
+    """Return a line for each machine of a place: the one that would be taken first, then those that fit.
+
+    Args:
+        found: machines of the place, with plans.
+    """
+    others = sorted(
+        (one for one in found.offers if one is not found.best), key=lambda one: (not one.plan.fits, one.usd or 0.0)
+    )
+    shown = [found.best, *others][:_MOST_SHOWN]
+    lines = [_offer_line(one) for one in shown]
+    left = len(found.offers) - len(shown)
+    return "\n".join([*lines, *([tr("and {count} more").format(count=left)] if left else [])])
+
+
+def _offer_line(one: PlannedOffer) -> str:
+    if not one.plan.fits:
+        return tr("{name}: does not fit").format(name=one.name)
+    seconds = one.plan.total_seconds
+    gpus = (
+        tr("{used} of {gpus} GPUs").format(used=one.used_gpus, gpus=one.gpus) if one.used_gpus and one.gpus > 1 else ""
+    )
+    time = duration_text(seconds) if seconds is not None else ""
+    price = _price(one.usd_per_hour, seconds) if one.usd_per_hour is not None else ""
+    return f"{one.name}: {', '.join(filter(None, (gpus, time, price))) or tr('fits')}"
+
+
+def _price(usd_per_hour: float, seconds: float | None) -> str:
+    if seconds is None:
+        return tr("{price} USD an hour").format(price=f"{usd_per_hour:.2f}")
+    return tr("{price} USD at {hourly} an hour").format(
+        price=f"{usd_per_hour * seconds / 3600:.2f}", hourly=f"{usd_per_hour:.2f}"
+    )

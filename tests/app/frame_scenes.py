@@ -110,9 +110,9 @@ def train_closing(window):
     _train(window, "training")
     window.activity.board.put("runs", activities_of([TRAIN_SCENES["training"][0], RUNS[1]]))
     window.preferences.asks_on_close = True
-    window._ask_before_closing()
+    window.closing.ask()
     settle()
-    window.grab_beside = window._question
+    window.grab_beside = window.closing.question
 
 
 @scene("runs-activity")

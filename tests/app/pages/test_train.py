@@ -20,11 +20,10 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import BestKept, CommandDone, LayersPlaced, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.fold import EvaluationHistory
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 
-from support.hardware import recorded
+from support.hardware import history_of, recorded
 
 
 @pytest.fixture
@@ -329,7 +328,7 @@ def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
 
 
 def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page):
-    page.hardware.show_run(fold_lines(HardwareHistory(), recorded()), EvaluationHistory())
+    page.hardware.show_run(history_of(recorded()), EvaluationHistory())
     assert page.hardware.price.isHidden()
     window.go_to("runs")
     window.preferences.price_per_kwh = 0.3

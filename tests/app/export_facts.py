@@ -39,7 +39,7 @@ def report(*, refused=False):
         ),
     ]  # fmt: skip
     if refused:
-        problem = "Its mean KL divergence from the trained model is 1.31 nats, above 1 (IQ4_XS)."
+        problem = "Its predictions differ from the trained model's by more than is allowed: mean KL divergence 1.31, limit 1 for IQ4_XS."
         files.append(
             quant(
                 "IQ4_XS",

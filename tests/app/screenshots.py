@@ -1,6 +1,6 @@
 """Draws every page in every state, light and dark, in four window sizes, into a folder.
 
-    python tests/app/screenshots.py OUT [--only train] [--width 744] [--scale 2] [--text 150]
+    python tests/app/screenshots.py OUT [--only train] [--theme dark] [--width 744] [--scale 2] [--text 150]
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
 What they show is made up; tour.py takes pictures of a real run.
@@ -105,6 +105,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--theme", choices=("light", "dark"), help="of all windows")
     parser.add_argument("--width", type=int, choices=[width for width, _ in SIZES], help="of all windows")
     parser.add_argument("--scale", default="1", help="pixels to a point, as on a fine screen")
     parser.add_argument("--text", type=int, default=100, help="text size, percent")
@@ -117,7 +118,7 @@ def main():
     theme = Theme(app, text_percent=options.text)
     set_motion("reduced")
     load_scenes()
-    for mode in ("light", "dark"):
+    for mode in (options.theme,) if options.theme else ("light", "dark"):
         theme.set_mode(mode)
         for size in SIZES:
             for name in SCENES:

@@ -106,7 +106,7 @@ def point_text(point: ExportPoint) -> str:
         kept = percent(point.height(by_gain=True))
         parts.append(tr("keeps {kept} of the gain").format(kept=kept))
     else:
-        parts.append(tr("mean KL {kl}").format(kl=f"{point.mean_kl:.3f}"))
+        parts.append(tr("differs by {difference}").format(difference=f"{point.mean_kl:.3f}"))
     if point.tokens_per_s is not None:
         parts.append(tr("{speed} here").format(speed=speed_text(point.tokens_per_s)))
     state = tr("measured") if point.measured else tr("predicted")

@@ -292,7 +292,12 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
         card.body.addWidget(body(f"✕  {plain_words(problem)}", "error"))
     for check in failed:
         card.body.addWidget(
-            body(tr("✕  {name} failed. {detail}").format(name=check.name, detail=check.detail), "error")
+            body(
+                tr("✕  A computation that training needs failed: {name}. {detail}").format(
+                    name=check.name.replace("_", " "), detail=check.detail
+                ),
+                "error",
+            )
         )
     passed = [check.name for check in checkup.kernels if check.passed]
     if passed:

@@ -38,7 +38,7 @@ _FACTS = {
     "threads": tr("Processor threads"),
     "layout": tr("Passes"),
     "weights": tr("Frozen weights in"),
-    "products": tr("Products with frozen weights"),
+    "products": tr("Matrix products in"),
     "os": tr("System"),
     "driver": tr("NVIDIA driver"),
 }

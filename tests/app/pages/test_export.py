@@ -116,7 +116,7 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
 def test_a_refused_file_is_told_apart(qtbot, show):
     page = show(export_facts.job("failed", message="IQ4_XS was refused.", report=export_facts.report(refused=True)))
     qtbot.waitUntil(lambda: page.status == "attention")
-    qtbot.waitUntil(lambda: "IQ4_XS was refused. Its mean KL divergence" in words(page))
+    qtbot.waitUntil(lambda: "IQ4_XS was refused. Its predictions differ" in words(page))
     assert "proven" in words(page)
 
 

@@ -32,8 +32,11 @@ _COLUMNS = (
         tr("Top-1 agreement"),
         tr("Same choice: share of positions where the file's most likely next token is the trained model's"),
     ),
-    (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
-    (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
+    (
+        tr("Difference"),
+        tr("How far its predictions are from the trained model's: mean KL divergence, nats; 0 is identical"),
+    ),
+    (tr("99 % below"), tr("99th percentile of the difference: one position in a hundred differs by more, nats")),
 )
 _TOLD = (1, 5)  # columns of size and score, which the sentences about each file say too
 _MEAN_KL = 4  # column of the mean KL, whose tooltip holds the 99th percentile where a score takes that one's place

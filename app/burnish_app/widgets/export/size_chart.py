@@ -252,7 +252,7 @@ class SizeChart(QWidget):
                 painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
         corner = QRectF(plot.right() - _TICK_PX / 2, plot.bottom() + 2, _TICK_PX / 2, line)
         painter.drawText(corner, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, tr("GB"))
-        name = tr("Gain kept") if by_gain else tr("Mean KL to the trained model; higher is nearer")
+        name = tr("Gain kept") if by_gain else tr("Difference from the trained model; higher is nearer")
         above = QRectF(UNIT / 2, 0, self.width() - UNIT, plot.top() - 2)
         if self.current >= 0:
             painter.setPen(QColor(colors.text))

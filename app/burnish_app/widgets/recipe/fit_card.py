@@ -75,6 +75,11 @@ class FitCard(Card):
         self.show_invalid()
         self._show_figures(shown=False)
         self.verdict.setText(tr("Not known here."))
+        text = (
+            tr("{memory_bytes} of the {free} that are free on the {device}.")
+            if plan.fits
+            else tr("{memory_bytes} are needed, {free} are free on the {device}.")
+        )
         self._memory.setText(
             tr("{place} is asked when training starts. Nothing is sent before the run fits there.").format(
                 place=place_text(where)
@@ -111,8 +116,13 @@ class FitCard(Card):
         free = memory_size(plan.memory_free_bytes)
         there = tr("{device} of {where}")
         device = there.format(device=plan.device, where=place_text(where)) if where else plan.device
+        text = (
+            tr("{memory_bytes} of the {free} that are free on the {device}.")
+            if plan.fits
+            else tr("{memory_bytes} are needed, {free} are free on the {device}.")
+        )
         self._memory.setText(
-            tr("{memory_bytes} of the {free} that are free on the {device}.").format(
+            text.format(
                 memory_bytes=memory_size(plan.memory_bytes),
                 free=free,
                 device=device,

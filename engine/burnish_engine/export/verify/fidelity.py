@@ -218,7 +218,8 @@ def judge(quant: str, found: KlStatistics, least: float = 0.0) -> list[str]:
         return ["Its probabilities are not finite numbers."]
     if found.mean_kl >= limit:
         return [
-            f"Its mean KL divergence from the trained model is {found.mean_kl:.3g} nats, above {limit:g} ({quant})."
+            "Its predictions differ from the trained model's by more than is allowed: mean KL divergence "
+            f"{found.mean_kl:.3g}, limit {limit:g} for {quant}."
         ]
     if found.top1 <= TOP1_LIMIT and found.mean_kl >= FLAT_KL:
         return [f"It agrees with the trained model's first choice at only {found.top1:.0%} of the positions."]

@@ -39,7 +39,10 @@ def report(*, refused=False):
         ),
     ]  # fmt: skip
     if refused:
-        problem = "Its predictions differ from the trained model's by more than is allowed: mean KL divergence 1.31, limit 1 for IQ4_XS."
+        problem = (
+            "Its predictions differ from the trained model's by more than is allowed: mean KL divergence 1.31, limit 1 "
+            "for IQ4_XS."
+        )
         files.append(
             quant(
                 "IQ4_XS",

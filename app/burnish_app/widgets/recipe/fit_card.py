@@ -75,11 +75,6 @@ class FitCard(Card):
         self.show_invalid()
         self._show_figures(shown=False)
         self.verdict.setText(tr("Not known here."))
-        text = (
-            tr("{memory_bytes} of the {free} that are free on the {device}.")
-            if plan.fits
-            else tr("{memory_bytes} are needed, {free} are free on the {device}.")
-        )
         self._memory.setText(
             tr("{place} is asked when training starts. Nothing is sent before the run fits there.").format(
                 place=place_text(where)

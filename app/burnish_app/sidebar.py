@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loa
 NUMBERED = 10
 """Number of pages that Ctrl and a digit show."""
 _WIDTH_PX = 208
-_ROW_PX = 38
+_ROW_PX, _LEAST_ROW_PX = 38, 28
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -49,7 +49,7 @@ class StepButton(QAbstractButton):
         self.setFont(font(BODY_PX))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
         self.setToolTip(f"{text} ({shortcut})" if shortcut else text)
         self.setAccessibleName(text)
         line = QHBoxLayout(self)
@@ -74,6 +74,10 @@ class StepButton(QAbstractButton):
     def sizeHint(self) -> QSize:
         """Return the preferred size of a sidebar row."""
         return QSize(_WIDTH_PX - 2 * UNIT, _ROW_PX)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: lower, where what stands at the foot of the sidebar needs the room."""
+        return QSize(_WIDTH_PX - 2 * UNIT, _LEAST_ROW_PX)
 
     def event(self, event: QEvent) -> bool:
         """Repaint when the pointer enters or leaves."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from app import screenshots
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QAbstractButton, QLabel
+from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QLineEdit, QPushButton
 
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import ElidedLabel
@@ -66,7 +66,8 @@ LARGE = (
     "start-names", "hardware-fits", "hardware-pair", "model-adapter", "model-done", "data-names", "data-preferences",
     "recipe-done", "recipe-optimizer", "recipe-there", "train-checking", "train-elsewhere_waits", "train-finished",
     "train-placed", "train-ranks", "try_out-done", "try_out-three", "try_out-voted", "export-ready", "export-failed",
-    "runs-names", "compare-long_names", "sweep-done", "duel-planned", "duel-done", "settings-done",
+    "runs-names", "compare-long_names", "sweep-drafted", "sweep-done", "duel-planned", "duel-done", "settings-done",
+    "settings-failed", "hardware-live",
 )  # fmt: skip
 """Scenes of every page, those with the widest content."""
 
@@ -87,7 +88,7 @@ def test_the_largest_text_fits_into_the_narrowest_window(name, qtbot, theme, tmp
 
 
 def watched(grab, cut):
-    """`grab`, which also lists what is cut in the window: tables wider than their room, and texts that do not wrap."""
+    """`grab`, which also lists what is cut: tables and texts too wide for their room, and controls too high for it."""
 
     def and_list(window):
         page = window.page(window.shown_key)
@@ -101,6 +102,10 @@ def watched(grab, cut):
         for button in page.findChildren(QAbstractButton):
             if button.isVisible() and button.text() and button.width() < button.minimumSizeHint().width():
                 cut.append(button.text())
+        for kind in (QPushButton, QComboBox, QLineEdit):
+            for control in window.findChildren(kind):
+                if control.isVisible() and control.height() < control.minimumSizeHint().height() - 1:
+                    cut.append(control.accessibleName())
         return grab(window)
 
     return and_list

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
@@ -98,7 +99,7 @@ class ActionButton(QPushButton):
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the icon when the palette changes."""
         super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "_tone"):
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "_tone"):
             self._draw()
 
     def _draw(self) -> None:
@@ -107,7 +108,9 @@ class ActionButton(QPushButton):
         drawn = QIcon()
         if self._icon_name:
             ratio = self.devicePixelRatioF()
-            drawn = icon(self._icon_name, ink, ICON_PX, disabled=colors.faint, pixel_ratio=ratio)
+            size_px = scaled(ICON_PX)
+            self.setIconSize(QSize(size_px, size_px))
+            drawn = icon(self._icon_name, ink, size_px, disabled=colors.faint, pixel_ratio=ratio)
         self.setIcon(drawn)
 
 
@@ -147,6 +150,8 @@ def row(*widgets: QWidget | None, spacing_px: int = UNIT) -> QWidget:
     for widget in widgets:
         if widget is None:
             line.addStretch()
+        elif isinstance(widget, QPushButton):  # without alignment, the lowest would bound the height of the others
+            line.addWidget(widget, alignment=Qt.AlignmentFlag.AlignVCenter)
         else:
             line.addWidget(widget)
     return holder

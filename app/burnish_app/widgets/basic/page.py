@@ -306,11 +306,19 @@ class Page(QWidget):
         else:
             self._aside_scroll.takeWidget()
             self._aside_on_top.addWidget(self._aside)
-        margin = MARGIN_PX if beside else 0
-        self._aside_ground.setContentsMargins(UNIT if beside else 0, margin, margin, margin)
+        self._fit_aside()
         self._aside_scroll.setVisible(beside)
         self._aside.show()
         self.aside_moved.emit(beside)
+
+    def _fit_aside(self) -> None:
+        """Let what stands beside the column end above the foot's last button, with a scroll bar and without."""
+        if self._aside_is_beside:
+            scrolls = self._aside_scroll.verticalScrollBar().maximum() > 0
+            right = MARGIN_PX if scrolls else MARGIN_PX + SCROLL_BAR_PX
+            self._aside_ground.setContentsMargins(UNIT, MARGIN_PX, right, MARGIN_PX)
+        else:
+            self._aside_ground.setContentsMargins(0, 0, 0, 0)
 
     @property
     def aside_is_beside(self) -> bool:
@@ -324,6 +332,7 @@ class Page(QWidget):
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFixedWidth(_ASIDE_PX)
+        scroll.verticalScrollBar().rangeChanged.connect(self._fit_aside)
         scroll.hide()
         return scroll
 

@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor
 from burnish_app.curves.marks import Mark, MarkKind
 from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.ticks import linear_ticks, log_ticks, x_ticks
+from burnish_app.look.fonts import scaled
 from burnish_app.look.theme import Colors
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.lines import VisibleRange
@@ -65,7 +66,7 @@ class ChartDrawing:
         self._draw_marks(window, width_px)
         ticks = log_ticks if content.log else linear_ticks
         plot.set_ticks(
-            x_ticks(self._link.kind, low, high, max(int(width_px / _LABEL_PX), 2)),
+            x_ticks(self._link.kind, low, high, max(int(width_px / scaled(_LABEL_PX)), 2)),
             ticks(self.low, self.high, max(int(height_px / _TICK_PX), 2), self._spec.tick_text),
             axis_names[self._link.kind],
         )

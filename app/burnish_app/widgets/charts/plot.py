@@ -18,12 +18,13 @@ from burnish_app.curves.curve import Numbers
 from burnish_app.curves.marks import MarkKind
 from burnish_app.curves.ticks import Tick
 from burnish_app.look.chart_style import CURSOR_PX, DOT_PX, GRID_ALPHA, MARK_PX, SELECTION_ALPHA, STAR_PX, chart_pen
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, Colors, font
 from burnish_app.widgets.charts.gestures import GestureBox, GestureTarget, MarkItem
 from burnish_app.widgets.charts.lines import ChartLine, DrawnLine, VisibleRange
 
-_AXIS_WIDTH_PX = 52
+_AXIS_WIDTH_PX, _AXIS_HEIGHT_PX = 52, 20
 _ABOVE = 100  # order of drawing of marks, pins and cursor: above all lines
 _SYMBOLS: dict[MarkKind, tuple[str, str, int]] = {
     "checkpoint": ("t1", "muted", MARK_PX),
@@ -74,18 +75,20 @@ class Plot:
         self._pins: list[Any] = []
         self._marks = {kind: self._scatter(symbol, size) for kind, (symbol, _, size) in _SYMBOLS.items()}
         self._cursor, self._dots = self._infinite(90), self._scatter("o", DOT_PX)
-        self._style: tuple[Colors, float] | None = None
+        self._style: tuple[Colors, float, int] | None = None
 
     def set_colors(self, colors: Colors, pixel_ratio: float) -> None:
-        """Apply the colors of a theme, and widths for a device's pixels; cheap if nothing changed.
+        """Apply the colors of a theme, the text size, and widths for a device's pixels; cheap if nothing changed.
 
         Args:
             colors: colors of the theme.
             pixel_ratio: device pixels per device-independent pixel.
         """
-        if (colors, pixel_ratio) == self._style:
+        style = colors, pixel_ratio, scaled(SMALL_PX)
+        if style == self._style:
             return
-        self._style = colors, pixel_ratio
+        self._style = style
+        self._fit_axes()
         self._apply_style(colors, pixel_ratio)
 
     def _apply_style(self, colors: Colors, pixel_ratio: float) -> None:
@@ -199,7 +202,7 @@ class Plot:
         while len(lines) < len(x):
             lines.append(self._infinite(90, label="" if names else None))
             if self._style is not None:
-                self._apply_style(*self._style)
+                self._apply_style(*self._style[:2])
         for at, line in enumerate(lines):
             line.setVisible(at < len(x))
             if at < len(x):
@@ -225,14 +228,19 @@ class Plot:
         return item
 
     def _set_up_axes(self) -> None:
-        self._left.setWidth(_AXIS_WIDTH_PX)
         self._left.setGrid(GRID_ALPHA)
         for axis in (self._left, self._bottom):
             axis.enableAutoSIPrefix(False)
-            axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
             axis.linkToView(self.box)
-        self._bottom.setHeight(20)
-        self._x_name.setAttr("size", tr("{small_px}px").format(small_px=SMALL_PX))
+        self._fit_axes()
+
+    def _fit_axes(self) -> None:
+        """Fit the axes to the text size."""
+        self._left.setWidth(scaled(_AXIS_WIDTH_PX))
+        self._bottom.setHeight(scaled(_AXIS_HEIGHT_PX))
+        for axis in (self._left, self._bottom):
+            axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
+        self._x_name.setAttr("size", tr("{small_px}px").format(small_px=scaled(SMALL_PX)))
 
 
 def _set_points(item: Any, x: Numbers, y: Numbers) -> None:

@@ -188,7 +188,8 @@ class SizeChart(QWidget):
 
     def _plot(self) -> QRectF:
         line = scaled(SMALL_PX) + UNIT
-        return QRectF(_LEFT_PX, line, self.width() - _LEFT_PX - UNIT, self.height() - 2 * line - UNIT // 2)
+        left = scaled(_LEFT_PX)
+        return QRectF(left, line, self.width() - left - UNIT, self.height() - 2 * line - UNIT // 2)
 
     def _x(self, size: float) -> float:
         (low, high), plot = self._ranges[0], self._plot()

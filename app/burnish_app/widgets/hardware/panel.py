@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 from typing_extensions import override
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.hardware_alarms import Alarm
@@ -223,7 +224,7 @@ class HardwarePanel(FloatingPanel):
 
     @override
     def arrange(self, width_px: int) -> None:
-        across = max(1, min(3, (width_px - 2 * EDGE_PX) // _COLUMNS_PX))
+        across = max(1, min(3, (width_px - 2 * EDGE_PX) // scaled(_COLUMNS_PX)))
         if across == self._across:
             return
         self._across = across

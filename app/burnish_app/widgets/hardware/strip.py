@@ -8,15 +8,16 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QSizePolicy
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_app.wording.hardware_text import celsius_text, load_text, memory_split_text, used_of_text, watts_text
 from burnish_engine.contract.run.hardware_log import GpuHistory, HardwareHistory
 
-_TALL_PX, _FLAT_PX = 58, 20
+_LINE_PX, _FLAT_PX = 18, 20  # heights of a line of text
 _MOST_TALL = 2  # more GPUs than that get one line each
 _MOST_LINES = 4  # more GPUs than that share lines, two to each, without their degrees
-_BAR_PX = 6
+_BAR_PX, _LEAST_BAR_PX = 6, 10
 HOT_C = 83
 """Temperature that is worth a warning: GeForce cards begin to lower their clocks at 83 to 90 degrees."""
 NEARLY_FULL, FULL = 0.9, 0.97
@@ -61,8 +62,14 @@ class HardwareStrip(QAbstractButton):
         """Return the preferred size: a tall row for each of a few GPUs, a line for each of more or two of many."""
         rows = self._rows(self._history)
         if rows <= _MOST_TALL:
-            return QSize(160, rows * _TALL_PX)
-        return QSize(160, (rows if rows <= _MOST_LINES else (rows + 1) // 2) * _FLAT_PX + UNIT)
+            return QSize(160, rows * _tall_px())
+        return QSize(160, (rows if rows <= _MOST_LINES else (rows + 1) // 2) * scaled(_FLAT_PX) + UNIT)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Take the room that another text size needs."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:
+            self.updateGeometry()
 
     def event(self, event: QEvent) -> bool:
         """Repaint when the pointer enters or leaves."""
@@ -79,16 +86,17 @@ class HardwareStrip(QAbstractButton):
         gpus = self._gpus()
         width = self.width() - 2 * UNIT
         if not gpus:
-            self._draw_host(painter, colors, QRectF(UNIT, 0, width, _TALL_PX))
+            self._draw_host(painter, colors, QRectF(UNIT, 0, width, _tall_px()))
         elif len(gpus) <= _MOST_TALL:
             for number, gpu in enumerate(gpus):
-                self._draw_tall(painter, colors, QRectF(UNIT, number * _TALL_PX, width, _TALL_PX), gpu)
+                self._draw_tall(painter, colors, QRectF(UNIT, number * _tall_px(), width, _tall_px()), gpu)
         else:
             columns = 1 if len(gpus) <= _MOST_LINES else 2
             each = (width - (columns - 1) * UNIT) / columns
             for number, gpu in enumerate(gpus):
                 line, column = divmod(number, columns)
-                place = QRectF(UNIT + column * (each + UNIT), UNIT / 2 + line * _FLAT_PX, each, _FLAT_PX)
+                height = scaled(_FLAT_PX)
+                place = QRectF(UNIT + column * (each + UNIT), UNIT / 2 + line * height, each, height)
                 self._draw_flat(painter, colors, place, gpu, with_degrees=columns == 1)
 
     def _gpus(self) -> list[GpuHistory]:
@@ -132,14 +140,14 @@ class HardwareStrip(QAbstractButton):
         used = last.used_bytes if last else None
         ink = fullness_ink(colors, used, gpu.facts.memory_total_bytes)
         self._draw_head(painter, colors, place, name, used_of_text(used, gpu.facts.memory_total_bytes), ink=ink)
-        bar = QRectF(place.left(), place.top() + 23, place.width(), _BAR_PX)
+        bar = QRectF(place.left(), place.top() + _bar_top_px(), place.width(), _BAR_PX)
         _draw_memory(painter, colors, bar, gpu)
         if last is None:
             return
         texts = load_text(last.load), celsius_text(last.temperature_c), watts_text(last.power_w)
         aligned = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignHCenter, Qt.AlignmentFlag.AlignRight
         painter.setFont(font(SMALL_PX))
-        line = QRectF(place.left(), place.top() + 33, place.width(), 18)
+        line = QRectF(place.left(), place.top() + _bar_top_px() + _BAR_PX + 4, place.width(), scaled(_LINE_PX))
         for number, (text, align) in enumerate(zip(texts, aligned, strict=True)):
             painter.setPen(QColor(colors.warning if number == 1 and is_hot(gpu) else colors.text))
             painter.drawText(line, int(align | Qt.AlignmentFlag.AlignVCenter), text)
@@ -151,12 +159,13 @@ class HardwareStrip(QAbstractButton):
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
         painter.drawText(place, middle | int(Qt.AlignmentFlag.AlignLeft), str(gpu.facts.index))
-        right = 76.0 if with_degrees else 38.0
-        bar = QRectF(place.left() + 16, place.center().y() - _BAR_PX / 2, place.width() - 16 - right, _BAR_PX)
-        _draw_memory(painter, colors, bar, gpu)
+        left, right = scaled(16), scaled(76 if with_degrees else 38)
+        bar = QRectF(place.left() + left, place.center().y() - _BAR_PX / 2, place.width() - left - right, _BAR_PX)
+        if bar.width() >= _LEAST_BAR_PX:
+            _draw_memory(painter, colors, bar, gpu)
         if last is None:
             return
-        load = QRectF(place.right() - right, place.top(), right - (34 if with_degrees else 0), place.height())
+        load = QRectF(place.right() - right, place.top(), right - (scaled(34) if with_degrees else 0), place.height())
         painter.setPen(QColor(colors.warning if is_hot(gpu) and not with_degrees else colors.text))
         painter.drawText(load, middle | int(Qt.AlignmentFlag.AlignRight), load_text(last.load))
         if not with_degrees:
@@ -171,10 +180,10 @@ class HardwareStrip(QAbstractButton):
             return
         used = used_of_text(last.ram_used_bytes, start.ram_total_bytes)
         self._draw_head(painter, colors, place, tr("Memory"), used)
-        bar = QRectF(place.left(), place.top() + 23, place.width(), _BAR_PX)
+        bar = QRectF(place.left(), place.top() + _bar_top_px(), place.width(), _BAR_PX)
         shares = _shares(last.process_bytes, last.ram_used_bytes, start.ram_total_bytes)
         _draw_bar(painter, colors, bar, *shares)
-        line = QRectF(place.left(), place.top() + 33, place.width(), 18)
+        line = QRectF(place.left(), place.top() + _bar_top_px() + _BAR_PX + 4, place.width(), scaled(_LINE_PX))
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), tr("Processor"))
@@ -183,12 +192,23 @@ class HardwareStrip(QAbstractButton):
 
     @staticmethod
     def _draw_head(painter: QPainter, colors: Colors, place: QRectF, name: str, text: str, *, ink: str = "") -> None:
-        line = QRectF(place.left(), place.top() + 3, place.width(), 18)
+        line = QRectF(place.left(), place.top() + 3, place.width(), scaled(_LINE_PX))
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
-        painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), name)
+        room = line.width() - painter.fontMetrics().horizontalAdvance(text) - UNIT / 2
+        if painter.fontMetrics().horizontalAdvance(name) <= room:  # in the largest text the figure alone
+            painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), name)
         painter.setPen(QColor(ink or colors.text))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), text)
+
+
+def _bar_top_px() -> int:
+    return scaled(_LINE_PX) + 5
+
+
+def _tall_px() -> int:
+    """Return the height of a GPU's row: two lines of text with the bar between them."""
+    return _bar_top_px() + _BAR_PX + 4 + scaled(_LINE_PX) + 7
 
 
 def fullness_ink(colors: Colors, used: int | None, total: int) -> str:

@@ -12,6 +12,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.theme import SMALL_PX, Colors, colors_of, font
 
 Numbers = NDArray[np.float64]
@@ -63,11 +64,11 @@ class Trace(QWidget):
 
     def sizeHint(self) -> QSize:
         """Return the preferred size."""
-        return QSize(190, _HEAD_PX + _PLOT_PX)
+        return QSize(190, scaled(_HEAD_PX) + _PLOT_PX)
 
     def minimumSizeHint(self) -> QSize:
         """Return the smallest size that can be read."""
-        return QSize(120, _HEAD_PX + _PLOT_PX)
+        return QSize(120, scaled(_HEAD_PX) + _PLOT_PX)
 
     def set_values(
         self, t: Numbers, layers: Sequence[Layer], *, high: float, low: float = 0.0, shaded: Numbers | None = None
@@ -112,7 +113,7 @@ class Trace(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         self._draw_head(painter, colors)
-        place = QRectF(0, _HEAD_PX, self.width(), self.height() - _HEAD_PX)
+        place = QRectF(0, scaled(_HEAD_PX), self.width(), self.height() - scaled(_HEAD_PX))
         painter.setPen(QPen(QColor(colors.line), 1))
         painter.drawLine(place.bottomLeft(), place.bottomRight())
         if len(self._t) < 2:
@@ -130,7 +131,7 @@ class Trace(QWidget):
         self._draw_cursor(painter, colors, place)
 
     def _draw_head(self, painter: QPainter, colors: Colors) -> None:
-        line = QRectF(0, 0, self.width(), _HEAD_PX - 2)
+        line = QRectF(0, 0, self.width(), scaled(_HEAD_PX) - 2)
         painter.setFont(font(SMALL_PX))
         painter.setPen(QColor(colors.muted))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self._name)

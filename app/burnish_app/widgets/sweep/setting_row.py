@@ -63,7 +63,7 @@ class SettingRow(QWidget):
         line.setSpacing(UNIT)
         line.addWidget(self.name, 2)
         line.addWidget(self.values, 3)
-        line.addWidget(self.remove)
+        line.addWidget(self.remove, alignment=Qt.AlignmentFlag.AlignVCenter)  # it must not bound the fields' height
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)

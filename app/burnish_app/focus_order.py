@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QScrollArea,
     QStackedWidget,
+    QTableView,
     QWidget,
 )
 
@@ -62,6 +63,8 @@ def move_focus(root: QWidget, now: QWidget | None, *, forward: bool) -> bool:
 def _stops(widget: QWidget) -> Iterator[QWidget]:
     if not widget.isVisible() or not widget.isEnabled():
         return
+    if isinstance(widget, QTableView):
+        yield from _on_heads(widget)
     if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and not _is_left_out(widget):
         yield widget
         if isinstance(widget, (*_WHOLE, QAbstractScrollArea)):
@@ -74,6 +77,13 @@ def _stops(widget: QWidget) -> Iterator[QWidget]:
         layout = widget.layout()
         if layout is not None:
             yield from _in_layout(layout)
+
+
+def _on_heads(table: QTableView) -> Iterator[QWidget]:
+    """Yield the buttons that stand on the heads of a table's columns, which no layout holds."""
+    buttons = table.horizontalHeader().viewport().findChildren(QAbstractButton)
+    for button in sorted(buttons, key=lambda button: button.x()):
+        yield from _stops(button)
 
 
 def _in_layout(layout: QLayout) -> Iterator[QWidget]:

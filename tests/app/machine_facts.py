@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.hardware.checkup import summary_text
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.gpu.topology import with_edges
 from burnish_engine.hardware.gpu.torchrun import torchrun_command
@@ -112,7 +113,7 @@ def checkup(facts, *, ready=True, problems=(), notes=()):
         kernels=kernels,
         problems=list(problems),
         ready=ready,
-        summary="every kernel that training needs gave the right numbers" if ready else "training would not work yet",
+        summary=summary_text(facts, ready=ready),
         notes=list(notes),
         settings=settings,
     )

@@ -279,7 +279,6 @@ def _hardware(machine: MachineFacts) -> tuple[object, ...]:
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     """Make the card of the check-up: whether training is ready, problems, kernels that passed, and notes."""
     failed = [check for check in checkup.kernels if not check.passed]
-    passed = [check.name for check in checkup.kernels if check.passed]
     card = Card(tr("Check-up"), icon_name="pulse")
     when = caption(tr("checked {strftime}").format(strftime=time.strftime("%d %b, %H:%M", time.localtime(checked_at))))
     when.setWordWrap(False)
@@ -287,10 +286,8 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     verdict = headline(tr("Ready to train.") if checkup.ready else tr("Not ready to train."))
     set_tone(verdict, "" if checkup.ready else "error")
     card.body.addWidget(verdict)
-    if checkup.summary:
-        summary = body(as_sentence(checkup.summary), "success" if checkup.ready else "error")
-        summary.setToolTip("\n".join(passed))
-        card.body.addWidget(summary)
+    if checkup.summary and checkup.ready:  # else it points to the problems, which stand below
+        card.body.addWidget(body(as_sentence(checkup.summary), "success"))
     for problem in checkup.problems:
         card.body.addWidget(body(f"✕  {plain_words(problem)}", "error"))
     for check in failed:
@@ -302,7 +299,8 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
                 "error",
             )
         )
-    if passed and not checkup.ready:  # else its summary says so
+    passed = [check.name for check in checkup.kernels if check.passed]
+    if passed:
         label = caption(tr("{plural} ran and gave the right numbers").format(plural=plural(len(passed), "kernel")))
         label.setToolTip("\n".join(passed))
         card.body.addWidget(label)

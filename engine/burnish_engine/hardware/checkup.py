@@ -74,13 +74,19 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         kernels=kernels,
         problems=problems,
         ready=not problems,
-        summary=_summary(machine, ready=not problems),
+        summary=summary_text(machine, ready=not problems),
         notes=[*found_by_measuring, *notes(machine, use)],
         settings=use,
     )
 
 
-def _summary(machine: MachineFacts, *, ready: bool) -> str:
+def summary_text(machine: MachineFacts, *, ready: bool) -> str:
+    """Return the outcome of a check-up in a line, below its problems.
+
+    Args:
+        machine: facts of the machine.
+        ready: whether training works.
+    """
     if not ready:
         return "see the problems above"
     if machine.gpus:

@@ -68,6 +68,7 @@ def test_problems_are_listed_with_what_failed(qtbot, answers, window):
     qtbot.waitUntil(lambda: "Not ready to train" in words(page))
     assert "The driver is too old. Update it." in words(page)
     assert "rms norm. The largest error was 0.31" in words(page)
+    assert "above" not in words(page)  # where the command line has the problems
 
 
 def test_without_a_gpu_it_says_what_that_means(qtbot, answers, window):

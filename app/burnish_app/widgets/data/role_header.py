@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup, QColor, QGuiApplication, QPainter, QResizeEvent
-from PySide6.QtWidgets import QHeaderView, QMenu, QPushButton, QWidget
+from PySide6.QtGui import QAction, QActionGroup, QColor, QFocusEvent, QGuiApplication, QPainter, QResizeEvent
+from PySide6.QtWidgets import QHeaderView, QMenu, QPushButton, QTableView, QWidget
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
@@ -30,9 +30,11 @@ class RoleChip(QPushButton):
 
     Attributes:
         chosen: signal with (name of the column, role); an empty role: the column is ignored.
+        reached: signal with the column's name, emitted when the chip gets the focus.
     """
 
     chosen = Signal(str, str)
+    reached = Signal(str)
 
     def __init__(self, column: str, parent: QWidget) -> None:
         super().__init__(parent)
@@ -71,6 +73,11 @@ class RoleChip(QPushButton):
             group.addAction(action)
             menu.addAction(action)
         return menu
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Tell that the keyboard came to it: its column may be out of view."""
+        super().focusInEvent(event)
+        self.reached.emit(self.column)
 
     def _choose(self, role: str, _checked: bool = False) -> None:
         if role != self.role or not role:
@@ -114,6 +121,7 @@ class RoleHeader(QHeaderView):
         self.chips = {name: RoleChip(name, self.viewport()) for name in columns}
         for chip in self.chips.values():
             chip.chosen.connect(self.role_chosen)
+            chip.reached.connect(self._scroll_to)
             chip.show()
         self._place()
 
@@ -127,6 +135,12 @@ class RoleHeader(QHeaderView):
         for name, chip in self.chips.items():
             chip.set_role(roles.get(name, ""), is_sure=is_sure)
         self._place()
+
+    def _scroll_to(self, column: str) -> None:
+        """Bring a column into view, at the rows that are shown."""
+        table = self.parentWidget()
+        if isinstance(table, QTableView):
+            table.scrollTo(table.model().index(max(table.rowAt(0), 0), self._columns.index(column)))
 
     def sizeHint(self) -> QSize:
         """Return a size with room for a name above a chip."""

@@ -14,7 +14,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.example_run import open_example
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import ActionButton, primary, quiet, secondary
+from burnish_app.widgets.basic.buttons import ActionButton, link, primary, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.page import Page
@@ -163,7 +163,7 @@ def _steps_card(page: StartPage) -> Card:
     grid.setVerticalSpacing(0)
     grid.setColumnStretch(1, 1)
     for number, (key, name, text) in enumerate(_STEPS):
-        grid.addWidget(quiet(name, partial(page.go_to.emit, key)), number, 0, Qt.AlignmentFlag.AlignLeft)
+        grid.addWidget(link(name, partial(page.go_to.emit, key)), number, 0, Qt.AlignmentFlag.AlignLeft)
         grid.addWidget(body(text, "muted"), number, 1)
     card.body.addLayout(grid)
     return card

@@ -136,6 +136,13 @@ def quiet(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionBut
     return _button(text, slot, "quiet", icon_name)
 
 
+def link(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
+    """Make a quiet button whose text begins where that of lines above and below it does."""
+    button = _button(text, slot, "quiet", icon_name)
+    button.setProperty("edge", "flush")
+    return button
+
+
 def danger(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionButton:
     """Make a button for what cannot be undone, or ends something."""
     return _button(text, slot, "danger", icon_name)

@@ -14,7 +14,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import quiet, secondary
+from burnish_app.widgets.basic.buttons import link, secondary
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.facts.advice import AdapterFacts
@@ -57,7 +57,7 @@ class StartLine(QWidget):
         self.menu.aboutToShow.connect(self._fill_menu)
         self.choose_button = secondary(tr("Go on from an adapter"))
         self.choose_button.setMenu(self.menu)
-        self.reset = quiet(tr("Begin with a new one"), self._begin_anew)
+        self.reset = link(tr("Begin with a new one"), self._begin_anew)
         words = QWidget()
         words.setMinimumWidth(_WORDS_PX)
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)

@@ -11,7 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.motion import unfold
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
-from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.text import heading
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.recipe.field_row import FieldRow
@@ -41,7 +41,7 @@ class FieldGroup(QWidget):
         self.is_open = self._is_shown = not folds
         self._title, self._changed = title, 0
         self._rows: list[str] = []
-        self.button = quiet("", self._toggle) if folds else None
+        self.button = link("", self._toggle) if folds else None
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(UNIT)

@@ -21,7 +21,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import CONTROL_PX, UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.number_box import NumberBox
@@ -66,7 +66,7 @@ class FieldRow(QWidget):
         self._editor.installEventFilter(self)
         label.setBuddy(self._editor)
         self._beside = caption("")
-        self._reset = quiet("", self.take_suggestion)
+        self._reset = link("", self.take_suggestion)
         is_area = field.kind in ("lines", "prose")
         middle = QWidget()
         if is_area:

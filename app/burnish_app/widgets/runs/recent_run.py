@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.item_models.runs import moment_text
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import SMALL_PX, UNIT
-from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.look.tokens import RING_PX, SMALL_PX, UNIT
+from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.wording.activity import run_title
@@ -38,11 +38,11 @@ class RecentRun(QWidget):
     def __init__(self, run: RunSummary) -> None:
         super().__init__()
         self._title = run_title(run)
-        self.name = quiet(self._title, lambda: self.opened.emit(run.folder))
+        self.name = link(self._title, lambda: self.opened.emit(run.folder))
         self.name.setAccessibleName(self._title)
         self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         facts = ElidedLabel(_facts(run), Qt.TextElideMode.ElideMiddle, SMALL_PX, tone="muted")
-        facts.setContentsMargins(6, 0, 0, 0)  # below the text of the button
+        facts.setContentsMargins(RING_PX, 0, 0, 0)  # below the text of the button
         pill = Pill()
         pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
         when = caption(moment_text(run.state.created, time.time()))

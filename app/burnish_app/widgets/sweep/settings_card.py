@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QVBoxLayout
 from burnish_app.comparison.swept import offered_settings
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
-from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.buttons import link, row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.sweep.setting_row import SettingRow
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -39,7 +39,7 @@ class SettingsCard(Card):
         self._list = QVBoxLayout()
         self._list.setSpacing(UNIT + 4)
         self.body.addLayout(self._list)
-        self.add = quiet(tr("Add a setting"), self._add, "add")
+        self.add = link(tr("Add a setting"), self._add, "add")
         self.body.addWidget(row(self.add, None))
         self._add()
 

@@ -57,30 +57,30 @@ _EXCHANGES: Mapping[str, str] = {
     "exact": tr("The run adds them up in the order of passes, so each pass has an exchange of its own."),
 }
 _LEVELS: Mapping[str, tuple[str, str]] = {
-    "all": (tr("{n} keep all"), tr("All activations stay on the card.")),
+    "all": (tr("{n} with all kept"), tr("All activations stay on the card.")),
     "rotated": (
-        tr("{n} keep outputs"),
+        tr("{n} with outputs kept"),
         tr("Outputs of products and of attention, and rotated queries and keys, stay on the card."),
     ),
-    "products": (tr("{n} keep outputs"), tr("Outputs of products and of attention stay on the card.")),
+    "products": (tr("{n} with outputs kept"), tr("Outputs of products and of attention stay on the card.")),
     "offloaded": (
-        tr("{n} offload the widest"),
+        tr("{n} with the largest offloaded"),
         tr("Outputs stay, the widest of them in system memory until the backward pass."),
     ),
     "narrow": (
-        tr("{n} recompute the widest"),
+        tr("{n} with the largest recomputed"),
         tr("Outputs stay on the card but for the widest, which are computed again."),
     ),
     "attention": (
-        tr("{n} recompute"),
+        tr("{n} recomputed"),
         tr("The layer's input and attention's output stay on the card; the rest is computed again."),
     ),
     "host": (
-        tr("{n} offload and recompute"),
+        tr("{n} offloaded and recomputed"),
         tr("The layer's input and attention's output wait in system memory; the rest is computed again."),
     ),
     "input": (
-        tr("{n} offload and recompute"),
+        tr("{n} offloaded and recomputed"),
         tr("The layer's input waits in system memory; all else is computed again."),
     ),
 }
@@ -232,7 +232,7 @@ def layers_text(events: RunState) -> tuple[str, str]:
     except ValueError:
         return "", ""
     weights = tr("Weights of layers: {places}").format(places=_counted(_PLACES[place] for place in places))
-    activations = tr("Activations: {levels}").format(levels=_counted(_LEVELS[level][0] for level in levels))
+    activations = tr("Activations of layers: {levels}").format(levels=_counted(_LEVELS[level][0] for level in levels))
     meant = [f"{level}: {_LEVELS[level][1]}" for level in _LEVELS if level in levels]
     pinned = tr("From the first layer: {levels}").format(levels=placed.activations)
     return f"{weights}   ·   {activations}", "\n".join((*meant, pinned))

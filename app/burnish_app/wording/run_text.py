@@ -11,7 +11,7 @@ from typing import Literal
 from burnish_app.look.language import tr
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
-from burnish_app.wording.numbers import duration_text, milliseconds_text, percent, plural
+from burnish_app.wording.numbers import duration_text, percent, plural
 from burnish_app.wording.run_stages import progress_text
 from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
@@ -19,7 +19,7 @@ from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, short_time
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]
@@ -239,10 +239,10 @@ def exchange_text(events: RunState) -> tuple[str, str]:
         return "", ""
     is_cpu = events.started is not None and events.started.device == "CPU"
     over = (tr("{n} processes") if is_cpu else tr("{n} GPUs")).format(n=found.gpus)
-    took = milliseconds_text(found.measured_ms)
+    took = short_time(found.measured_ms / 1000)
     line = tr("Exchange of gradients over {over}: {took}").format(over=over, took=took)
     if found.expected_ms is not None:
-        line += tr(", predicted {expected}").format(expected=milliseconds_text(found.expected_ms))
+        line += tr(", predicted {expected}").format(expected=short_time(found.expected_ms / 1000))
     if found.form != "exact" and events.last_step is not None:
         line += tr(", {share} of a step").format(share=percent(found.measured_ms / 1000 / events.last_step.step_s, 1))
     size = tr("{size} in fp32, measured before the first step.").format(size=memory_size(found.gradient_bytes))

@@ -65,8 +65,8 @@ def plan(
     else:
         show_plan(result, unread)
         if parsed.devices.where != HERE:
-            where = parsed.devices.where
-            out.note(f"The recipe trains at {where}; this is this machine's plan. There: burnish submit --dry-run")
+            where, there = parsed.devices.where, "`burnish submit RECIPE --dry-run`"
+            out.note(f"The recipe trains at {where}; this is this machine's plan. The plan there: {there}.")
     return ExitCode.DONE if result.fits else ExitCode.DOES_NOT_FIT
 
 

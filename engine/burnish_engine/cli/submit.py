@@ -125,7 +125,7 @@ def _show(found: PlaceOffers, said: str, size_bytes: int) -> None:
     if (text := shared_note(best.plan.shared)) and best.plan.fits:
         out.dim(f"note: {text}")
     if best.plan.fits and 0 < best.used_gpus < best.gpus:
-        out.dim(f"note: It has {best.gpus} GPUs, of which {best.used_gpus} would train. --gpus {best.gpus} uses all.")
+        out.dim(f"note: Of {best.name}'s {best.gpus} GPUs, {best.used_gpus} would train. --gpus {best.gpus} uses all.")
     for problem in best.plan.problems:
         out.problem(problem)
     if said:

@@ -87,6 +87,7 @@ SUBFOLDERS = {
         "sweep", "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
+    "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),
     "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
     "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),
     "burnish_engine.duel": ("sides", "measures", "verdict", ".", "report"),
@@ -109,8 +110,8 @@ SUBFOLDERS = {
         "moe_unpack", "grouped_linear", "grouped_codes", "grouped_skinny", "moe_act", "moe_combine", "mxfp8_linear",
     ),
 }  # fmt: skip
-MOST_MODULES = 16
-"""Most modules of one folder; `cli` has one for each command."""
+MOST_MODULES = 15
+"""Most modules of one folder, `__init__.py` not counted."""
 TOP_LEVEL = {
     "app", "engine", "kernels", "assets", "tests", "packaging", "pyproject.toml", "README.md", "LICENSE",
     "CONTRIBUTING.md", "CHANGELOG.md",
@@ -201,10 +202,10 @@ def test_subfolders_import_only_those_before_them(part):
 
 def test_no_folder_holds_too_many_modules():
     counts = {}
-    for module, path in modules():
-        if path.name != "__init__.py" and not module.startswith("burnish_engine.cli"):
+    for _, path in modules():
+        if path.name != "__init__.py":
             counts[path.parent] = counts.get(path.parent, 0) + 1
-    assert not {str(folder): count for folder, count in counts.items() if count >= MOST_MODULES}
+    assert not {str(folder): count for folder, count in counts.items() if count > MOST_MODULES}
 
 
 def test_no_import_cycles_between_modules():
@@ -342,7 +343,7 @@ def test_every_recipe_field_has_help_and_its_unit(section, key, field):
             assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
 
 
-@pytest.mark.parametrize("event_class", events.event_classes(), ids=lambda c: c.__name__)
+@pytest.mark.parametrize("event_class", events.Event.__args__[0].__args__, ids=lambda c: c.__name__)
 def test_every_event_survives_json(event_class):
     values = {}
     for name, field in event_class.model_fields.items():
@@ -376,8 +377,3 @@ def test_non_finite_numbers_survive_json_as_strings():
 def test_every_command_survives_json(name):
     command = Command(name=name, t=1.0)
     assert Command.model_validate_json(command.model_dump_json()) == command
-
-
-def test_every_union_member_is_listed():
-    members = set(events.Event.__args__[0].__args__)
-    assert members == set(events.event_classes())

@@ -5,7 +5,7 @@ from typing import get_args
 from burnish_app.widgets.basic.drop import DATA_ENDINGS
 from burnish_app.wording.recipe_text import CHOICES
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes
-from burnish_engine.advise.predict.whole_model_memory import optimizer_note
+from burnish_engine.advise.predict.plain.whole_model_memory import optimizer_note
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer, TrainSection

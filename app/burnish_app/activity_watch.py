@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QPoint, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.activity_board import ActivityBoard
 from burnish_app.look.language import tr
 from burnish_app.sidebar import Sidebar
+from burnish_app.sidebar_panel import SidebarPanel
 from burnish_app.wording.activity import Activity
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from burnish_app.widgets.activity.panel import ActivityPanel
     from burnish_engine.contract.serve.messages import Failure
 
-_GAP_PX = 8
 _GOES_ON = tr("It continues when this window closes.")
 
 
-class ActivityWatch(QObject):
+class ActivityWatch(SidebarPanel["ActivityPanel"]):
     """Connects the board of what goes on with the sidebar and the list.
 
     Args:
@@ -40,41 +40,24 @@ class ActivityWatch(QObject):
     failed = Signal(object)
 
     def __init__(self, client: EngineClient, sidebar: Sidebar, over: QWidget) -> None:
-        super().__init__(over)
-        self._client, self._sidebar, self._over = client, sidebar, over
-        self._panel: ActivityPanel | None = None
+        super().__init__(sidebar, sidebar.activity, over)
+        self._client = client
         self.board = ActivityBoard(self)
         self.board.changed.connect(self._show)
-        sidebar.activity.clicked.connect(self._toggle)
 
-    @property
-    def panel(self) -> ActivityPanel:
-        """The list. It is made on the first call."""
-        if self._panel is None:
-            from burnish_app.widgets.activity.panel import ActivityPanel
+    def _make_panel(self) -> ActivityPanel:
+        from burnish_app.widgets.activity.panel import ActivityPanel
 
-            self._panel = ActivityPanel(self._over)
-            self._panel.closed.connect(self.close_panel)
-            self._panel.opened.connect(self._open_page)
-            self._panel.stopped.connect(self._stop)
-            self._panel.show_activities(self.board.activities)
-        return self._panel
+        panel = ActivityPanel(self._over)
+        panel.opened.connect(self._open_page)
+        panel.stopped.connect(self._stop)
+        panel.show_activities(self.board.activities)
+        return panel
 
     @property
     def lasting(self) -> list[Activity]:
         """The activities that go on when the window closes."""
         return [one for one in self.board.activities if one.outlives]
-
-    def close_panel(self) -> None:
-        """Close the list."""
-        if self._panel is not None:
-            self._panel.hide()
-        self._sidebar.activity.setChecked(False)
-
-    def place_panel(self) -> None:
-        """Move the list to where it belongs, after the window changed its size."""
-        if self._panel is not None and self._panel.isVisible():
-            self._open()
 
     def _show(self) -> None:
         self._sidebar.activity.show_activities(self.board.activities)
@@ -83,18 +66,6 @@ class ActivityWatch(QObject):
             self._panel.show_activities(self.board.activities)
         if not self.board.activities:
             self.close_panel()
-
-    def _toggle(self) -> None:
-        if self._panel is not None and self._panel.isVisible():
-            self.close_panel()
-        else:
-            self._open()
-
-    def _open(self) -> None:
-        button = self._sidebar.activity
-        button.setChecked(True)
-        bottom = button.mapTo(self._over, QPoint(0, button.height())).y()
-        self.panel.open_above(QPoint(self._sidebar.width() + _GAP_PX, bottom))
 
     def _open_page(self, activity: Activity) -> None:
         self.close_panel()

@@ -1,15 +1,17 @@
-"""The question on closing the window while something goes on, and what stops it."""
+"""Closing the window while something goes on: the question, and what stops it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QLabel, QMessageBox, QPushButton, QWidget
 
-from burnish_app.activity_watch import stop_activity
+from burnish_app.activity_watch import ActivityWatch, stop_activity
 from burnish_app.look.language import tr
+from burnish_app.state.preferences import Preferences
 from burnish_app.wording.activity import Activity
 
 if TYPE_CHECKING:
@@ -17,6 +19,70 @@ if TYPE_CHECKING:
     from burnish_engine.contract.serve.messages import Failure
 
 _MOST_LINES = 5
+
+
+class Closing:
+    """Asks before the window closes while something goes on, and closes it as the person decides.
+
+    Args:
+        window: window that is to be closed.
+        client: connection to the engine.
+        preferences: settings of the window.
+        activity: what goes on.
+        failed: function called with the `Failure` of each request to stop something.
+
+    Attributes:
+        question: question that is open; None: none is.
+        decided: whether the window closes without one.
+    """
+
+    def __init__(
+        self,
+        window: QWidget,
+        client: EngineClient,
+        preferences: Preferences,
+        activity: ActivityWatch,
+        failed: Callable[[Failure], object],
+    ) -> None:
+        self._window, self._client, self._preferences = window, client, preferences
+        self._activity, self._failed = activity, failed
+        self.question: ClosingQuestion | None = None
+        self.decided = False
+
+    def has_to_ask(self) -> bool:
+        """Return whether the person has to be asked before the window closes."""
+        app = QGuiApplication.instance()
+        ends = isinstance(app, QGuiApplication) and app.isSavingSession()  # the person logs out
+        asks = self._preferences.asks_on_close and not self.decided
+        return asks and bool(self._activity.lasting) and not ends
+
+    def ask(self) -> None:
+        """Ask, or show the question that is open."""
+        if self.question is not None:
+            self.question.raise_()
+            return
+        lasting = self._activity.lasting
+        self.question = ClosingQuestion(self._window, lasting, leave=self._leave, stop=self._stop_and_close)
+        self.question.finished.connect(self._asked)
+        self.question.open()
+
+    def _asked(self) -> None:
+        question, self.question = self.question, None
+        if question is not None:
+            question.deleteLater()
+
+    def _leave(self, never_again: bool) -> None:
+        """Close the window; what goes on goes on."""
+        if never_again:
+            self._preferences.asks_on_close = False
+        self._close()
+
+    def _stop_and_close(self) -> None:
+        stop_all(self._client, self._activity.lasting, done=self._close, failed=self._failed, owner=self._window)
+
+    def _close(self) -> None:
+        self.decided = True
+        QTimer.singleShot(0, self._window, self._window.close)
 
 
 class ClosingQuestion(QMessageBox):

@@ -35,8 +35,8 @@ def focus_order(root: QWidget) -> list[QWidget]:
     return list(_stops(root))
 
 
-def focus_after(root: QWidget, now: QWidget | None, *, forward: bool) -> QWidget | None:
-    """Return the widget that gets the focus next, around the ends; None if there is none.
+def move_focus(root: QWidget, now: QWidget | None, *, forward: bool) -> bool:
+    """Give the focus to what is seen next, around the ends, and scroll to it; return whether there is anything.
 
     Args:
         root: window.
@@ -45,12 +45,18 @@ def focus_after(root: QWidget, now: QWidget | None, *, forward: bool) -> QWidget
     """
     order = focus_order(root)
     if not order:
-        return None
+        return False
     while now is not None and now not in order:
         now = now.parentWidget()
-    if now is None:
-        return order[0] if forward else order[-1]
-    return order[(order.index(now) + (1 if forward else -1)) % len(order)]
+    place = (0 if forward else -1) if now is None else order.index(now) + (1 if forward else -1)
+    widget = order[place % len(order)]
+    widget.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+    around = widget.parentWidget()
+    while around is not None and not isinstance(around, QScrollArea):
+        around = around.parentWidget()
+    if around is not None:
+        around.ensureWidgetVisible(widget)
+    return True
 
 
 def _stops(widget: QWidget) -> Iterator[QWidget]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QPoint
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.hardware_monitor import HardwareMonitor
 from burnish_app.look.language import tr
 from burnish_app.sidebar import Sidebar
+from burnish_app.sidebar_panel import SidebarPanel
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
 from burnish_app.wording.hardware_text import alarm_text
 from burnish_engine.contract.run.hardware_log import HardwareHistory
@@ -22,11 +22,10 @@ from burnish_engine.contract.serve.run_requests import CommandRequest
 if TYPE_CHECKING:
     from burnish_app.widgets.hardware.panel import HardwarePanel
 
-_GAP_PX = 8
 _ANSWER_S = 30.0  # time after which the remedy is offered again where the alarm lasts
 
 
-class HardwareWatch(QObject):
+class HardwareWatch(SidebarPanel["HardwarePanel"]):
     """Connects the live samples with the sidebar and the panel.
 
     Args:
@@ -36,29 +35,22 @@ class HardwareWatch(QObject):
     """
 
     def __init__(self, client: EngineClient, sidebar: Sidebar, over: QWidget) -> None:
-        super().__init__(over)
-        self._client, self._sidebar = client, sidebar
+        super().__init__(sidebar, sidebar.hardware, over)
+        self._client = client
         self._runs: Sequence[RunSummary] = ()
         self._alarms: list[Alarm] = []
         self._asked: dict[tuple[str, int], tuple[float, str]] = {}
-        self._panel: HardwarePanel | None = None
-        self._over = over
         self.monitor = HardwareMonitor(client, self)
         self.monitor.advanced.connect(self._advanced)
-        sidebar.hardware.clicked.connect(self._toggle)
         sidebar.remedy.connect(lambda: self._remedy(self._alarms[0]) if self._alarms else None)
 
-    @property
-    def panel(self) -> HardwarePanel:
-        """The panel. It is made on the first call: it draws with numpy, which the window's start does not wait for."""
-        if self._panel is None:
-            from burnish_app.widgets.hardware.panel import HardwarePanel
+    def _make_panel(self) -> HardwarePanel:
+        from burnish_app.widgets.hardware.panel import HardwarePanel
 
-            self._panel = HardwarePanel(self._over)
-            self._panel.closed.connect(self.close_panel)
-            self._panel.remedy.connect(self._remedy)
-            self._panel.show_history(self.monitor.history, self._alarms, self._can_help)
-        return self._panel
+        panel = HardwarePanel(self._over)
+        panel.remedy.connect(self._remedy)
+        panel.show_history(self.monitor.history, self._alarms, self._can_help)
+        return panel
 
     def set_seen(self, seen: bool) -> None:
         """Sample only while the window is seen, so that an idle card may sleep."""
@@ -70,29 +62,6 @@ class HardwareWatch(QObject):
     def runs_changed(self, runs: Sequence[RunSummary]) -> None:
         """Take the new list of runs, to which commands may go."""
         self._runs = runs
-
-    def close_panel(self) -> None:
-        """Close the panel."""
-        if self._panel is not None:
-            self._panel.hide()
-        self._sidebar.hardware.setChecked(False)
-
-    def place_panel(self) -> None:
-        """Move the panel to where it belongs, after the window changed its size."""
-        if self._panel is not None and self._panel.isVisible():
-            self._open()
-
-    def _toggle(self) -> None:
-        if self._panel is not None and self._panel.isVisible():
-            self.close_panel()
-        else:
-            self._open()
-
-    def _open(self) -> None:
-        strip = self._sidebar.hardware
-        bottom = strip.mapTo(self._over, QPoint(0, strip.height())).y()
-        self._sidebar.hardware.setChecked(True)
-        self.panel.open_above(QPoint(self._sidebar.width() + _GAP_PX, bottom))
 
     def _advanced(self, history: HardwareHistory) -> None:
         self._alarms = find_alarms(history)

@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.wording.activity import duel_name, run_title
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.numbers import first_sentence
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.serve.replies import RunSummary
@@ -66,7 +67,7 @@ def duel_news(before: Sequence[DuelFacts], after: Sequence[DuelFacts]) -> list[N
             found.append(News("done", title, duel.headline, "duel", duel.folder))
         elif duel.folder in was_running and duel.status == "stopped":
             title = tr("{name}: stopped").format(name=duel_name(duel))
-            found.append(News("failed", title, duel.message, "duel", duel.folder))
+            found.append(News("failed", title, plain_words(duel.message), "duel", duel.folder))
     return found
 
 
@@ -80,7 +81,7 @@ def _of_run(before: RunSummary | None, now: RunSummary) -> News | None:
     if status in ("failed", "interrupted") and went_on:
         cause = failure_cause(now, RunState())
         why = CURES[cause].title if cause is not None else tr("Interrupted")
-        text = first_sentence(now.state.message)[0] if now.state.message else ""
+        text = plain_words(first_sentence(now.state.message)[0]) if now.state.message else ""
         return News("failed", tr("{name}: {why}").format(name=name, why=why), text, "train", now.folder)
     if status == "not responding" and before is not None and before.standing in ("running", "paused"):
         return News("attention", tr("{name} does not respond").format(name=name), "", "train", now.folder)
@@ -103,5 +104,7 @@ def _of_export(before: RunSummary | None, now: RunSummary, since: float) -> News
         return News("done", tr("{name} is exported").format(name=name), job.why, "export", now.folder)
     if job.status == "failed":
         title = tr("{name}: the export failed").format(name=name)
-        return News("failed", title, first_sentence(job.message)[0] if job.message else "", "export", now.folder)
+        return News(
+            "failed", title, plain_words(first_sentence(job.message)[0]) if job.message else "", "export", now.folder
+        )
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from burnish_app.look.language import tr
-from burnish_app.wording.status import StepStatus
+from burnish_app.state.step_status import StepStatus
 
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
     from burnish_app.state.workbench import Workbench

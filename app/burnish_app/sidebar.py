@@ -12,12 +12,12 @@ from burnish_app.look.icons import pixmap
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, UNIT
+from burnish_app.state.step_status import STEP_STATUS_TEXT, StepStatus
 from burnish_app.widgets.activity.button import ActivityButton
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import caption, heading
-from burnish_app.wording.status import STEP_STATUS_TEXT, StepStatus
 
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
     from burnish_app.widgets.hardware.strip import HardwareStrip

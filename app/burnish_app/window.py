@@ -19,9 +19,9 @@ from PySide6.QtGui import (
     QResizeEvent,
     QShortcut,
 )
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QScrollArea, QStackedWidget, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
-from burnish_app.focus_order import focus_after
+from burnish_app.focus_order import move_focus
 from burnish_app.guide_help import GuideHelp
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
@@ -34,7 +34,7 @@ from burnish_app.wording.activity import activities_of, bench_activity
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_app.activity_watch import ActivityWatch
-    from burnish_app.closing import ClosingQuestion
+    from burnish_app.closing import Closing
     from burnish_app.engine.engine_client import EngineClient
     from burnish_app.engine.runs_poller import RunsPoller
     from burnish_app.hardware_watch import HardwareWatch
@@ -42,12 +42,14 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.state.workbench import Workbench
     from burnish_app.widgets.basic.page import Page
     from burnish_engine.contract.run.duels import DuelFacts
+    from burnish_engine.contract.serve.messages import Failure
     from burnish_engine.contract.serve.replies import RunSummary
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
 _CORE = (
     "burnish_app.activity_watch",
+    "burnish_app.closing",
     "burnish_app.engine.engine_client",
     "burnish_app.engine.runs_poller",
     "burnish_app.hardware_watch",
@@ -86,6 +88,7 @@ class Window(QMainWindow):
     bench: Workbench
     hardware: HardwareWatch
     activity: ActivityWatch
+    closing: Closing
     help: GuideHelp
     notifier: Notifier
     _runs_poller: RunsPoller
@@ -100,8 +103,6 @@ class Window(QMainWindow):
         self._shown = ""
         self._runs: list[RunSummary] = []
         self._duels: list[DuelFacts] = []
-        self._closing_decided = False
-        self._question: ClosingQuestion | None = None
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
         self.setAcceptDrops(True)
@@ -110,14 +111,13 @@ class Window(QMainWindow):
             (first.key, first.title), [(entry.key, entry.title) for entry in steps], (last.key, last.title)
         )
         self._stack = QStackedWidget()
-        middle = QWidget()
-        line = QHBoxLayout(middle)
+        self._middle = QWidget()
+        line = QHBoxLayout(self._middle)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(0)
         line.addWidget(self.sidebar)
         line.addWidget(self._stack, 1)
-        self.setCentralWidget(middle)
-        self._middle = middle
+        self.setCentralWidget(self._middle)
         self._drop_overlay = DropOverlay(self)
         self._preparing = QTimer(self, interval=_PREPARE_MS)
         self._preparing.setObjectName("prepare")
@@ -140,6 +140,7 @@ class Window(QMainWindow):
     def _fill(self, client: EngineClient, bench: Workbench) -> None:
         """Put engine, workbench and the first page into the window."""
         from burnish_app.activity_watch import ActivityWatch
+        from burnish_app.closing import Closing
         from burnish_app.engine.runs_poller import RunsPoller
         from burnish_app.hardware_watch import HardwareWatch
         from burnish_app.notifier import Notifier
@@ -151,7 +152,8 @@ class Window(QMainWindow):
         self.sidebar.activity.clicked.connect(self.hardware.close_panel)
         self.sidebar.hardware.clicked.connect(self.activity.close_panel)
         self.activity.opened.connect(lambda one: self._show_activity(one.page, one.folder))
-        self.activity.failed.connect(lambda failure: self.page(self._shown).failed(failure))
+        self.activity.failed.connect(self._failed)
+        self.closing = Closing(self, client, self.preferences, self.activity, self._failed)
         self.notifier = Notifier(self, self.preferences)
         self.notifier.chosen.connect(lambda news: self._show_activity(news.page, news.folder))
         self.client, self.bench = client, bench
@@ -284,16 +286,7 @@ class Window(QMainWindow):
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""
-        widget = focus_after(self._middle, self.focusWidget(), forward=forward)
-        if widget is None:
-            return super().focusNextPrevChild(forward)
-        widget.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
-        around = widget.parentWidget()
-        while around is not None and not isinstance(around, QScrollArea):
-            around = around.parentWidget()
-        if around is not None:
-            around.ensureWidgetVisible(widget)
-        return True
+        return move_focus(self._middle, self.focusWidget(), forward=forward) or super().focusNextPrevChild(forward)
 
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the window's icon when the palette changes."""
@@ -312,9 +305,9 @@ class Window(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Save preferences and workbench and end the server; runs continue. While something goes on, ask first."""
-        if self._has_to_ask():
+        if self._is_filled and self.closing.has_to_ask():
             event.ignore()
-            self._ask_before_closing()
+            self.closing.ask()
             return
         self.preferences.geometry = self.saveGeometry()
         if not self._is_filled:
@@ -332,43 +325,6 @@ class Window(QMainWindow):
         self.hide()
         self.client.close()
         super().closeEvent(event)
-
-    def _has_to_ask(self) -> bool:
-        decided = self._closing_decided or not self.preferences.asks_on_close
-        app = QGuiApplication.instance()
-        ends = isinstance(app, QGuiApplication) and app.isSavingSession()  # the person logs out
-        return self._is_filled and bool(self.activity.lasting) and not decided and not ends
-
-    def _ask_before_closing(self) -> None:
-        if self._question is not None:
-            self._question.raise_()
-            return
-        from burnish_app.closing import ClosingQuestion
-
-        self._question = ClosingQuestion(self, self.activity.lasting, leave=self._leave, stop=self._stop_and_close)
-        self._question.finished.connect(self._asked)
-        self._question.open()
-
-    def _asked(self) -> None:
-        question, self._question = self._question, None
-        if question is not None:
-            question.deleteLater()
-
-    def _leave(self, never_again: bool) -> None:
-        """Close the window; what goes on goes on."""
-        if never_again:
-            self.preferences.asks_on_close = False
-        self._close_decided()
-
-    def _stop_and_close(self) -> None:
-        from burnish_app.closing import stop_all
-
-        failed = self.page(self._shown).failed
-        stop_all(self.client, self.activity.lasting, done=self._close_decided, failed=failed, owner=self)
-
-    def _close_decided(self) -> None:
-        self._closing_decided = True
-        QTimer.singleShot(0, self, self.close)
 
     def _import_pages(self) -> None:
         """Import engine client, workbench and all pages in a thread, the first page first."""
@@ -401,6 +357,9 @@ class Window(QMainWindow):
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)
+
+    def _failed(self, failure: Failure) -> None:
+        self.page(self._shown).failed(failure)
 
     def _press_primary(self) -> None:
         button = self.page(self._shown).primary

@@ -193,6 +193,17 @@ def bench(qapp, burnish_home):
 
 
 @pytest.fixture
+def run(tmp_path, bench):
+    """The workbench's run: trained, and not exported yet."""
+    folder = tmp_path / "runs" / "support-desk"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
+    (folder / "export").mkdir()
+    bench.set_run(str(folder))
+    return folder
+
+
+@pytest.fixture
 def window(qtbot, client, bench, theme):
     """The whole window over the stand-in engine, shown and begun."""
     made = Window(client, bench, Preferences(), theme)

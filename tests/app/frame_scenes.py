@@ -6,10 +6,12 @@ from pathlib import Path
 
 from app.scenes import (
     PREFERRED,
+    RANKED,
     RUNS,
     TRAIN_SCENES,
     compared,
     many_runs,
+    numbered,
     summary,
     write_run,
 )
@@ -66,6 +68,14 @@ def train_several(window):
     _show_train(window, run, lines)
 
 
+@scene("train-ranks")
+def train_ranks(window):
+    """Several GPUs that share the frozen weights out among them, but for those of four layers."""
+    run, lines = TRAIN_SCENES["training"]
+    lines = [several_gpus(event) if isinstance(event, RunStarted) else event for event in lines]
+    _show_train(window, run, numbered([*lines, RANKED]))
+
+
 @scene("train-below")
 def train_below(window):
     """The end of the page: what it took, the replies, and the log."""
@@ -100,9 +110,9 @@ def train_closing(window):
     _train(window, "training")
     window.activity.board.put("runs", activities_of([TRAIN_SCENES["training"][0], RUNS[1]]))
     window.preferences.asks_on_close = True
-    window._ask_before_closing()
+    window.closing.ask()
     settle()
-    window.grab_beside = window._question
+    window.grab_beside = window.closing.question
 
 
 @scene("runs-activity")

@@ -264,6 +264,7 @@ def scored(lines):
 
 PLACED = LayersPlaced(activations="offloaded:10,narrow:17,products:1", weights="card:20,host:8")
 EXCHANGE = ExchangeMeasured(gpus=2, form="whole", gradient_bytes=40_370_176, measured_ms=0.176, expected_ms=0.17)
+RANKED = LayersPlaced(activations="rotated:28", weights="ranks:24,card:4")
 TRAIN_SCENES = {
     "queued": (summary("queued", 0, waits_for="/runs/20261121-0930-legal-notes"), []),
     "preparing": (summary("running", 0), events(0)[:2]),
@@ -278,9 +279,9 @@ TRAIN_SCENES = {
     "no_system_memory": (died(exit_status=-9, memory_kills=1), events(240)),
     "training": (summary("running"), events(240)),
     "recovered": (summary("running", 279), resumed(240, 200)),
-    "elsewhere": (summary("running", where="tower"), events(240)),
+    "elsewhere": (summary("running", where="ssh:tower"), events(240)),
     "elsewhere_waits": (
-        summary("running", 0, where="cluster", message="Waits in the cluster's queue (Priority)."),
+        summary("running", 0, where="slurm", message="Waits in the cluster's queue (Priority)."),
         events(0)[:1],
     ),
     "long_name": (summary("running", name=LONG_NAME, model=LONG_MODEL), events(240)),

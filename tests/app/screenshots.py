@@ -77,7 +77,7 @@ def draw(scene_name, size, theme, file):
     beside = getattr(window, "grab_beside", None)
     if beside is not None:  # a dialog is a window of its own
         put_over(picture, beside.grab())
-        window._closing_decided = True
+        window.closing.decided = True
         beside.close()
     picture.save(str(file))
     window.close()

@@ -29,7 +29,7 @@ def closed_with(qtbot, window, choose):
     """Close the window and choose a button of the question; choose: question -> button."""
     assert not window.close()
     assert window.isVisible()
-    question = window._question
+    question = window.closing.question
     qtbot.waitUntil(question.isVisible)
     choose(question).click()
     return question
@@ -52,7 +52,7 @@ def test_what_goes_on_is_named_and_can_be_left_running(qtbot, busy, answers):
 def test_canceling_keeps_the_window_and_the_next_time_it_asks_again(qtbot, busy):
     for _ in range(2):
         closed_with(qtbot, busy, lambda asked: asked.escapeButton())
-        qtbot.waitUntil(lambda: busy._question is None)
+        qtbot.waitUntil(lambda: busy.closing.question is None)
     assert busy.isVisible()
 
 

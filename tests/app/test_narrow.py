@@ -34,9 +34,8 @@ from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import EvaluationHistory, RunState, fold_all
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 
-from support.hardware import recorded
+from support.hardware import history_of, recorded
 
 pytestmark = pytest.mark.gui
 
@@ -137,7 +136,7 @@ def test_the_graph_of_several_gpus_finds_room(show, facts):
 def test_what_a_run_took_finds_room(show):
     card = RunHardware()
     card.set_price(0.3)
-    card.show_run(fold_lines(HardwareHistory(), recorded()), EvaluationHistory())
+    card.show_run(history_of(recorded()), EvaluationHistory())
     show(card)
     assert card.minimumSizeHint().width() <= CARD_PX
 

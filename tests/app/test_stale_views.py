@@ -7,14 +7,12 @@ from app import data_facts, export_facts
 from app import machine_facts as machines
 from app import page_facts as facts
 from app.pages.test_hardware import words
-from app.pages.test_try_out import run  # noqa: F401 a fixture
 from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.serve.messages import Result
 
-from support.hardware import made_up
+from support.hardware import history_of, made_up
 
 pytestmark = pytest.mark.gui
 
@@ -36,7 +34,7 @@ def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, them
     assert {types._sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
 
 
-def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):  # noqa: F811
+def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):
     page = open_page(window, "export")
     page._forecast_timer.stop()
     page._model_path = "a/b"
@@ -56,7 +54,7 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     assert "Takes" not in words(page)
 
 
-def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, bench, run):  # noqa: F811
+def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, bench, run):
     page = open_page(window, "export")
     page._model = facts.model_facts(path="elsewhere")
     page._show_sizes()
@@ -71,7 +69,7 @@ def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, benc
     assert page.choices.types._recommended == "Q5_K_M"
 
 
-def test_try_it_offers_a_file_once_it_is_exported(window, run):  # noqa: F811
+def test_try_it_offers_a_file_once_it_is_exported(window, run):
     page = open_page(window, "try_out")
 
     def can_answer(key):
@@ -169,7 +167,7 @@ def other_run(tmp_path):
     return folder
 
 
-def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_former(window, bench, run, other_run):  # noqa: F811
+def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_former(window, bench, run, other_run):
     page = open_page(window, "export")
     page._forecast_timer.stop()
     page._take_job(export_facts.job("finished", report=export_facts.report()))
@@ -190,7 +188,7 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     bench.set_run(former.folder)
     qtbot.waitUntil(lambda: page.events.step == 240)
     late = page.events
-    page._hardware_came(former.folder, fold_lines(HardwareHistory(), made_up(seconds=3)))
+    page._hardware_came(former.folder, history_of(made_up(seconds=3)))
     page.banner("error", "The run failed.")
     bench.set_run(str(other_run))
     assert page.shown_banner is None

@@ -12,9 +12,8 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
 
-from burnish_app.look.motion import motion_ms, set_motion
+from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
-from burnish_app.look.tokens import MOTION_MS
 from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
@@ -257,9 +256,9 @@ def test_text_size_and_motion_are_chosen_in_settings_and_kept(qtbot, window, the
         assert (theme.text_percent, Preferences().text_percent) == (150, 150)
         page.motion.button("reduced").click()
         assert Preferences().motion == "reduced"
-        assert motion_ms() == 0
+        assert is_reduced()
         page.motion.button("full").click()
-        assert motion_ms() == MOTION_MS
+        assert not is_reduced()
         for entry in PAGES:  # nothing is pushed out of a window that is wide enough
             window.resize(1280, 800)
             window.go_to(entry.key)

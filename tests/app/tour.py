@@ -156,7 +156,7 @@ class Tour:
         self.press(page, "Resume")
         wait(lambda: page.summary.standing == "running")
         self.window.close()
-        self.studio.press(self.window._question.leaving)
+        self.studio.press(self.window.closing.question.leaving)
         wait(lambda: not self.window.isVisible())
         self.window = self.studio.open()
         self.window.resize(1280, 800)

@@ -15,8 +15,8 @@ def documents(count: int = COUNT, seed: int = 0) -> list[np.ndarray]:
     """Token ids of `count` documents, 269 tokens on average, every token to be learned.
 
     Args:
-        count: How many. Another count gives other documents, not the first ones of these.
-        seed: Of everything.
+        count: number of documents. Another count gives other documents, not the first ones of these.
+        seed: seed of lengths and tokens.
     """
     random = np.random.default_rng(seed)
     lengths = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=count).astype(int).clip(SHORTEST, LONGEST)

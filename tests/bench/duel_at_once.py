@@ -35,13 +35,13 @@ class _Terminal:
     """Says what ended."""
 
     def run_begins(self, state: DuelState, spec: RunSpec) -> None:
-        """See `run_duel.DuelListener`."""
+        """Say nothing."""
 
     def run_progress(self, run: RunStateFile, status: ObservedStatus) -> None:
-        """See `run_duel.DuelListener`."""
+        """Say nothing."""
 
     def run_ended(self, state: DuelState, outcome: RunOutcome) -> None:
-        """See `run_duel.DuelListener`."""
+        """Print what came of the run."""
         loss = outcome.held_out_loss
         print(f"{outcome.spec.id}: {outcome.ended}, held-out loss {loss}, {outcome.training_s:.0f} s", flush=True)
 

@@ -92,7 +92,7 @@ class Driver:
 
     def close(self):
         """Close the window and its engine."""
-        self.window._closing_decided = True
+        self.window.closing.decided = True
         self.window.close()
 
 

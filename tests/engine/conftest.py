@@ -4,6 +4,17 @@ import pytest
 
 
 @pytest.fixture(scope="module")
+def one_thread():
+    """Tiny models are fastest on one thread, most of all on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
 def bases(tmp_path_factory):
     """Folder of a tiny checkpoint by family; made once, and not to be changed."""
     from support import tiny_models

@@ -32,11 +32,11 @@ def save_quantized(base, folder, kept=(), *, double=True, storage=torch.uint8):
     """Quantize a checkpoint's linear layers but the head.
 
     Args:
-        base: Folder of a checkpoint in one file.
-        folder: Where the quantized one goes.
-        kept: Names of modules that stay as they are, as in dynamic 4-bit checkpoints.
-        double: Quantize the scales too.
-        storage: What the packed bytes are called in the file.
+        base: folder of a checkpoint in one file.
+        folder: folder for the quantized one.
+        kept: names of modules that stay as they are, as in dynamic 4-bit checkpoints.
+        double: whether the scales are quantized too.
+        storage: dtype that the packed bytes have in the file.
 
     Returns:
         The folder.

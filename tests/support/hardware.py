@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import reduce
 from pathlib import Path
 
 from burnish_engine.contract.facts.hardware import (
@@ -14,10 +15,16 @@ from burnish_engine.contract.facts.hardware import (
     SampledGpu,
     parse_hardware_line,
 )
+from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_line
 
 GIB = 2**30
 T = 1.7e9
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "hardware" / "h100.jsonl"
+
+
+def history_of(lines):
+    """The history of a recording's lines."""
+    return reduce(fold_line, lines, HardwareHistory())
 
 
 def recorded():

@@ -126,17 +126,17 @@ def watched_pass(
     """Trace a captured pass: weights, adapter, optimizer, one pass as a first one, and one more.
 
     Args:
-        monkeypatch: Of the test.
-        watch: What looks on; its `counts` is set before the second pass.
-        name: Of the shape.
-        section: The adapter.
-        rows: Of the pass.
-        head_rows: Of a chunk of the head.
-        layers: Level of each layer.
-        mlp_rows: Tokens that pass the feed-forward at once; 0: all.
-        dtype: What is computed in.
-        quantize: Whether frozen weights are in NF4.
-        eight_bits: what is stored and multiplied in 8 bits.
+        monkeypatch: fixture of the test.
+        watch: observer of the pass; its `counts` is set before the second pass.
+        name: name of the shape.
+        section: adapter section of the recipe.
+        rows: number of tokens of the pass.
+        head_rows: number of tokens of a chunk of the head.
+        layers: save level of each layer.
+        mlp_rows: number of tokens that pass the feed-forward at once; 0: all.
+        dtype: compute dtype.
+        quantize: whether frozen weights are in NF4.
+        eight_bits: storage and products in 8 bits.
     """
     launch_nothing(monkeypatch)
     spec = shape(name, len(layers))

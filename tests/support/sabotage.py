@@ -87,6 +87,25 @@ def after_step(patch, engine, step, action):
     patch.setattr(owner, "queue_step", queue_step)
 
 
+def after_loading(patch, fast, slow):
+    """`fast` (decoder) is done once the fast engine's model is made trainable, `slow` (layers) to the plain one's."""
+    make, attach = fast_engine.make_trainable, plain.attach_adapter
+
+    def make_trainable(loaded, *rest):
+        made = make(loaded, *rest)
+        fast(loaded.decoder)
+        return made
+
+    def attach_adapter(*args):
+        model = attach(*args)
+        slow(model.get_submodule("base_model.model.model.layers"))
+        return model
+
+    if fast is not None:
+        patch.setattr(fast_engine, "make_trainable", make_trainable)
+    patch.setattr(plain, "attach_adapter", attach_adapter)
+
+
 # Gradient and graph
 
 
@@ -125,54 +144,39 @@ def gradient_lost_later(patch, engine):
 
 def detached_stack(patch, engine):
     """One projection of the second layer."""
-    make, attach = fast_engine.make_trainable, plain.attach_adapter
 
-    def make_trainable(loaded, *rest):
-        made = make(loaded, *rest)
-        loaded.decoder.layers[1].weights.mixer_out.accumulate = lambda *_args, **_settings: None
-        return made
+    def lose(decoder):
+        decoder.layers[1].weights.mixer_out.accumulate = lambda *_args, **_settings: None
 
-    def attach_adapter(*args):
-        model = attach(*args)
-        module = model.get_submodule("base_model.model.model.layers.1.self_attn.o_proj")
-        module.lora_B["default"].register_forward_hook(lambda _module, _inputs, output: output.detach())
-        return model
+    def detach(layers):
+        module = layers.get_submodule("1.self_attn.o_proj.lora_B.default")
+        module.register_forward_hook(lambda _module, _inputs, output: output.detach())
 
-    patch.setattr(fast_engine, "make_trainable", make_trainable)
-    patch.setattr(plain, "attach_adapter", attach_adapter)
+    after_loading(patch, lose, detach)
 
 
 def detached_half(patch, engine):
     """The inner matrix of one adapter, which shows only when the outer one is no longer 0."""
-    make, attach = fast_engine.make_trainable, plain.attach_adapter
 
-    def make_trainable(loaded, *rest):
-        made = make(loaded, *rest)
-        gradients = loaded.decoder.layers[0].weights.down.gradients
+    def lose(decoder):
+        gradients = decoder.layers[0].weights.down.gradients
         gradients.a[0] = torch.zeros_like(gradients.a[0])
-        return made
 
-    def attach_adapter(*args):
-        model = attach(*args)
-        module = model.get_submodule("base_model.model.model.layers.0.mlp.down_proj")
-        module.lora_A["default"].register_forward_hook(lambda _module, _inputs, output: output.detach())
-        return model
+    def detach(layers):
+        module = layers.get_submodule("0.mlp.down_proj.lora_A.default")
+        module.register_forward_hook(lambda _module, _inputs, output: output.detach())
 
-    patch.setattr(fast_engine, "make_trainable", make_trainable)
-    patch.setattr(plain, "attach_adapter", attach_adapter)
+    after_loading(patch, lose, detach)
 
 
 def frozen_by_mistake(patch, engine):
     """One module's adapter was taken out of training."""
-    attach = plain.attach_adapter
 
-    def attach_adapter(*args):
-        model = attach(*args)
-        model.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_A").requires_grad_(False)
-        model.get_submodule("base_model.model.model.layers.0.mlp.up_proj.lora_B").requires_grad_(False)
-        return model
+    def freeze(layers):
+        for name in ("lora_A", "lora_B"):
+            layers.get_submodule(f"0.mlp.up_proj.{name}").requires_grad_(False)
 
-    patch.setattr(plain, "attach_adapter", attach_adapter)
+    after_loading(patch, None, freeze)
 
 
 # Optimizer
@@ -242,15 +246,12 @@ def nudged_norm(patch, engine):
 def unused_adapter(patch, engine):
     """The optimizer's numbers change, the model computes without them; gradients are as if it did."""
 
-    def attach_adapter(*args):
-        model = attach(*args)
-        for name, module in model.named_modules():
+    def ignore(layers):
+        for name, module in layers.named_modules():
             if name.endswith("lora_B.default"):
                 module.register_forward_hook(lambda _module, _inputs, output: output - output.detach())
-        return model
 
-    attach = plain.attach_adapter
-    patch.setattr(plain, "attach_adapter", attach_adapter)
+    after_loading(patch, None, ignore)
     write, begun = reference.write_compute_copies, []
 
     def only_at_first(*args):

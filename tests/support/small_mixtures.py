@@ -66,9 +66,9 @@ def shrink(config, hidden=128, size=64):
     """A small configuration of the same kind.
 
     Args:
-        config: A published one.
-        hidden: Its hidden size.
-        size: Intermediate size of an expert.
+        config: published configuration.
+        hidden: hidden size.
+        size: intermediate size of an expert.
     """
     family, separate = config["model_type"], "moe_intermediate_size" in config
     experts, slots = _EXPERTS[family]
@@ -101,13 +101,13 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
     """A small mixture with a tokenizer, random bf16 weights, and norms, biases and sinks that matter.
 
     Args:
-        name: Of `PUBLISHED`.
-        folder: Where.
-        hidden: Its hidden size.
-        size: Intermediate size of an expert.
-        mxfp4: Whether the experts are stored in MXFP4, as gpt-oss's are.
-        tokenizer: Makes and saves a tokenizer in a folder.
-        changes: More keys of the configuration.
+        name: name in `PUBLISHED`.
+        folder: folder to make it in.
+        hidden: hidden size.
+        size: intermediate size of an expert.
+        mxfp4: whether the experts are stored in MXFP4, as gpt-oss's are.
+        tokenizer: function that makes a tokenizer and saves it in a folder.
+        changes: more keys of the configuration.
 
     Returns:
         The opened source.

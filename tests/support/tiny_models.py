@@ -233,12 +233,12 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
     """Save a tiny checkpoint.
 
     Args:
-        shape: A name of `SHAPES` or `MIXTURES`.
-        folder: Where.
-        seed: Of the weights.
-        tokenizer: Also train and save a tokenizer, so that the folder is a whole model.
-        dtype: Of the saved weights.
-        changes: More keys of the configuration.
+        shape: name in `SHAPES` or `MIXTURES`.
+        folder: folder to make it in.
+        seed: seed of the weights.
+        tokenizer: whether a tokenizer is trained and saved too, so that the folder is a whole model.
+        dtype: dtype of the saved weights.
+        changes: more keys of the configuration.
 
     Returns:
         The folder.
@@ -297,16 +297,16 @@ def lora(
     """Save a PEFT adapter whose B is not zero, as after training.
 
     Args:
-        base: Folder of the model.
-        folder: Where the adapter goes.
-        rank: Its rank.
-        seed: Of its weights.
-        targets: Module names as PEFT takes them.
-        alpha: LoRA's alpha.
-        rslora: Scale by alpha / sqrt(rank).
-        dora: With magnitudes, moved a little from where they start.
-        experts: Rank of the adapters of every expert; None: experts have none.
-        stacks: Which stacks of experts have adapters.
+        base: folder of the model.
+        folder: folder for the adapter.
+        rank: rank of the adapter.
+        seed: seed of its weights.
+        targets: names of modules, as PEFT takes them.
+        alpha: alpha of LoRA.
+        rslora: whether to scale by alpha / sqrt(rank).
+        dora: whether it has magnitudes, moved a little from where they start.
+        experts: rank of the adapters of every expert; None: experts have none.
+        stacks: stacks of experts that have adapters.
 
     Returns:
         The adapter's folder.

@@ -11,11 +11,11 @@ class UploadHub:
     """Repositories as {name: {file: bytes}}; a commit is all or nothing.
 
     Attributes:
-        repositories: What was committed.
-        made: Requests to make a repository.
-        token: The only access token that is let in.
-        refuse: Path prefix that is answered with 500.
-        hang: Seconds to wait before taking a large file.
+        repositories: committed files.
+        made: requests to make a repository.
+        token: only access token that is let in.
+        refuse: path prefix that is answered with 500.
+        hang: seconds to wait before taking a large file.
     """
 
     def __init__(self, token="secret"):

@@ -52,7 +52,7 @@ class ClientThere(EngineClient):
         """Why the connection was not made, or broke."""
         return self._reason or Failure(
             id="",
-            what=tr("The connection to {where} ended.").format(where=self.where),
+            what=tr("The connection to {where} ended.").format(where=self.where.removeprefix("ssh:")),
             remedy=tr("What was last said is in {log_file}.").format(log_file=self.log_file()),
             exit_code=ExitCode.ENVIRONMENT,
         )
@@ -110,7 +110,7 @@ class ClientThere(EngineClient):
         self._reason = Failure(
             id="",
             what=tr("The engine of {where} speaks version {there} of the protocol, this window version {here}.").format(
-                where=self.where, there=hello.protocol, here=PROTOCOL_VERSION
+                where=self.where.removeprefix("ssh:"), there=hello.protocol, here=PROTOCOL_VERSION
             ),
             remedy=tr("Use the same version of Burnish on both."),
             exit_code=ExitCode.ENVIRONMENT,

@@ -90,11 +90,6 @@ class EngineThere(QObject):
         return parse_place(self.where).kind == "ssh" if self.where else False
 
     @property
-    def name(self) -> str:
-        """Name of the machine that is planned for; empty: this one."""
-        return f"{self.where}, {self.offers.best.name}" if self.offers is not None else self.where
-
-    @property
     def is_outdated(self) -> bool:
         """Whether the recipe changed since a cluster or a service was asked."""
         return self.offers is not None and self._asked_text != self.recipe_text()
@@ -275,7 +270,7 @@ class EngineThere(QObject):
             self.failure = Failure(
                 id="",
                 what=tr("{where} has not answered for {seconds} seconds.").format(
-                    where=self.where, seconds=_SLOW_MS // 1000
+                    where=self.where.removeprefix("ssh:"), seconds=_SLOW_MS // 1000
                 ),
                 remedy=tr("It may still answer. Or connect again."),
                 exit_code=0,

@@ -16,6 +16,7 @@ from burnish_app.item_models.run_rows import ROOT, Index, RunRowsModel
 from burnish_app.look.language import tr
 from burnish_app.wording.activity import awaited_name, run_title
 from burnish_app.wording.numbers import duration_text
+from burnish_app.wording.plain_words import model_text
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES, Tone
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -106,7 +107,7 @@ _DELTA = _ColumnSpec(tr("To best"), True, lambda row: delta_text(row.delta), lam
 COLUMNS = (
     _ColumnSpec(tr("Run"), False, lambda row: run_title(row.run), lambda row: _lower(run_title(row.run))),
     _STATUS,
-    _ColumnSpec(tr("Model"), False, lambda row: row.run.model, lambda row: _lower(row.run.model)),
+    _ColumnSpec(tr("Model"), False, lambda row: model_text(row.run.model), lambda row: _lower(row.run.model)),
     _ColumnSpec(tr("Step"), True, lambda row: steps_text(row.run), lambda row: row.run.state.step or None),
     _ColumnSpec(tr("Curve"), False, lambda _row: "", lambda row: _known(row.run.state.loss)),
     _ColumnSpec(

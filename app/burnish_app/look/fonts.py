@@ -58,11 +58,6 @@ def system_text_share() -> float:
     return min(max(share * dpi / _USUAL_DPI, MIN_TEXT_SHARE), _MOST_SYSTEM_SHARE)
 
 
-def text_share() -> float:
-    """Return the share that all type sizes are multiplied by."""
-    return _Scale.share
-
-
 def set_text_share(share: float) -> None:
     """Set the share that all type sizes are multiplied by, and rescale the widgets that exist.
 

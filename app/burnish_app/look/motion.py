@@ -26,11 +26,6 @@ def set_motion(mode: MotionMode) -> None:
     _Motion.reduced = mode == "reduced" or (mode == "system" and system_reduces_motion())
 
 
-def motion_ms() -> int:
-    """Return how long a movement takes, milliseconds; 0 with reduced motion."""
-    return 0 if _Motion.reduced else MOTION_MS
-
-
 def is_reduced() -> bool:
     """Whether things stand still."""
     return _Motion.reduced

@@ -38,6 +38,7 @@ def _frames(c: Colors) -> str:
             ("success", c.success_soft),
         )
     )
+    track, _ = _segments(c)
     return f"""
 QToolTip {{ background: {c.raised}; color: {c.text}; border: 1px solid {c.line}; padding: 6px 8px; }}
 QScrollArea, QScrollArea > QWidget > QWidget {{ background: transparent; border: none; }}
@@ -46,7 +47,7 @@ QFrame#footbar {{ background: {c.window}; border-top: 1px solid {c.line}; }}
 QFrame[look="card"] {{ background: {c.surface}; border: 1px solid {c.line}; border-radius: {RADIUS_PX}px; }}
 QFrame[look="inset"] {{ background: {c.window}; border: 1px solid {c.line}; border-radius: {CONTROL_RADIUS_PX}px; }}
 QFrame[look="rule"] {{ background: {c.line}; border: none; max-height: 1px; min-height: 1px; }}
-QFrame[look="segments"] {{ background: {c.raised}; border-radius: {CONTROL_RADIUS_PX}px; }}
+QFrame[look="segments"] {{ background: {track}; border-radius: {CONTROL_RADIUS_PX}px; }}
 {banners}
 """
 
@@ -75,7 +76,13 @@ QLabel[look^="pill"] {{ border-radius: {PILL_PX // 2}px; padding: 0 9px; min-hei
 """
 
 
+def _segments(c: Colors) -> tuple[str, str]:
+    """Return the colors of a track of segments and of the chosen one, which is the lighter of both in either theme."""
+    return (c.sidebar, c.raised) if c.dark else (c.raised, c.surface)
+
+
 def _buttons(c: Colors) -> str:
+    _, chosen = _segments(c)
     return f"""
 QPushButton {{ border-radius: {CONTROL_RADIUS_PX}px; border: {RING_PX}px solid transparent;
   min-height: {_INNER_PX}px; padding: 6px 13px; }}
@@ -95,7 +102,7 @@ QPushButton[look="quiet"]:hover {{ background: {c.raised}; }}
 QPushButton[look="quiet"]:disabled {{ color: {c.faint}; }}
 QPushButton[look="segment"] {{ background: transparent; color: {c.muted}; padding: 3px 13px; margin: 3px; }}
 QPushButton[look="segment"]:hover {{ color: {c.text}; }}
-QPushButton[look="segment"]:checked {{ background: {c.surface}; color: {c.text}; border: 1px solid {c.line};
+QPushButton[look="segment"]:checked {{ background: {chosen}; color: {c.text}; border: 1px solid {c.line};
   padding: 4px 14px; }}
 QPushButton[look="segment"]:focus {{ border: {RING_PX}px solid {c.focus}; padding: 3px 13px; }}
 QPushButton[look="segment"]:disabled {{ color: {c.faint}; }}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QComboBox
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
@@ -18,7 +17,7 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.text import ShorteningBox, body
 from burnish_app.widgets.compare.followed_charts import FollowedCharts
 from burnish_app.widgets.duel.duel_curves import overlaid
 from burnish_app.widgets.duel.planning import DuelPlanning
@@ -61,7 +60,7 @@ class DuelPage(Page):
         self._look_request = ""
         self._look = QTimer(self, singleShot=True, interval=_LOOK_MS)
         self._look.timeout.connect(self._ask_duels)
-        self.former = QComboBox()
+        self.former = ShorteningBox(by_content=True)
         self.former.setAccessibleName(tr("Duel that is shown"))
         self.former.setMinimumWidth(260)
         self.former.addItem(tr("A new duel"), _NEW)

@@ -17,10 +17,9 @@ from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.basic.to_come import CardsToCome
+from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import PROGRAMS, ExportedFiles, Outcome

@@ -28,6 +28,7 @@ from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.wording.activity import Activity
 from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
@@ -38,8 +39,8 @@ from burnish_engine.contract.units import file_size, memory_size
 _LOG = logging.getLogger(__name__)
 _GPU_CARD_PX = 320  # with less room for each, cards of two GPUs stand one below the other
 _ON_THE_CPU = tr(
-    "Training works here, slowly: a small model such as the embedded one takes minutes, a model of a billion weights "
-    "days. An NVIDIA GPU with 6 GiB or more makes it 20 to 100 times faster."
+    "Training works here, slowly: a small model such as the one that comes with Burnish takes minutes, a model of a "
+    "billion weights days. An NVIDIA GPU with 6 GiB or more makes it 20 to 100 times faster."
 )
 
 
@@ -278,7 +279,7 @@ def _hardware(machine: MachineFacts) -> tuple[object, ...]:
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     """Make the card of the check-up: whether training is ready, problems, kernels that passed, and notes."""
     failed = [check for check in checkup.kernels if not check.passed]
-    card = Card("Check-up", icon_name="pulse")
+    card = Card(tr("Check-up"), icon_name="pulse")
     when = caption(tr("checked {strftime}").format(strftime=time.strftime("%d %b, %H:%M", time.localtime(checked_at))))
     when.setWordWrap(False)
     card.corner.addWidget(when)
@@ -288,7 +289,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
     if checkup.summary:
         card.body.addWidget(body(as_sentence(checkup.summary), "success" if checkup.ready else "error"))
     for problem in checkup.problems:
-        card.body.addWidget(body(f"✕  {problem}", "error"))
+        card.body.addWidget(body(f"✕  {plain_words(problem)}", "error"))
     for check in failed:
         card.body.addWidget(
             body(tr("✕  {name} failed. {detail}").format(name=check.name, detail=check.detail), "error")
@@ -300,7 +301,7 @@ def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:
         card.body.addWidget(label)
     for note in [*checkup.notes, sleep_text(checkup.machine)]:
         if note and note not in checkup.problems:
-            card.body.addWidget(body(f"!  {note}", "warning"))
+            card.body.addWidget(body(f"!  {plain_words(note)}", "warning"))
     card.body.addStretch(1)
     return card
 

@@ -258,7 +258,7 @@ class ModelPage(Page):
             "error",
             failure.what,
             failure.remedy,
-            [*again, (tr("Use the embedded model"), lambda: self.choose(_EMBEDDED))],
+            [*again, (tr("Use the one that comes with Burnish"), lambda: self.choose(_EMBEDDED))],
         )
 
     def _fetch_again(self, name: str) -> None:

@@ -14,6 +14,7 @@ from burnish_app.engine.plan_follower import PlanFollower
 from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.recipe.history import PlannedChange, RecipeHistory
+from burnish_app.recipe.place_text import planned_place
 from burnish_app.recipe.plan_text import fit_state, plan_line
 from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
@@ -178,7 +179,7 @@ class RecipePage(Page):
             return
         plan = self.bench.plan
         if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
-            what = tr("It does not fit on {where}.").format(where=self.there.name)
+            what = tr("It does not fit on {where}.").format(where=self._place())
             self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self.clear_banner()
@@ -323,7 +324,7 @@ class RecipePage(Page):
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
         whole = self.bench.recipe.adapter.method == "full"
-        self.fit.show_plan(plan, full_fine_tuning=whole, where=self.there.name)
+        self.fit.show_plan(plan, full_fine_tuning=whole, where=self._place())
         self.place.show_plan(plan)
         changed = self._change.take(self.bench.recipe, plan, self._history.step)
         if changed is not None:
@@ -375,6 +376,9 @@ class RecipePage(Page):
             self.go_to.emit("train")
         self._show_state()
 
+    def _place(self) -> str:
+        return planned_place(self.there.where, self.there.offers)
+
     def _start_failed(self, failure: Failure) -> None:
         actions: list[BannerAction] = []
         if failure.exit_code in (ExitCode.DOES_NOT_FIT, ExitCode.NO_SPACE):
@@ -405,7 +409,7 @@ class RecipePage(Page):
         if recipe is None:
             self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
         elif plan is not None:
-            place = f"{self.there.name}: " if self.there.name else ""
+            place = f"{self._place()}: " if self.there.where else ""
             self.set_foot_note(
                 f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
             )

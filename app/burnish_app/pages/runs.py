@@ -18,11 +18,10 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import caption
-from burnish_app.widgets.basic.to_come import CardsToCome
+from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
 from burnish_app.widgets.runs.deleted_runs import DeletedRuns
@@ -67,7 +66,7 @@ class RunsPage(Page):
         self.filter.setPlaceholderText(tr("Filter by name, model, data, tag ..."))
         self.filter.setAccessibleName(tr("Filter"))
         self.filter.setClearButtonEnabled(True)
-        self.filter.setFixedWidth(_FILTER_PX)
+        self.filter.setFixedWidth(scaled(_FILTER_PX))
         self.filter.textChanged.connect(self._filter_changed)
         self._count = caption("")
         self._count.setWordWrap(False)

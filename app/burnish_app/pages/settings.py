@@ -6,9 +6,10 @@ from typing import get_args
 
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
@@ -19,13 +20,14 @@ from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
-from burnish_app.widgets.basic.text import PathLabel, body, caption, mono, pad_spin
+from burnish_app.widgets.basic.text import PathLabel, ShorteningBox, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
 
 _PRICE_PX = 96
+_CARD_PX = 300  # with less room for each, cards stand one below the other
 _MODE_TEXT: dict[ThemeMode, str] = {"system": tr("As the system"), "light": tr("Light"), "dark": tr("Dark")}
 _MOTION_TEXT: dict[MotionMode, str] = {"system": tr("As the system"), "full": tr("Full"), "reduced": tr("Reduced")}
 _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE * 100) + 1, 10))
@@ -52,7 +54,7 @@ class SettingsPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self.mode = Segmented(tr("Light or dark"), [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
-        self.text = QComboBox()
+        self.text = ShorteningBox(by_content=True)
         self.text.setAccessibleName(tr("Text size"))
         for percent in _TEXT_PERCENTS:
             self.text.addItem(f"{percent} %", percent)
@@ -104,7 +106,7 @@ class SettingsPage(Page):
         energy.body.addLayout(_line(tr("Price of a kilowatt hour"), "", self.price))
         energy.body.addStretch(1)
         for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
-            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True))
+            self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, least_px=scaled(_CARD_PX)))
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """Show the preferences and write changes to them."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QComboBox
 
 from burnish_app.comparison.swept import SweepRow, ranked, row_title, sweep_rows, unfinished
 from burnish_app.engine.engine_client import EngineClient
@@ -17,10 +16,9 @@ from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
-from burnish_app.widgets.basic.text import body
-from burnish_app.widgets.basic.to_come import CardsToCome
+from burnish_app.widgets.basic.text import ShorteningBox, body
+from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
@@ -84,7 +82,7 @@ class SweepPage(Page):
         self.planned = PlannedRuns()
         self.planned.hide()
         self._to_come = CardsToCome(tr("The runs appear here, in their order"), (1,))
-        self.former = QComboBox()
+        self.former = ShorteningBox(by_content=True)
         self.former.setAccessibleName(tr("Sweep that is shown"))
         self.former.setMinimumWidth(220)
         self.former.currentIndexChanged.connect(self._show_chosen)

@@ -16,11 +16,10 @@ from burnish_app.look.theme import Theme
 from burnish_app.recipe.smaller import smaller_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.preferences import Preferences
-from burnish_app.state.run_folder import read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.nothing_yet import NothingYet
 from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.basic.to_come import NothingYet
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.runs.run_beginning import RunBeginning
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -30,9 +29,9 @@ from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.causes import CURES, CureAction, failure_cause, run_failure
+from burnish_app.wording.causes import CureAction, needed_first, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
-from burnish_app.wording.numbers import facts_text, first_sentence
+from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import (
     LEAVE_QUEUE,
     RUN_ACTION_BUTTONS,
@@ -40,10 +39,10 @@ from burnish_app.wording.run_text import (
     RunAction,
     RunDescription,
     describe_run,
+    run_line,
 )
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
@@ -54,8 +53,6 @@ from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CommandRequest, ResumeRequest
 
 _DRAW_MS = 200
-_ON_ONES_OWN: tuple[str, CureAction] = (tr("Train on my data"), "data")
-"""Button and page after the example, which has nothing trained to talk to or to export."""
 _CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
 _BEGINNING = ("created", "queued", "running")
 _ASKED = tr("Asked. The run answers after the step it is at.")
@@ -267,18 +264,9 @@ class TrainPage(Page):
         self.set_name(run_title(summary))
         at_rest = summary.standing in ("failed", "interrupted", "queued")  # the card below says more
         self.set_state(RUN_STATUS_TEXT[summary.standing] if at_rest else description.headline, description.tone)
-        self.set_subtitle(self._run_line(summary))
+        self.set_subtitle(run_line(summary, self._events))
         self._offer(description.actions, summary.standing)
         self._show_failure(description, summary)
-
-    def _run_line(self, summary: RunSummary) -> str:
-        started = self._events.started
-        parts = [summary.model]
-        if started is not None:
-            eight = tr("8-bit products") if started.products in EIGHT_BITS else ""
-            parts += [started.device, started.precision, eight]
-        parts.append(summary.state.where)
-        return facts_text(*parts)
 
     def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:
         banner = self.shown_banner
@@ -307,14 +295,7 @@ class TrainPage(Page):
 
     def _cure(self) -> tuple[str, CureAction] | None:
         """Return what has to come before the run can go on, as (text, action); None: it can."""
-        if self._summary is None:
-            return None
-        if self._summary.standing == "finished":
-            return None if read_run_folder(self._summary.folder).trained else _ON_ONES_OWN
-        cause = failure_cause(self._summary, self._events)
-        if cause is None or CURES[cause].action == "resume":
-            return None
-        return CURES[cause].text, CURES[cause].action
+        return needed_first(self._summary, self._events) if self._summary is not None else None
 
     def _apply_cure(self, action: CureAction) -> None:
         if self._summary is None:

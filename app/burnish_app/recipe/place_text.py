@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from burnish_app.look.language import tr
+from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan, SharedSteps
 from burnish_engine.contract.units import memory_size, short_time
 
 _MOST_SHOWN = 5
+
+
+def planned_place(where: str, offers: PlaceOffers | None) -> str:
+    """Return what to call the machine that is planned for; empty: this one.
+
+    Args:
+        where: place as the recipe names it; empty: this machine.
+        offers: machines of a cluster or a service, of which the best is planned for; None: it has not said them.
+    """
+    place = place_text(where) if where else ""
+    return f"{place}, {offers.best.name}" if offers is not None else place
 
 
 def plan_there_text(plan: RunPlan, usd_per_hour: float | None = None) -> str:

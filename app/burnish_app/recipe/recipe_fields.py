@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import as_sentence
+from burnish_app.wording.numbers import as_sentence, decimal_text
 from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES, ZERO_WORDS
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
@@ -100,7 +100,7 @@ class RecipeField:
             return ("\n" if self.kind == "lines" else ", ").join(str(item) for item in value)
         if self.zero and value == 0 and not isinstance(value, str):
             return self.zero
-        return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+        return decimal_text(value) if isinstance(value, float) else str(value)
 
     def choice_text(self, choice: str) -> str:
         """Return the text of one of `choices`."""

@@ -157,7 +157,7 @@ def note_text(key: str, values: Values) -> str:
     compares = values["preference"]["objective"] not in ("sft", "orpo")
     rate = values["train"]["learning_rate"]
     if key == "train.learning_rate" and compares and isinstance(rate, float) and rate > _HIGH_PREFERENCE_RATE:
-        notes.append(tr("High for learning from preferences, where 5e-6 to 5e-5 are usual."))
+        notes.append(tr("High for learning from preferences, where 0.000005 to 0.00005 are usual."))
     stops = values["train"]["max_steps"]
     by_steps_only = key == "train.checkpoint_every" and not values["train"]["checkpoint_minutes"]
     if by_steps_only and isinstance(stops, int) and 0 < stops <= values[section][name]:

@@ -131,7 +131,9 @@ def _where(_value: str, _usual: str, _values: Values, _dataset: DatasetFacts | N
 _USUAL = {
     ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
     ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
-    ("devices.where", "here"): tr("On this machine. Or on another: ssh:HOST, slurm, sky or hf."),
+    ("devices.where", "here"): tr(
+        "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."
+    ),
 }
 
 _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = {

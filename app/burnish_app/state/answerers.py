@@ -55,7 +55,8 @@ def answerers(run: str, model_path: str, folder: RunFolder, runs: Sequence[RunSu
     hint = tr("The model as this run trained it.")
     found.append(Answerer("tuned", tr("Tuned model"), target, "tuned", folder.trained, hint))
     if folder.where:  # where its base model lies, which may be too large for this machine
-        base, tuned = (text.format(where=folder.where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
+        where = folder.where.removeprefix("ssh:")
+        base, tuned = (text.format(where=where) for text in (tr("Base, at {where}"), tr("Tuned, at {where}")))
         found.append(Answerer("base-there", base, folder.there, "base", where=folder.where))
         found.append(Answerer("tuned-there", tuned, folder.there, "tuned", where=folder.where))
     if len(folder.exported) < 2:

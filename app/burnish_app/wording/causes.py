@@ -8,6 +8,7 @@ from typing import Literal
 
 from burnish_app.look.language import tr
 from burnish_app.state.failure_details import FailureDetails
+from burnish_app.state.run_folder import read_run_folder
 from burnish_app.wording.activity import run_title
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
@@ -98,6 +99,8 @@ _BY_DEATH: dict[DeathCause, FailureCause] = {
     "asked": "asked",
     "ended": "ended",
 }
+_AFTER_THE_EXAMPLE: tuple[str, CureAction] = (tr("Train on my data"), "data")
+"""Button and page after the example run, which has nothing trained to talk to or to export."""
 _OF_DATA = ("no_targets", "padding", "end_token")
 """Checks of the guard whose cure lies in the data."""
 
@@ -120,6 +123,21 @@ def failure_cause(summary: RunSummary, events: RunState) -> FailureCause | None:
     if cause == "guard" and events.guard is not None and events.guard.check in _OF_DATA:
         return "guard_data"
     return cause
+
+
+def needed_first(summary: RunSummary, events: RunState) -> tuple[str, CureAction] | None:
+    """Return what has to come before a run can go on, as (text of a button, action); None: it can.
+
+    Args:
+        summary: summary of the run, as the engine lists it.
+        events: state folded from the run's events.
+    """
+    if summary.standing == "finished":
+        return None if read_run_folder(summary.folder).trained else _AFTER_THE_EXAMPLE
+    cause = failure_cause(summary, events)
+    if cause is None or CURES[cause].action == "resume":
+        return None
+    return CURES[cause].text, CURES[cause].action
 
 
 def run_failure(summary: RunSummary, events: RunState) -> FailureDetails:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import as_sentence, percent, plural
+from burnish_app.wording.numbers import as_sentence, decimal_text, percent, plural
 from burnish_engine.contract.facts.data_report import FileStatus, RowPlace, Setting, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -222,7 +222,7 @@ def action_text(setting: Setting) -> str:
     if setting.key == "preference.objective":
         return tr("Use {objective}").format(objective=str(setting.value).upper().replace("SIMPO", "SimPO"))
     known = ACTIONS.get((field, str(setting.value)))
-    value = f"{setting.value:g}" if isinstance(setting.value, float) else setting.value
+    value = decimal_text(setting.value) if isinstance(setting.value, float) else setting.value
     return known or _NUMBER_ACTIONS.get(field, "{key} = {value}").format(key=setting.key, value=value)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import duration_text, percent, plural
+from burnish_app.wording.numbers import decimal_text, duration_text, percent, plural
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
 
 _PHASES = {
@@ -13,6 +14,7 @@ _PHASES = {
     "seeds": tr("comparing"),
     "second look": tr("second look at a rate"),
 }
+_MINUS = "\N{MINUS SIGN}"  # a minus as wide as the plus
 _FORMS = {"nats": tr("nats"), "share": "%", "count": tr("events"), "points": tr("points")}
 
 
@@ -24,7 +26,7 @@ def in_window(text: str) -> str:
     """
     text = text.replace("add --anyway", tr("press Compare anyway"))
     kept = [sentence for sentence in re.split(r"(?<=[.!?]) +", text) if "burnish " not in sentence]
-    return re.sub(r"--(?=[a-z])", "", " ".join(kept))
+    return plain_words(re.sub(r"--(?=[a-z])", "", " ".join(kept)))
 
 
 def plan_text(duel: DuelFacts) -> str:
@@ -48,11 +50,16 @@ def progress_text(duel: DuelFacts) -> str:
     return tr("{made} of {of} runs made").format(made=made, of=of)
 
 
+def rate_text(rate: float) -> str:
+    """Format a learning rate that was a factor times another, with four digits at most."""
+    return decimal_text(float(f"{rate:.4g}"))
+
+
 def run_text(duel: DuelFacts, run: DuelRun) -> str:
     """Describe a run of a duel: side, purpose, rate and seed."""
     words = tr("{side}: {purpose}, learning rate {rate}, seed {seed}")
     return words.format(
-        side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=f"{run.rate:.4g}", seed=run.seed
+        side=duel.sides[run.side].name, purpose=_PHASES[run.phase], rate=rate_text(run.rate), seed=run.seed
     )
 
 
@@ -95,7 +102,7 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
     if verdict.low == verdict.high:
         return f"{amount_text(verdict.form, verdict.difference)} {_FORMS[verdict.form]}"
     low, middle, high = (amount_text(verdict.form, one) for one in (verdict.low, verdict.difference, verdict.high))
-    return tr("{middle}, between {low} and {high} {unit}").format(
+    return tr("{middle} {unit}, between {low} and {high}").format(
         middle=middle, low=low, high=high, unit=_FORMS[verdict.form]
     )
 
@@ -103,7 +110,7 @@ def difference_text(verdict: DuelVerdictFacts) -> str:
 def amount_text(form: str, value: float) -> str:
     """Format a difference with its sign: nats with four digits, a share in percent; what rounds to zero has none."""
     text = f"{value:+.4f}" if form == "nats" else f"{100 * value if form in ('share', 'points') else value:+.1f}"
-    return text if float(text) else "0"
+    return text.replace("-", _MINUS) if float(text) else "0"
 
 
 def conclusion_text(verdict: DuelVerdictFacts) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
+from burnish_app.state.step_status import StageStatus
 from burnish_app.wording.numbers import duration_text
-from burnish_app.wording.status import StageStatus
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.replies import ExportJob

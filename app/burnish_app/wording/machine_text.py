@@ -32,9 +32,12 @@ def place_text(where: str) -> str:
     """Return what to call the machine that a recipe trains on, such as "office" for "ssh:office".
 
     Args:
-        where: valid place of a recipe; not this machine.
+        where: place of a recipe, or of a run that another version made; not this machine.
     """
-    place = parse_place(where)
+    try:
+        place = parse_place(where)
+    except ValueError:
+        return where
     service = _SERVICES.get(place.kind, "")
     return f"{service} ({place.name})" if service and place.name else service or place.name
 

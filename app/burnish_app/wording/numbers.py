@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 from burnish_app.look.language import tr
+
+_TINY = 1e-6  # numbers below it are written with an exponent
 
 
 def count_text(count: float) -> str:
@@ -19,6 +22,16 @@ def count_text(count: float) -> str:
             digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
             return f"{value:.{digits}f} {letter}"
     return f"{count:.0f}"
+
+
+def decimal_text(value: float) -> str:
+    """Format a setting's number with as few digits as it needs, such as "0.00005"; the tiniest as "1e-08".
+
+    Args:
+        value: number to format.
+    """
+    text = f"{value:g}" if float(f"{value:g}") == value else str(value)
+    return f"{Decimal(text):f}" if "e-" in text and abs(value) >= _TINY else text
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from burnish_app.look.language import tr
+from burnish_app.wording.numbers import decimal_text
 from burnish_engine.contract.recipe.sweep import value_text
 
 OPTIMIZER = "train:optimizer"
@@ -312,7 +313,7 @@ def setting_text(key: str, value: object) -> str:
         key: dotted key.
         value: value, or its text.
     """
-    text = value_text(value)
+    text = decimal_text(value) if isinstance(value, float) else value_text(value)
     if key in ZERO_WORDS and value == 0:
         return ZERO_WORDS[key]
     return CHOICES.get(key, {}).get(text, text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
+from burnish_app.state.step_status import StageStatus
 from burnish_app.wording.guard_text import CHECKS
 from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_app.wording.status import StageStatus
 from burnish_engine.contract.run.events import Phase, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish_app.look.language import tr
+from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
-from burnish_app.wording.numbers import duration_text, percent, plural
+from burnish_app.wording.machine_text import place_text
+from burnish_app.wording.numbers import duration_text, facts_text, percent, plural
+from burnish_app.wording.plain_words import model_text
 from burnish_app.wording.run_stages import progress_text
-from burnish_app.wording.status import StepStatus
+from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
@@ -44,7 +47,7 @@ _GONE = tr(
 _NO_WORD = tr("It ended without a word. Its stderr.log may say more.")
 _PLACES: Mapping[str, str] = {
     "card": tr("{n} on the card"),
-    "ranks": tr("{n} shared by the GPUs"),
+    "ranks": tr("{n} shared out over the GPUs"),
     "host": tr("{n} in system memory"),
 }
 _EXCHANGES: Mapping[str, str] = {
@@ -178,6 +181,16 @@ def describe_run(summary: RunSummary, events: RunState) -> RunDescription:
         actions=RUN_ACTIONS.get(run_status, ()),
         problem=(_message(summary, events) or _NO_WORD) if run_status == "failed" else "",
     )
+
+
+def run_line(summary: RunSummary, events: RunState) -> str:
+    """Return a run's model, device, precision and place in one line."""
+    started = events.started
+    parts = [model_text(summary.model)]
+    if started is not None:
+        eight = tr("8-bit products") if started.products in EIGHT_BITS else ""
+        parts += [started.device, started.precision, eight]
+    return facts_text(*parts, place_text(summary.state.where) if summary.state.where else "")
 
 
 def plan_text(events: RunState) -> str:

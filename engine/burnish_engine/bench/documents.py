@@ -15,6 +15,7 @@ from burnish_engine.data.tokens.tokenize import Document
 MEDIAN_LOG, SIGMA_LOG = 5.2, 0.9
 """Mean and standard deviation of the natural logarithm of a length: the median is 181 tokens."""
 SHORTEST, LONGEST = 16, 2048
+_PREFERENCES = 20_000
 FIRST_ID, LAST_ID = 10, 40_000
 """Range of token ids: past the special tokens, within every vocabulary."""
 
@@ -38,18 +39,17 @@ def packs(tokens: int, count: int = 20_000, *, length: int = 0, step: int = 1) -
     return epoch_batches(documents, tokens, pack=True, seed=0, epoch=0, step=step)
 
 
-def preference_documents(tokens: int, count: int = 20_000, *, pairs: bool) -> list[Document]:
+def preference_documents(tokens: int, *, pairs: bool) -> list[Document]:
     """Make random preferences, always the same ones: rows with lengths as in `packs`, of which a quarter is the prompt.
 
     Args:
         tokens: budget of a micro-batch in tokens.
-        count: number of preferences.
         pairs: whether each is a pair of rows with the same prompt; else a row whose reply is good or bad by turns.
     """
     random = np.random.default_rng(0)
     each = 2 if pairs else 1
     longest = min(LONGEST, tokens // each)
-    drawn = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=(count, each)).astype(int)
+    drawn = random.lognormal(MEDIAN_LOG, SIGMA_LOG, size=(_PREFERENCES, each)).astype(int)
     documents = []
     for index, lengths in enumerate(drawn.clip(min(SHORTEST, longest), longest).tolist()):
         prompt = random.integers(FIRST_ID, LAST_ID, size=max(min(lengths) // 4, 1))

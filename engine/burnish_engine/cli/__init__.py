@@ -1,1 +1,1 @@
-"""The `burnish` command, with one file per command group."""
+"""The `burnish` command: its entry, what all its commands share, and one file for each command in the folders below."""

@@ -41,11 +41,13 @@ _EXIT_CODES = (
     "Exit codes: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODE_MEANINGS.items()) + "."
 )
 
-COMMANDS = (
-    "studio", "demo", "doctor", "models", "inspect", "suggest", "recipe", "plan", "train", "submit", "runs", "sweep",
-    "duel", "chat", "evaluate", "export", "verify", "bench", "serve",
-)  # fmt: skip
-"""Names of the commands and of their modules, in the order in which a person needs them."""
+COMMANDS = {
+    "studio": "start", "demo": "start", "doctor": "machine", "models": "prepare", "inspect": "prepare",
+    "suggest": "prepare", "recipe": "prepare", "plan": "training", "train": "training", "submit": "training",
+    "runs": "training", "sweep": "training", "duel": "training", "chat": "results", "evaluate": "results",
+    "export": "results", "verify": "results", "bench": "machine", "serve": "start",
+}  # fmt: skip
+"""Commands in the order in which a person needs them, each with the folder of its module, which has its name."""
 
 
 _STYLE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -104,7 +106,7 @@ def options(
 @cache
 def _command(name: str) -> Any:
     """Import a command; its values are checked before it runs."""
-    module = import_module(f"burnish_engine.cli.{name}")
+    module = import_module(f"burnish_engine.cli.{COMMANDS[name]}.{name}")
     alone = typer.Typer(**_STYLE)
     if hasattr(module, "app"):
         alone.add_typer(module.app, name=name)

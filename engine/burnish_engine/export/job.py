@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe.recipe_export import GgufType
-from burnish_engine.export.base.staging import Cancelled, never, staging_folder, stop_if
+from burnish_engine.export.base.staging import Canceled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.preflight import base_type, check_kind, check_space, checked_types
@@ -54,7 +54,7 @@ def export_gguf(
     probe_chats: Sequence[Messages] = (),
     options: ReferenceOptions | None = None,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
     device: torch.device | None = None,
     threads: int = 0,
 ) -> FidelityReport:
@@ -73,7 +73,7 @@ def export_gguf(
         probe_chats: conversations to compare and answer, before some of our own.
         options: training rows for the importance matrix, supervised tokens, and the model before training.
         progress: callback given the current activity and the share done, 0 to 1.
-        cancelled: callback polled often; after a stop nothing is left under a final name.
+        canceled: callback polled often; after a stop nothing is left under a final name.
         device: device of the trained model; by default the CPU.
         threads: number of CPU threads for llama.cpp; 0 means one per core.
 
@@ -87,7 +87,7 @@ def export_gguf(
         DoesNotFitError: Too little memory is free for a stage; checked before each.
         FidelityError: A file differs from the trained model; it was deleted, and so was an earlier file of its name.
             Files that passed stay.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
@@ -103,7 +103,7 @@ def export_gguf(
         check_space(plan, wanted, out, staging, importance=bool(options.training))
         others = [quant for quant in wanted if quant != base_type(wanted)]
         stages = _StageBar(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
-        base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), cancelled)
+        base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), canceled)
         weights.check_all_used()
         probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
         reference = compute_reference(
@@ -115,16 +115,16 @@ def export_gguf(
             options=_for_quantizing(options, plan, others, staging / "hessians"),
             device=device,
             progress=stages.begin(_ASK),
-            cancelled=cancelled,
+            canceled=canceled,
         )
         truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
         file_name = safe_name(name, "model")
         matrix = _importance_file(reference, staging, weights)
-        run = _ExportRun(plan, staging, file_name, truth, threads, stages, cancelled, matrix)
+        run = _ExportRun(plan, staging, file_name, truth, threads, stages, canceled, matrix)
         checked = run.check_all(base, wanted)
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)
-        stop_if(cancelled, "The export")
+        stop_if(canceled, "The export")
         progress("Done", 1.0)
         proven = run.proven(checked)
         if matrix is not None and proven:
@@ -155,7 +155,7 @@ class _ExportRun:
     truth: _CheckInputs
     threads: int
     stages: _StageBar
-    cancelled: Cancelled
+    canceled: Canceled
     importance: Path | None
 
     def check_all(self, base: Quantized, wanted: list[GgufType]) -> CheckedFiles:
@@ -185,7 +185,7 @@ class _ExportRun:
     def _make(self, base: Quantized, quant: GgufType) -> Quantized:
         path, progress = self._path(quant), self.stages.begin(_MAKE)
         if quant in {"F16", "BF16"}:  # rounded once, from fp32
-            write_gguf(self.plan, path, quant, progress=progress, cancelled=self.cancelled)
+            write_gguf(self.plan, path, quant, progress=progress, canceled=self.canceled)
             return read_back(path, quant)
         return quantize(
             base.path,
@@ -195,11 +195,11 @@ class _ExportRun:
             hessians=self.staging / "hessians",
             threads=self.threads,
             progress=lambda share: progress(f"Making {quant}", share),
-            cancelled=self.cancelled,
+            canceled=self.canceled,
         )
 
     def _check(self, made: Quantized, *, scored: bool = True) -> tuple[QuantFidelity, Any]:
-        stop_if(self.cancelled, "The verification")
+        stop_if(self.canceled, "The verification")
         progress = self.stages.begin(_CHECK)
         progress(f"Checking {made.quant}", 0.0)
         name, truth = self.file_name(made.quant), self.truth
@@ -211,14 +211,14 @@ class _ExportRun:
             origin=truth.origin,
             threads=self.threads,
             name=name,
-            cancelled=self.cancelled,
+            canceled=self.canceled,
         )
         if found.passed and scored:
             speed = generation_speed(made.path, threads=self.threads)
             found = found.model_copy(update={"tokens_per_s": speed})
         rows = truth.reference.task_rows if scored else None
         return add_score(
-            found, made.path, rows, progress=progress, threads=self.threads, cancelled=self.cancelled
+            found, made.path, rows, progress=progress, threads=self.threads, canceled=self.canceled
         ), tokens
 
     def _path(self, quant: GgufType) -> Path:
@@ -243,16 +243,16 @@ def _importance_file(reference: Reference, staging: Path, weights: MergedWeights
 
 
 def _write_base(
-    plan: GgufPlan, staging: Path, wanted: list[GgufType], progress: Progress, cancelled: Cancelled
+    plan: GgufPlan, staging: Path, wanted: list[GgufType], progress: Progress, canceled: Canceled
 ) -> Quantized:
     """Write the 16-bit file that the others are made from: F16, or BF16 where a weight is beyond F16."""
     kind = base_type(wanted)
     try:
-        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
+        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, canceled=canceled)
     except BeyondRangeError:
         if kind == "BF16" or "F16" in wanted:
             raise
         (staging / f"{kind}.gguf").unlink(missing_ok=True)
         kind = "BF16"
-        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, cancelled=cancelled)
+        write_gguf(plan, staging / f"{kind}.gguf", kind, progress=progress, canceled=canceled)
     return read_back(staging / f"{kind}.gguf", kind)

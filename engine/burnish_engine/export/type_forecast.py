@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -38,7 +37,6 @@ def forecast_types(
     *,
     importance: bool,
     gain: float,
-    bytes_per_s: Callable[[], float] | None = None,
 ) -> list[TypeForecast]:
     """Predict the file of every type that the model's rows fit.
 
@@ -51,9 +49,8 @@ def forecast_types(
         scratch: folder for a small temporary file.
         importance: whether there will be an importance matrix.
         gain: held-out loss that training took away, nats; 0 or less: none was measured.
-        bytes_per_s: function that measures the rate of reading memory; None: this machine's.
     """
-    rate, start, found = (bytes_per_s or read_rate)(), header_bytes(plan, scratch), []
+    rate, start, found = read_rate(), header_bytes(plan, scratch), []
     for quant in get_args(GgufType):
         if quant in NEED_IMPORTANCE and not importance:
             continue

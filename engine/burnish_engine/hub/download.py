@@ -19,7 +19,7 @@ from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.hub.client import HubClient, TransientError
 from burnish_engine.hub.files import HubFile
 
-Cancelled = Callable[[], bool]
+Canceled = Callable[[], bool]
 OnAdvance = Callable[[str, int], None]
 """Callback that is given the current activity and the downloaded bytes of the file."""
 
@@ -33,12 +33,12 @@ class RetryPolicy:
     """Waits between attempts with exponential backoff, until too many failed without progress.
 
     Args:
-        cancelled: function that is asked while waiting; True stops the download.
+        canceled: function that is asked while waiting; True stops the download.
         attempts: number of failures without progress after which the error is raised.
     """
 
-    def __init__(self, cancelled: Cancelled, attempts: int = _ATTEMPTS) -> None:
-        self._cancelled = cancelled
+    def __init__(self, canceled: Canceled, attempts: int = _ATTEMPTS) -> None:
+        self._canceled = canceled
         self._attempts = attempts
         self._failures = 0
 
@@ -59,13 +59,13 @@ class RetryPolicy:
             raise failure.problem from None
         until = time.monotonic() + pause_s
         while (left := until - time.monotonic()) > 0:
-            raise_if_cancelled(self._cancelled)
+            raise_if_canceled(self._canceled)
             time.sleep(min(left, 0.1))
 
 
-def raise_if_cancelled(cancelled: Cancelled) -> None:
+def raise_if_canceled(canceled: Canceled) -> None:
     """Raise `StoppedError` where the person canceled the download."""
-    if cancelled():
+    if canceled():
         raise StoppedError("The download was stopped.", "Start it again; it goes on where it stopped.")
 
 
@@ -97,7 +97,7 @@ def part_path(folder: Path, file: HubFile) -> Path:
     return folder / f"{file.identity}.part"
 
 
-def sha256_if_whole(path: Path, file: HubFile, cancelled: Cancelled) -> str:
+def sha256_if_whole(path: Path, file: HubFile, canceled: Canceled) -> str:
     """Return the SHA-256 of a downloaded file; empty where it is missing or differs from the hub's.
 
     Raises:
@@ -107,7 +107,7 @@ def sha256_if_whole(path: Path, file: HubFile, cancelled: Cancelled) -> str:
         return ""
     digest = _Digest(file)
     with path.open("rb") as stream:
-        _read_into(digest, stream, cancelled)
+        _read_into(digest, stream, canceled)
     return digest.sha256 if digest.matches() else ""
 
 
@@ -122,7 +122,7 @@ class FileDownload:
         file: file to download.
         part: path of the partial download, on the volume of the target.
         on_advance: callback for progress.
-        cancelled: function that is asked between chunks; True stops the download.
+        canceled: function that is asked between chunks; True stops the download.
     """
 
     client: HubClient
@@ -131,7 +131,7 @@ class FileDownload:
     file: HubFile
     part: Path
     on_advance: OnAdvance
-    cancelled: Cancelled
+    canceled: Canceled
 
     def run(self, target: Path) -> str:
         """Download the file, or the rest of its part, check it, and move it to `target`.
@@ -167,7 +167,7 @@ class FileDownload:
 
     def _get(self) -> _Digest:
         """Append to the part until it is as long as the file, and return the checksums of the whole."""
-        retries, most = RetryPolicy(self.cancelled), 0
+        retries, most = RetryPolicy(self.canceled), 0
         with self.part.open("ab+") as stream:
             digest = self._digest_of_part(stream)
             while stream.tell() < self.file.bytes:
@@ -196,7 +196,7 @@ class FileDownload:
             if body.start != offset:
                 raise _StartOver
             for chunk in body.chunks:
-                raise_if_cancelled(self.cancelled)
+                raise_if_canceled(self.canceled)
                 stream.write(chunk)
                 stream.flush()  # so that a killed process leaves all that it had
                 digest.update(chunk)
@@ -214,7 +214,7 @@ class FileDownload:
         digest = _Digest(self.file)
         stream.seek(0)
         self.on_advance(f"checking what is there of {self.file.name}", 0)
-        _read_into(digest, stream, self.cancelled)
+        _read_into(digest, stream, self.canceled)
         return digest
 
     def _emptied(self, stream: BinaryIO) -> _Digest:
@@ -227,7 +227,7 @@ class _StartOver(Exception):  # noqa: N818  not an error: the server has the fil
     """The part cannot be continued."""
 
 
-def _read_into(digest: _Digest, stream: BinaryIO, cancelled: Cancelled) -> None:
+def _read_into(digest: _Digest, stream: BinaryIO, canceled: Canceled) -> None:
     while block := stream.read(_BLOCK_BYTES):
-        raise_if_cancelled(cancelled)
+        raise_if_canceled(canceled)
         digest.update(block)

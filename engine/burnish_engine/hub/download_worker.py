@@ -85,7 +85,7 @@ def _fetch(entry: Download, report: _Report) -> Path:
     folder = fetch(
         entry.name,
         progress=report.progress,
-        cancelled=report.is_unwanted,
+        canceled=report.is_unwanted,
         catalog_entry=find_model(entry.name),
     )
     update_own(entry.name, status="finished", what="", bytes_per_s=0.0, done=report.total, total=report.total)

@@ -25,11 +25,11 @@ from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models
 from burnish_engine.contract.units import file_size
 from burnish_engine.hub.client import HubClient, TransientError
 from burnish_engine.hub.download import (
-    Cancelled,
+    Canceled,
     FileDownload,
     RetryPolicy,
     part_path,
-    raise_if_cancelled,
+    raise_if_canceled,
     sha256_if_whole,
 )
 from burnish_engine.hub.files import (
@@ -59,7 +59,7 @@ def fetch(
     token: str = "",
     revision: str = "main",
     progress: Progress | None = None,
-    cancelled: Cancelled | None = None,
+    canceled: Canceled | None = None,
     catalog_entry: CatalogModel | None = None,
     listed: Callable[[ModelListing], None] | None = None,
 ) -> Path:
@@ -71,7 +71,7 @@ def fetch(
             stored.
         revision: branch, tag or commit.
         progress: callback for progress, called about ten times a second.
-        cancelled: function that is asked often; True stops the download, which the next call resumes.
+        canceled: function that is asked often; True stops the download, which the next call resumes.
         catalog_entry: catalog's entry of the model; its license counts where the model's page names none.
         listed: callback that is given the list of files and the license before the download; it may raise to refuse.
 
@@ -85,13 +85,13 @@ def fetch(
         NoSpaceError: The disk has too little space, or a file could not be written.
         StoppedError: The download was canceled.
     """
-    asked = cancelled or (lambda: False)
+    asked = canceled or (lambda: False)
     check_name(name)
     _refuse_offline(name)
     client = HubClient((token or os.environ.get("HF_TOKEN", "")).strip())
     with client, _DownloadLock(name, progress, asked):
         try:
-            work = _ModelDownload(client, name, revision, progress=progress, cancelled=asked, entry=catalog_entry)
+            work = _ModelDownload(client, name, revision, progress=progress, canceled=asked, entry=catalog_entry)
             return work.run(listed)
         except OSError as error:
             raise cannot_write(fetched_model_dir(name), error) from error
@@ -143,11 +143,11 @@ class _DownloadLock(AbstractContextManager[None]):
     Args:
         name: name of the model.
         progress: callback that is called while it waits.
-        cancelled: function that is asked while it waits; True stops the download.
+        canceled: function that is asked while it waits; True stops the download.
     """
 
-    def __init__(self, name: str, progress: Progress | None, cancelled: Cancelled) -> None:
-        self._name, self._progress, self._cancelled = name, progress, cancelled
+    def __init__(self, name: str, progress: Progress | None, canceled: Canceled) -> None:
+        self._name, self._progress, self._canceled = name, progress, canceled
         self._lock = FileLock(str(_staging_folder(name)) + ".lock")
 
     def __enter__(self) -> None:
@@ -159,7 +159,7 @@ class _DownloadLock(AbstractContextManager[None]):
                 except Timeout:
                     if self._progress:
                         self._progress(f"waiting for another download of {self._name}", 0, 0)
-                    raise_if_cancelled(self._cancelled)
+                    raise_if_canceled(self._canceled)
                 else:
                     return
         except OSError as error:
@@ -185,11 +185,11 @@ class _ModelDownload:
         revision: str,
         *,
         progress: Progress | None,
-        cancelled: Cancelled,
+        canceled: Canceled,
         entry: CatalogModel | None,
     ) -> None:
         self._client, self._name, self._revision = client, name, revision
-        self._cancelled, self._entry = cancelled, entry
+        self._canceled, self._entry = canceled, entry
         self._reporter = _ProgressReporter(progress)
         self._target = fetched_model_dir(name)
         self._staging_folder = _staging_folder(name)
@@ -215,7 +215,7 @@ class _ModelDownload:
         """Whether the model that is here is as it was published; files that did not change are read once only."""
 
         def progress(name: str, done: int, total: int) -> None:
-            raise_if_cancelled(self._cancelled)
+            raise_if_canceled(self._canceled)
             self._reporter.total = total
             self._reporter.report(f"checking {name}", done)
 
@@ -225,7 +225,7 @@ class _ModelDownload:
             return False
 
     def _ask(self) -> ModelAnswer:
-        retries = RetryPolicy(self._cancelled, attempts=_FIRST_ATTEMPTS)
+        retries = RetryPolicy(self._canceled, attempts=_FIRST_ATTEMPTS)
         while True:
             try:
                 return self._client.model(self._name, self._revision)
@@ -245,7 +245,7 @@ class _ModelDownload:
         if needs_index(answer):
             listed = index_file(answer)
             index = self._files / listed.name
-            if not sha256_if_whole(index, listed, self._cancelled):
+            if not sha256_if_whole(index, listed, self._canceled):
                 self._get(answer.sha, listed, 0)
             files.append(listed)
         files += weight_files(answer, index)
@@ -284,7 +284,7 @@ class _ModelDownload:
         for file in listing.files:
             path = self._files / file.name
             self._reporter.report(f"checking {file.name}", before)
-            sha256 = sha256_if_whole(path, file, self._cancelled) or self._get(listing.commit, file, before)
+            sha256 = sha256_if_whole(path, file, self._canceled) or self._get(listing.commit, file, before)
             done.append(FetchedFile(name=file.name, bytes=file.bytes, sha256=sha256))
             before += file.bytes
         self._reporter.report("done", before, now=True)
@@ -298,7 +298,7 @@ class _ModelDownload:
             file,
             part_path(self._parts, file),
             on_advance=lambda what, count: self._reporter.report(what, before + count),
-            cancelled=self._cancelled,
+            canceled=self._canceled,
         )
         return download.run(self._files / file.name)
 

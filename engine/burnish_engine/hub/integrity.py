@@ -19,7 +19,7 @@ from burnish_engine.runs.file_hashes import known_sha256
 
 Progress = Callable[[str, int, int], None]
 
-_BLOCK_BYTES = 2**20  # between two calls of a hash's `cancelled`
+_BLOCK_BYTES = 2**20  # between two calls of a hash's `canceled`
 _LARGEST_BLOB_BYTES = 50_000_000  # larger files are in large-file storage, which names them by SHA-256
 
 

@@ -30,12 +30,11 @@ _LAST_LINES, _LAST_CHARACTERS = 4, 400
 _SERVE = 'python=$(readlink {folder}/python) || exit; rm -rf -- {folder}; exec sh "$python" -m {module} serve'
 
 
-def serve_there(place: RunPlace, shell: Shell | None = None) -> int:
+def serve_there(place: RunPlace) -> int:
     """Answer requests from standard input by a server there until the input closes; return its exit status.
 
     Args:
         place: machine that ssh reaches.
-        shell: way to it; None: the person's ssh.
 
     Raises:
         UsageError: The place is another kind of machine.
@@ -44,7 +43,7 @@ def serve_there(place: RunPlace, shell: Shell | None = None) -> int:
     if place.kind != "ssh":
         raise UsageError(f"Only a machine that ssh reaches can answer, not {place}.", "Name one, such as ssh:HOST.")
     try:
-        return _answer(place, shell or SshShell(place.name))
+        return _answer(place, SshShell(place.name))
     except BurnishError as error:
         _say(Failure(id="", what=error.what, remedy=error.remedy, exit_code=error.exit_code))
         raise

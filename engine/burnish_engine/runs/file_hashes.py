@@ -29,7 +29,7 @@ _SETTLED_S = 3.0
 """Age in seconds below which a file may change again without a new time: some file systems count in steps of 2 s."""
 
 
-class CancelledError(Exception):
+class CanceledError(Exception):
     """The hash is no longer wanted."""
 
 
@@ -48,46 +48,46 @@ class _HashFile(BaseModel):
     files: dict[str, _KnownHash] = Field(max_length=10 * MOST)
 
 
-def sha256_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
+def sha256_file(path: Path, canceled: Callable[[], bool] = lambda: False) -> str:
     """Compute the SHA-256 of a file's content, hexadecimal.
 
     Args:
         path: The file.
-        cancelled: callback polled between blocks; True stops the work.
+        canceled: callback polled between blocks; True stops the work.
 
     Raises:
         OSError: The file cannot be read.
-        CancelledError: `cancelled` returned True.
+        CanceledError: `canceled` returned True.
     """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
-            if cancelled():
-                raise CancelledError
+            if canceled():
+                raise CanceledError
             digest.update(block)  # lets other threads work meanwhile
     return digest.hexdigest()
 
 
-def known_sha256(path: Path, cancelled: Callable[[], bool] = lambda: False, *, large: int = LARGE_BYTES) -> str:
+def known_sha256(path: Path, canceled: Callable[[], bool] = lambda: False, *, large: int = LARGE_BYTES) -> str:
     """Compute or look up a file's SHA-256: a large file of equal path, size and time of change is not read again.
 
     Args:
         path: The file.
-        cancelled: callback polled between blocks; True stops the work.
+        canceled: callback polled between blocks; True stops the work.
         large: size of the smallest file that is remembered, bytes.
 
     Raises:
         OSError: The file cannot be read.
-        CancelledError: `cancelled` returned True.
+        CanceledError: `canceled` returned True.
     """
     path = path.resolve()
     before = path.stat()
     if before.st_size < large:
-        return sha256_file(path, cancelled)
+        return sha256_file(path, canceled)
     known = _read()[0].get(str(path))
     if known and (known.bytes, known.mtime_ns) == (before.st_size, before.st_mtime_ns):
         return known.sha256
-    sha256 = sha256_file(path, cancelled)
+    sha256 = sha256_file(path, canceled)
     after = path.stat()
     same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
     if same and time.time() - after.st_mtime > _SETTLED_S:

@@ -77,7 +77,7 @@ class LiveRequests:
             request.name,
             token=request.token,
             progress=job.progress,
-            cancelled=lambda: job.canceled,
+            canceled=lambda: job.canceled,
             catalog_entry=find_model(request.name, catalog()),
         )
         return self.model(ModelRequest(id=request.id, path=request.name), job)
@@ -136,7 +136,7 @@ class LiveRequests:
         return Result(id=request.id)
 
 
-def _adapter_facts(path: str, cancelled: Callable[[], bool]) -> AdapterFacts:
+def _adapter_facts(path: str, canceled: Callable[[], bool]) -> AdapterFacts:
     start = open_start(AdapterSection(start=path))
     if start is None:
         raise UsageError("No adapter was named.", "Give the folder of a run or of an adapter.")
@@ -151,7 +151,7 @@ def _adapter_facts(path: str, cancelled: Callable[[], bool]) -> AdapterFacts:
         alpha=start.section.alpha,
         targets=start.section.targets,
         bytes=weights.stat().st_size,
-        sha256=known_sha256(weights, cancelled),
+        sha256=known_sha256(weights, canceled),
     )
 
 

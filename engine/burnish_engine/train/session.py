@@ -322,15 +322,14 @@ class Session:
         return early
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:
-        setup = self.setup
+        setup, tally = self.setup, self.tally
         trained = setup.paths.adapter if self.engine.trains == "adapter" else None
         exports = export_choices(setup.inputs.source, setup.recipe, trained)
         run = read_run(setup.paths.events)
         forgetting = run.forgetting
         if forgetting and forgetting.is_marked:
             self.recorder.warn("forgetting", forgetting.warning)
-        step, tokens = self.tally.step, self.tally.tokens
-        self.card.complete(self.engine, ending, step, tokens, best, exports, forgetting, run.task)
+        self.card.complete(self.engine, ending, tally.step, tally.tokens, best, exports, forgetting, run.task)
 
     # Results of steps
 

@@ -7,6 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.widgets.duel.interval_plot import IntervalPlot
+from burnish_app.wording.recipe_text import setting_term
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
@@ -88,7 +89,7 @@ def test_an_unfair_duel_is_refused_with_its_reason_and_can_be_made_anyway(qtbot,
     )
     page.planning.forget()
     qtbot.waitUntil(page.planning.card.unfair.isVisible)
-    assert "epochs" in page.planning.card.problem.text()
+    assert setting_term("train.epochs") in page.planning.card.problem.text()
     assert not page.primary.isEnabled()
     answers.result("plan_duel", duels=[a_duel("planned")])
     page.planning.card.unfair.click()

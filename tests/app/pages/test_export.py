@@ -2,7 +2,6 @@ import pytest
 from app import export_facts
 from app import page_facts as facts
 from app.pages.test_hardware import words
-from app.pages.test_try_out import run  # noqa: F401 a fixture
 from app.scenes import summary
 from PySide6.QtGui import QGuiApplication
 
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def show(answers, window, run):  # noqa: F811
+def show(answers, window, run):
     """Let the engine report a state of the run's export, and show the page."""
 
     def report(job):
@@ -45,7 +44,7 @@ def test_sizes_and_the_recommendation_come_from_the_run_s_model(qtbot, show):
     assert page.status == "ready"
 
 
-def test_the_chosen_types_are_exported(qtbot, answers, show, run):  # noqa: F811
+def test_the_chosen_types_are_exported(qtbot, answers, show, run):
     page = show(None)
     page.choices.types.choose(["Q4_K_M", "IQ4_NL"])
     page.choices.name.setText("helper")
@@ -63,7 +62,7 @@ def test_the_chosen_types_are_exported(qtbot, answers, show, run):  # noqa: F811
     assert not page.choices.types.isVisible()
 
 
-def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):  # noqa: F811
+def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):
     page = show(None)
     adapter = page.choices.kinds.button(4)
     adapter.setChecked(True)
@@ -80,7 +79,7 @@ def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):  #
     assert page.primary.isEnabled()
 
 
-def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):  # noqa: F811
+def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):
     refused = [ExportChoice(kind=kind, works=False, reason="No such family.") for kind in GGUF_KINDS]
     (run / "card.json").write_text(make_card(exports=refused).model_dump_json())
     page = show(None)
@@ -103,7 +102,7 @@ def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
     assert page.status == "ready"
 
 
-def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):  # noqa: F811
+def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: page.status == "done")
@@ -139,11 +138,11 @@ def test_a_refused_start_is_told_in_place(qtbot, answers, show):
     assert page.primary.isEnabled()
 
 
-def recipe(run, text):  # noqa: F811
+def recipe(run, text):
     (run / "recipe.toml").write_text(text, encoding="utf-8")
 
 
-def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, show, run):  # noqa: F811
+def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, show, run):
     recipe(run, '[export]\nquants = ["IQ4_NL"]\nimportance = false\nsize_limit_mb = 400.0\n')
     window.bench.set_run("")
     window.bench.set_run(str(run))
@@ -162,7 +161,7 @@ def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, 
     assert (request["importance"], request["size_limit_mb"], request["merge_onto"]) == (True, 0.0, None)
 
 
-def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers, window, show, run):  # noqa: F811
+def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers, window, show, run):
     recipe(run, '[model]\nquantize = "nf4"\n[export]\nmerge_onto = "dequantized"\n')
     window.bench.set_run("")
     window.bench.set_run(str(run))
@@ -175,7 +174,7 @@ def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers
     assert answers.asked("export")[0]["merge_onto"] == "base"
 
 
-def test_what_it_takes_is_told_before(qtbot, answers, show, run):  # noqa: F811
+def test_what_it_takes_is_told_before(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
     qtbot.waitUntil(lambda: "Takes 2.15 GB of disk (442 GB free), 1.5 GiB of memory" in words(page))
@@ -209,7 +208,7 @@ def test_the_stages_show_where_it_is(qtbot, show):
     assert "○\nChecking Q4_K_M" in shown
 
 
-def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):  # noqa: F811
+def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):
     why = "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf. Q4_K_M keeps 96% of the gain at 0.40 GB."
     page = show(
         export_facts.job("finished", report=export_facts.report(), suggested="support-desk-Q4_K_M.gguf", why=why)
@@ -221,7 +220,7 @@ def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):  # noqa:
     assert "importance matrix of 16,384 tokens" in shown
 
 
-def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
+def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):
     (run / "export" / "ollama-Q8_0").mkdir()
     (run / "export" / "ollama-Q8_0" / "Modelfile").write_text("FROM x", encoding="utf-8")
     (run / "export" / "lmstudio").mkdir()
@@ -234,7 +233,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):  # noqa: F811
     assert str(run / "export" / "ollama-Q8_0" / "Modelfile") in copied
 
 
-def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):  # noqa: F811
+def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
     qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 0)
@@ -249,7 +248,7 @@ def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers
     assert not page.sizes.isVisible(), "an adapter has no types"
 
 
-def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, answers, show, run, monkeypatch):  # noqa: F811
+def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, answers, show, run, monkeypatch):
     answers.set("forecast", {"hold": True})
     page, taken_back = show(None), []
     qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
@@ -258,7 +257,7 @@ def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, an
     assert page._forecast_request not in taken_back
 
 
-def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):  # noqa: F811
+def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):
     answers.set("forecast", {"hold": True})
     page = show(None)
     qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
@@ -270,7 +269,7 @@ def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, sho
     assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
 
 
-def test_what_was_measured_is_filled_in(qtbot, answers, show, run):  # noqa: F811
+def test_what_was_measured_is_filled_in(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: len(page.sizes.chart.points) > 2)
@@ -293,7 +292,7 @@ def give(page, program):
 
 
 @pytest.fixture
-def exported(qtbot, answers, show, run):  # noqa: F811
+def exported(qtbot, answers, show, run):
     """The page with a finished file, on a machine with Ollama and LM Studio."""
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     answers.result("programs", programs=["ollama", "lm_studio"])
@@ -302,7 +301,7 @@ def exported(qtbot, answers, show, run):  # noqa: F811
     return page
 
 
-def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, run):  # noqa: F811
+def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, run):
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     answers.result("programs", programs=[])
     page = show(export_facts.job("finished", report=export_facts.report()))
@@ -311,7 +310,7 @@ def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, r
     assert [giver(page, program) for program in GIVERS] == [None, None]
 
 
-def test_a_file_goes_to_ollama_with_one_press(qtbot, answers, exported, run):  # noqa: F811
+def test_a_file_goes_to_ollama_with_one_press(qtbot, answers, exported, run):
     answers.result("hand_over", detail="support-desk:q8_0")
     give(exported, "ollama")
     qtbot.waitUntil(lambda: "ollama run support-desk:q8_0" in words(exported.files))

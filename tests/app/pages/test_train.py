@@ -13,17 +13,17 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.window import Window
 from burnish_app.wording.causes import CURES
+from burnish_app.wording.recipe_text import setting_term
 from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import BestKept, CommandDone, LayersPlaced, RunEnded, RunStarted, Warned
 from burnish_engine.contract.run.fold import EvaluationHistory
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 
-from support.hardware import recorded
+from support.hardware import history_of, recorded
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     follow(*TRAIN_SCENES["troubled"])
     qtbot.waitUntil(lambda: "held-out loss rises" in page.verdict.sentence.text())
     assert "by heart" in page.verdict.cause.text()
-    assert "evaluation.patience" in page.verdict.remedy.text()
+    assert setting_term("evaluation.patience") in page.verdict.remedy.text()
     notes = page.verdict._notes
     assert "went back to step 100" in notes.itemAt(0).widget().text()
     chart = page.charts.loss
@@ -328,7 +328,7 @@ def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
 
 
 def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page):
-    page.hardware.show_run(fold_lines(HardwareHistory(), recorded()), EvaluationHistory())
+    page.hardware.show_run(history_of(recorded()), EvaluationHistory())
     assert page.hardware.price.isHidden()
     window.go_to("runs")
     window.preferences.price_per_kwh = 0.3

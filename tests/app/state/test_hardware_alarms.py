@@ -4,13 +4,12 @@ import pytest
 
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
 
-from support.hardware import GIB, made_up, recorded
+from support.hardware import GIB, history_of, made_up, recorded
 
 
 def alarms(lines):
-    return find_alarms(fold_lines(HardwareHistory(), lines))
+    return find_alarms(history_of(lines))
 
 
 def card(samples, *, total=24 * GIB, unified=False):

@@ -150,6 +150,11 @@ def test_layers_by_turns_are_counted_together_and_weights_are_on_the_card_unless
     assert [word for word in activations.split() if word.isdigit()] == ["2", "2"]
 
 
+def test_layers_that_gpus_share_are_counted_apart_from_those_on_each_card():
+    weights, _, _ = text_of("rotated:28", "ranks:24,card:4")[0].partition("   ")
+    assert weights.index("24") < weights.index("GPU") < weights.index("4 on the card")
+
+
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 def test_every_level_has_words(level):
     assert all(text_of(f"{level}:3", "host:3"))

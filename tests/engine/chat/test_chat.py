@@ -162,7 +162,7 @@ def test_files_that_cannot_be_chatted_with(source, adapter, tmp_path):
 
 
 def test_the_terminal_tells_how_the_model_runs(source, monkeypatch, capsys):
-    from burnish_engine.cli import chat as command
+    from burnish_engine.cli.results import chat as command
 
     backend = TorchChat(source)
     backend.note = "The adapter is [odd], so transformers runs it."

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.cli.progress import RunProgress, progress_text
 from burnish_engine.cli.terminal import typed, typed_run
+from burnish_engine.cli.training.progress import RunProgress, progress_text
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir, runs_dir
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
@@ -76,7 +76,7 @@ def test_a_whole_training_in_a_log_tells_stages_the_prediction_and_what_came_of_
 
 def test_a_log_gets_a_line_every_ten_seconds_and_the_last_step(monkeypatch, capsys):
     now = iter([0.0, 4.0, 9.9, 10.1, 15.0, 16.0])
-    monkeypatch.setattr("burnish_engine.cli.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("burnish_engine.cli.training.progress.time.monotonic", lambda: next(now))
     with RunProgress() as progress:
         started = RunStarted(
             run="r", pid=1, process_created=1, device="CPU", precision="fp32", engine="fast", total_steps=6

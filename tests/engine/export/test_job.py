@@ -130,7 +130,7 @@ def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, m
     with pytest.raises(StoppedError):
         export_gguf(
             wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1,
-            progress=lambda what, _share: now.append(what), cancelled=lambda: moment in now,
+            progress=lambda what, _share: now.append(what), canceled=lambda: moment in now,
         )  # fmt: skip
     assert visible(tmp_path) == hidden(tmp_path) == []
 

@@ -63,7 +63,7 @@ def test_canceled_at_a_stage_leaves_nothing_and_works_again(wide, wide_adapter, 
     now = []
     with pytest.raises(StoppedError) as caught:
         export(
-            wide, wide_adapter, tmp_path, progress=lambda what, _share: now.append(what), cancelled=lambda: stage in now
+            wide, wide_adapter, tmp_path, progress=lambda what, _share: now.append(what), canceled=lambda: stage in now
         )
     assert caught.value.exit_code == 20
     assert now[-1] == stage  # at once, not with the next stage

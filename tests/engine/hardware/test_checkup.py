@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from burnish_engine.cli import doctor
+from burnish_engine.cli.machine import doctor
 from burnish_engine.contract.facts.machine import HOST, KernelCheck, LinkFacts, PcieFacts
 from burnish_engine.hardware import checkup as module
 from burnish_engine.hardware.checkup import check_up

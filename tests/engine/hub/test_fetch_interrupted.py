@@ -58,7 +58,7 @@ def test_killed_in_mid_file_and_started_again_downloads_only_the_rest(hub, model
 def test_canceled_and_started_again(hub, model):
     model.pause_s = 0.01
     with pytest.raises(StoppedError):
-        fetch(NAME, cancelled=lambda: hub.sent(WEIGHTS) > 300_000)
+        fetch(NAME, canceled=lambda: hub.sent(WEIGHTS) > 300_000)
     assert not fetched_model_dir(NAME).exists()
     model.pause_s = 0.0
     fetch(NAME)

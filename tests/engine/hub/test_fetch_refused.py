@@ -42,7 +42,7 @@ def test_waiting_for_a_busy_hub_can_be_canceled(model):
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     with pytest.raises(StoppedError):
-        fetch(NAME, cancelled=stop.is_set)
+        fetch(NAME, canceled=stop.is_set)
 
 
 def test_a_gated_model_without_a_token_says_what_to_do(hub, model):

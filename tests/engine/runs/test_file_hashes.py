@@ -8,7 +8,7 @@ import pytest
 
 from burnish_engine.contract.paths import file_hashes_file
 from burnish_engine.runs import file_hashes
-from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
+from burnish_engine.runs.file_hashes import CanceledError, known_sha256, sha256_file
 
 LONG_AGO = 1_700_000_000
 
@@ -27,9 +27,9 @@ def read(monkeypatch):
     """Names of the files that were really read."""
     names = []
 
-    def counted(path, cancelled=lambda: False):
+    def counted(path, canceled=lambda: False):
         names.append(path.name)
-        return sha256_file(path, cancelled)
+        return sha256_file(path, canceled)
 
     monkeypatch.setattr(file_hashes, "sha256_file", counted)
     return names
@@ -64,8 +64,8 @@ def test_a_file_that_may_still_change_and_a_small_one_are_not_remembered(weights
 
 
 def test_a_file_replaced_while_it_is_read_is_not_remembered(weights, monkeypatch):
-    def slow(path, cancelled):
-        digest = sha256_file(path, cancelled)
+    def slow(path, canceled):
+        digest = sha256_file(path, canceled)
         os.utime(path, (LONG_AGO + 9, LONG_AGO + 9))
         return digest
 
@@ -104,15 +104,15 @@ def test_the_oldest_are_dropped(weights, tmp_path, monkeypatch, read):
     assert list(kept) == [str(path.resolve()) for path in others]
 
 
-def test_it_can_be_cancelled_between_blocks(weights):
+def test_it_can_be_canceled_between_blocks(weights):
     asked = []
 
-    def cancelled():
+    def canceled():
         asked.append(1)
         return len(asked) == 2
 
-    with pytest.raises(CancelledError):
-        sha256_file(weights, cancelled)
+    with pytest.raises(CanceledError):
+        sha256_file(weights, canceled)
     assert len(asked) == 2
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from burnish_engine.cli import train
+from burnish_engine.cli.training import train
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.prepare import prepare

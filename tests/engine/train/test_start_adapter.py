@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.target import find_target
-from burnish_engine.cli.chat import open_chat
 from burnish_engine.cli.main import main
+from burnish_engine.cli.results.chat import open_chat
 from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, parse_recipe

@@ -14,9 +14,10 @@ from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet, row
 from burnish_app.widgets.basic.card import IconLabel
-from burnish_app.widgets.basic.text import body, caption, heading, quoted
+from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.numbers import count_text, percent
+from burnish_app.wording.plain_words import plain_words
 
 BannerKind = Literal["info", "warning", "error", "success"]
 BannerAction = tuple[str, Slot]
@@ -54,7 +55,7 @@ class Banner(QFrame):
         self.kind: BannerKind = kind
         self.what = what
         self.setProperty("look", f"banner-{kind}")
-        self.setAccessibleName(f"{kind}: {what} {remedy}".strip())
+        self.setAccessibleName(f"{kind}: {plain_words(what)} {plain_words(remedy)}".strip())
         line = QHBoxLayout(self)
         line.setContentsMargins(2 * UNIT, UNIT + 4, UNIT, UNIT + 4)
         line.setSpacing(UNIT + 4)
@@ -65,9 +66,9 @@ class Banner(QFrame):
         column = QVBoxLayout(words)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
-        column.addWidget(heading(quoted(what)))
+        column.addWidget(heading(plain_words(what)))
         if remedy:
-            column.addWidget(body(quoted(remedy)))
+            column.addWidget(body(plain_words(remedy)))
         parts = FlowLayout(UNIT + 4, UNIT // 2)
         parts.addWidget(words)
         parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))
@@ -203,6 +204,7 @@ class BusyLine(QWidget):
             done: amount done, in whatever unit the work counts.
             total: whole amount, in the same unit; 0: unknown, the bar's segment moves.
         """
+        what = plain_words(what)
         if total > 0:
             self._track.set_share(done / total)
             what = f"{what}  {percent(min(done / total, 1.0))}"

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QSize, Qt
-from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QCursor, QIcon, QPaintEvent
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QPushButton,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionButton,
+    QStylePainter,
+    QToolTip,
+    QVBoxLayout,
+    QWidget,
+)
 
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import ICON_PX, UNIT, Colors
+
+_LEAST_PX = 80  # least width of a button whose text may be cut
 
 Slot = Callable[[], object]
 _INKS: dict[str, Callable[[Colors], str]] = {
@@ -34,6 +46,7 @@ class ActionButton(QPushButton):
     def __init__(self, text: str, tone: str, icon_name: str = "") -> None:
         super().__init__(text)
         self._icon_name, self._tone = icon_name, tone
+        self._shortens = False
         self.setProperty("look", tone)
         self.setFont(font(bold=tone == "primary", medium=tone != "primary"))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -48,6 +61,39 @@ class ActionButton(QPushButton):
         if icon_name != self._icon_name:
             self._icon_name = icon_name
             self._draw()
+
+    def allow_shortening(self) -> None:
+        """Let the button be narrower than its text, which is then cut and shown whole on hover."""
+        self._shortens = True
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: that of the text, or of a few letters if it may be cut."""
+        hint = super().minimumSizeHint()
+        return QSize(min(hint.width(), _LEAST_PX), hint.height()) if self._shortens else hint
+
+    def event(self, event: QEvent) -> bool:
+        """Show the whole text on hover where it is cut."""
+        if event.type() == QEvent.Type.ToolTip and not self.toolTip() and self._shown_text() != self.text():
+            QToolTip.showText(QCursor.pos(), self.text(), self)
+            return True
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the button with as much of its text as fits."""
+        if self._shown_text() == self.text():
+            super().paintEvent(event)
+            return
+        option = QStyleOptionButton()
+        self.initStyleOption(option)
+        option.text = self._shown_text()
+        QStylePainter(self).drawControl(QStyle.ControlElement.CE_PushButton, option)
+
+    def _shown_text(self) -> str:
+        room = self.fontMetrics().horizontalAdvance(self.text()) + self.width() - self.sizeHint().width()
+        if not self._shortens or self.width() >= self.sizeHint().width():
+            return self.text()
+        return self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room)
 
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the icon when the palette changes."""
@@ -119,6 +165,7 @@ class FoldedContent(QWidget):
         super().__init__()
         self._title = ""
         self.button = quiet("", self._toggle)
+        self.button.allow_shortening()
         self.content = QWidget()
         self.lines = QVBoxLayout(self.content)
         self.lines.setContentsMargins(0, 0, 0, 0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize
 from PySide6.QtGui import QMouseEvent
-from PySide6.QtWidgets import QFrame, QRadioButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.text import caption, set_tone
+from burnish_app.widgets.basic.tick_boxes import WrappingRadioButton
 
 _CARD_PX = 200
 
@@ -26,7 +27,7 @@ class ChoiceCard(QFrame):
         super().__init__()
         self._least_px = least_px
         self.setProperty("look", "choice")
-        self.button = QRadioButton(name)
+        self.button = WrappingRadioButton(name)
         self.button.setFont(font(bold=True))
         self.button.setAccessibleDescription(text)
         self.label = caption(text)
@@ -47,7 +48,7 @@ class ChoiceCard(QFrame):
         self._column.addWidget(widget)
 
     def minimumSizeHint(self) -> QSize:
-        """Return the minimum size: wide enough for the button's text, which does not wrap."""
+        """Return the minimum size: not so narrow that the text becomes a column of words."""
         hint = super().minimumSizeHint()
         return QSize(max(hint.width(), self._least_px), hint.height())
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.fonts import scaled_width
@@ -16,6 +16,7 @@ from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
 from burnish_app.state.preferences import Preferences
+from burnish_app.state.step_status import StepStatus
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, quiet, secondary
@@ -23,7 +24,6 @@ from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.wording.status import StepStatus
 from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -98,10 +98,9 @@ class Page(QWidget):
         for layout in (self.column, self.aside):
             layout.setSpacing(GAP_PX)
         self._aside = CardGround()
-        ground = QVBoxLayout(self._aside)
-        self._aside_ground = ground
-        ground.addLayout(self.aside)
-        ground.addStretch(1)
+        self._aside_ground = QVBoxLayout(self._aside)
+        self._aside_ground.addLayout(self.aside)
+        self._aside_ground.addStretch(1)
         self._aside_on_top = QVBoxLayout()
         self._aside_scroll = self._make_aside_scroll()
         self._aside_is_beside: bool | None = None
@@ -175,12 +174,7 @@ class Page(QWidget):
 
     def set_subtitle(self, text: str) -> None:
         """Set the line behind the question; empty: none."""
-        self._subtitle.setText(text)
-        width = self._subtitle.fontMetrics().horizontalAdvance(text)
-        self._subtitle.setMinimumWidth(
-            min(width, scaled_width(_SUBTITLE_PX))
-        )  # with less room it goes below the question
-        self._subtitle.setVisible(bool(text))
+        _set_line(self._subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Scroll by the keys that nothing with the focus wants."""
@@ -275,15 +269,10 @@ class Page(QWidget):
     def dock(self, widget: QWidget) -> None:
         """Put a widget between what scrolls and the foot, so that it is always in view."""
         inner, holder = QWidget(), QWidget()
-        inner.setMaximumWidth(COLUMN_PX)
         around = QVBoxLayout(inner)
         around.setContentsMargins(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT)
         around.addWidget(widget)
-        line = QHBoxLayout(holder)
-        line.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
-        line.addStretch()
-        line.addWidget(inner, _ALL)
-        line.addStretch()
+        _put_in_the_middle(holder, inner, SCROLL_BAR_PX)
         self._dock_place.addWidget(holder)
 
     def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
@@ -295,10 +284,7 @@ class Page(QWidget):
 
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""
-        self._foot_note.setText(text)
-        width = self._foot_note.fontMetrics().horizontalAdvance(text)
-        self._foot_note.setMinimumWidth(min(width, scaled_width(_NOTE_PX)))  # with less room it goes above the buttons
-        self._foot_note.setVisible(bool(text))
+        _set_line(self._foot_note, text, _NOTE_PX)  # with less room it goes above the buttons
         self._foot.show()
 
     def fit_foot(self) -> None:
@@ -366,7 +352,6 @@ class Page(QWidget):
 
     def _make_scroll(self) -> QScrollArea:
         inner = CardGround()
-        inner.setMaximumWidth(COLUMN_PX)
         content = self._whole = QVBoxLayout(inner)
         content.setContentsMargins(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT)
         content.setSpacing(2 * UNIT)
@@ -376,11 +361,7 @@ class Page(QWidget):
         content.addLayout(self.column, _ALL if self.fills else 0)
         content.addStretch(0 if self.fills else _ALL)
         holder = QWidget()
-        line = QHBoxLayout(holder)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addStretch()
-        line.addWidget(inner, _ALL)
-        line.addStretch()
+        _put_in_the_middle(holder, inner)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
@@ -397,7 +378,6 @@ class Page(QWidget):
         foot = QFrame()
         foot.setObjectName("footbar")
         inner = QWidget()
-        inner.setMaximumWidth(COLUMN_PX)
         line = FlowLayout(2 * UNIT, to_right=True)
         inner.setLayout(line)
         line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
@@ -411,10 +391,23 @@ class Page(QWidget):
         buttons.addLayout(self._foot_actions)
         buttons.setAlignment(self._foot_actions, Qt.AlignmentFlag.AlignBottom)  # beside the last line of the others
         line.add_layout(buttons)
-        outer = QHBoxLayout(foot)
-        outer.setContentsMargins(0, 0, SCROLL_BAR_PX, 0)
-        outer.addStretch()
-        outer.addWidget(inner, _ALL)
-        outer.addStretch()
+        _put_in_the_middle(foot, inner, SCROLL_BAR_PX)
         foot.hide()
         return foot
+
+
+def _put_in_the_middle(holder: QWidget, inner: QWidget, right_px: int = 0) -> None:
+    """Give a widget the width of the content column, in the middle of another."""
+    inner.setMaximumWidth(COLUMN_PX)
+    line = QHBoxLayout(holder)
+    line.setContentsMargins(0, 0, right_px, 0)
+    line.addStretch()
+    line.addWidget(inner, _ALL)
+    line.addStretch()
+
+
+def _set_line(label: QLabel, text: str, width_px: int) -> None:
+    """Set the text of a line that keeps its place until there is less room than a width; empty: hide it."""
+    label.setText(text)
+    label.setMinimumWidth(min(label.fontMetrics().horizontalAdvance(text), scaled_width(width_px)))
+    label.setVisible(bool(text))

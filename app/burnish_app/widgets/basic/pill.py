@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QButtonGroup, QFrame, QLabel, QPushButton, QSizePolicy
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX
 from burnish_app.widgets.basic.text import set_tone
+from burnish_app.widgets.basic.wrapping import FlowLayout
 
 PillTone = Literal["plain", "live", "info", "warning", "error", "success"]
 
@@ -41,7 +43,7 @@ class Pill(QLabel):
 
 
 class Segmented(QFrame):
-    """A choice of two or three, side by side; the arrow keys move it.
+    """A choice of two or three, side by side, or in lines where there is no room; the arrow keys move it.
 
     Args:
         name: name for screen readers.
@@ -57,10 +59,10 @@ class Segmented(QFrame):
         super().__init__()
         self.setProperty("look", "segments")
         self.setAccessibleName(name)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(0)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self._line = line = FlowLayout(0, 0)
+        self._width_px = 0  # of the lines; 0: not shown yet
+        self.setLayout(line)
         group = QButtonGroup(self)
         self._buttons: dict[str, QPushButton] = {}
         for value, text in choices:
@@ -75,6 +77,22 @@ class Segmented(QFrame):
             group.addButton(button)
             line.addWidget(button)
             self._buttons[value] = button
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size: all in one line, or as high as the lines that the width there is makes."""
+        hint = self._line.sizeHint()
+        return QSize(hint.width(), self._line.heightForWidth(self._width_px or hint.width()))
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: as wide as the widest choice."""
+        return QSize(self._line.minimumSize().width(), self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Take as much height as the new width needs."""
+        super().resizeEvent(event)
+        before, self._width_px = self.sizeHint().height(), self.width()
+        if self.sizeHint().height() != before:
+            self.updateGeometry()
 
     @property
     def value(self) -> str:

@@ -7,8 +7,8 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from burnish_app.look.theme import colors_of
+from burnish_app.state.step_status import STEP_STATUS_TEXT, StageStatus, StepStatus
 from burnish_app.widgets.basic.text import Look, set_tone
-from burnish_app.wording.status import STEP_STATUS_TEXT, StageStatus, StepStatus
 
 _SIGNS: dict[StageStatus, str] = {"done": "✓", "now": "●", "waiting": "○"}
 _LOOKS: dict[StageStatus, Look] = {"done": "success", "now": "accent", "waiting": "muted"}

@@ -15,6 +15,8 @@ from burnish_app.look.theme import colors_of
 class FittingTable(QTableView):
     """A table that fits its columns into its width: some narrow to their texts, then the first, then others are hidden.
 
+    Where even those that stay have no room, as in the largest text, all of them narrow.
+
     Args:
         model: table model. Its UserRole may name a color of `theme.Colors` for a cell's text.
         name: name for screen readers.
@@ -103,11 +105,16 @@ class FittingTable(QTableView):
         shown = self.shown_columns()
         left = self.viewport().width() - sum(self._widths_px[column] for column in shown)
         growing = [column for column in self._grow if column in shown]
-        for column, width in enumerate(self._widths_px):
+        least_px = scaled(self._first_min_px)
+        widths = list(self._widths_px)
+        for column in growing:
+            widths[column] += max(left, 0) // len(growing)
+        widths[0] -= min(-min(left, 0), widths[0] - least_px)
+        needed = sum(widths[column] for column in shown)
+        share = min(self.viewport().width() / needed, 1.0)  # in the largest text all columns give way
+        for column, width in enumerate(widths):
             self.setColumnHidden(column, column not in shown)
-            more = max(left, 0) // len(growing) if column in growing else 0
-            less = min(-min(left, 0), width - scaled(self._first_min_px)) if column == 0 else 0
-            self.setColumnWidth(column, width + more - less)
+            self.setColumnWidth(column, int(width * share))
 
 
 class TextColorDelegate(QStyledItemDelegate):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QCursor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
@@ -17,12 +17,15 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyleOptionComboBox,
     QStylePainter,
+    QToolTip,
     QVBoxLayout,
     QWidget,
 )
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
+
+_LEAST_LETTERS, _ARROW_PX = 4, 48  # a combo box is at least so wide
 
 Look = Literal["", "muted", "accent", "link", "error", "warning", "success"]
 
@@ -33,11 +36,6 @@ def set_tone(widget: QWidget, tone: str) -> None:
         widget.setProperty("look", tone)
         widget.style().unpolish(widget)
         widget.style().polish(widget)
-
-
-def quoted(text: str) -> str:
-    """Put commands, which the engine marks as a terminal and Markdown do, into quotes."""
-    return re.sub(r"`([^`]+)`", "“\\1”", text)
 
 
 def _label(text: str, size_px: int, tone: Look, *, bold: bool = False, mono: bool = False) -> QLabel:
@@ -155,24 +153,61 @@ class PathLabel(ElidedLabel):
 
 
 class ShorteningBox(QComboBox):
-    """A combo box that shortens a long name to its width, whatever that is; the style would cut it within a letter."""
+    """A combo box that shortens a long name to its width, whatever that is; the style would cut it within a letter.
 
-    def __init__(self) -> None:
+    Its list is as wide as the names in it, and a name that is cut is its tooltip where it has no other.
+
+    Args:
+        by_content: whether it wants to be as wide as its widest name; else its layout decides.
+    """
+
+    def __init__(self, *, by_content: bool = False) -> None:
         super().__init__()
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(4)
+        policy = QComboBox.SizeAdjustPolicy
+        self.setSizeAdjustPolicy(
+            policy.AdjustToContents if by_content else policy.AdjustToMinimumContentsLengthWithIcon
+        )
+        self.setMinimumContentsLength(_LEAST_LETTERS)
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size, with room for the margins beside the name."""
+        hint = super().sizeHint()
+        return QSize(hint.width() + 2 * UNIT, hint.height())
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: a few letters and the arrow."""
+        least = self.fontMetrics().averageCharWidth() * _LEAST_LETTERS + _ARROW_PX
+        return QSize(least, super().minimumSizeHint().height())
+
+    def showPopup(self) -> None:
+        """Open the list, as wide as its longest name needs."""
+        view = self.view()
+        wanted = view.sizeHintForColumn(0) + 4 * UNIT
+        view.setMinimumWidth(min(max(wanted, self.width()), self.screen().availableGeometry().width() // 2))
+        super().showPopup()
+
+    def event(self, event: QEvent) -> bool:
+        """Show the whole name on hover where it is cut."""
+        if event.type() == QEvent.Type.ToolTip and not self.toolTip() and self._shown_text() != self.currentText():
+            QToolTip.showText(QCursor.pos(), self.currentText(), self)
+            return True
+        return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the box with as much of the name as fits."""
         painter, option = QStylePainter(self), QStyleOptionComboBox()
         self.initStyleOption(option)
-        style = self.style()
-        room = style.subControlRect(
-            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
-        ).width()
-        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room - UNIT)
+        option.currentText = self._shown_text()
         painter.drawComplexControl(QStyle.ComplexControl.CC_ComboBox, option)
         painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
+
+    def _shown_text(self) -> str:
+        option = QStyleOptionComboBox()
+        self.initStyleOption(option)
+        room = self.style().subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
+        )
+        return self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, room.width() - UNIT)
 
 
 class Value(QWidget):

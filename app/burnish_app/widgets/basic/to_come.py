@@ -1,13 +1,14 @@
-"""A pale sample of cards that are still to come, so that a page that is at work is not blank meanwhile."""
+"""A pale sample of cards that are still to come, alone on a page at work, or below what is missing."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, RADIUS_PX, UNIT
+from burnish_app.widgets.basic.card import Card, EmptyState
 
 _PALE = 0.75
 _TITLE_PX, _LINE_PX = 10, 6
@@ -75,3 +76,23 @@ class CardsToCome(QWidget):
             painter.drawRoundedRect(
                 QRectF(inner.left(), top + number * 3 * UNIT, inner.width() * share, _LINE_PX), 3, 3
             )
+
+
+class NothingYet(QWidget):
+    """Shows an empty state in a card, and a sample below it that takes the rest of a page that fills its height.
+
+    Args:
+        empty: empty state with the way on.
+        sample: pale sample of the later content.
+    """
+
+    def __init__(self, empty: EmptyState, sample: QWidget) -> None:
+        super().__init__()
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
+        card = Card()
+        card.body.addWidget(empty)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(GAP_PX)
+        column.addWidget(card)
+        column.addWidget(sample, 1)

@@ -304,9 +304,10 @@ def columns_layout(
     line_px: int = 2 * UNIT,
     even: bool = False,
     fill: bool = False,
+    least_px: int = 0,
 ) -> ColumnsLayout:
     """Put widgets into a `ColumnsLayout`."""
-    made = ColumnsLayout(spacing_px, line_px, even=even, fill=fill)
+    made = ColumnsLayout(spacing_px, line_px, even=even, fill=fill, least_px=least_px)
     for widget in widgets:
         made.addWidget(widget)
     return made

@@ -14,7 +14,7 @@ from burnish_app.look.tokens import RING_PX, SMALL_PX, SMALL_RADIUS_PX
 from burnish_app.widgets.charts.lines import ChartLine
 
 _SWATCH_PX, _SHORT_SWATCH_PX, _GAP_PX, _HEIGHT_PX = 20, 14, 6, 22
-_NAME_PX = 240  # longest name; a longer one is shortened, as it would widen the page
+_NAME_PX, _MOST_NAME_PX = 240, 280  # longest name, also in large text; a longer one would widen the page
 
 
 class LegendEntry(QAbstractButton):
@@ -105,6 +105,8 @@ class LegendEntry(QAbstractButton):
     def _parts(self) -> list[tuple[QFont, str]]:
         """Return name and value with their fonts: a name may end with a number of its own."""
         used = font(SMALL_PX)
-        name = QFontMetrics(used).elidedText(self._name, Qt.TextElideMode.ElideMiddle, scaled(_NAME_PX))
+        name = QFontMetrics(used).elidedText(
+            self._name, Qt.TextElideMode.ElideMiddle, min(scaled(_NAME_PX), _MOST_NAME_PX)
+        )
         parts = [] if self._short or not name else [(used, name)]
         return [*parts, (font(SMALL_PX, medium=True), self._value)] if self._value else parts

@@ -20,6 +20,7 @@ from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import PathLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.data_text import action_text, file_text, named_settings
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.data_report import FileStatus
 
 _FILES_PX, _MIXED_PX = 320, 400  # at least, to have another card beside it; the latter of files with weights
@@ -114,14 +115,14 @@ class FilesCard(Card):
         lines = QVBoxLayout(holder)
         lines.setContentsMargins(_INDENT_PX, 0, 0, 0)
         lines.setSpacing(0)
-        lines.addWidget(body(status.problem, "error"))
+        lines.addWidget(body(plain_words(status.problem), "error"))
         actions = FlowLayout(UNIT, 2)
         named = [
             (action_text(one), partial(self.changed.emit, one.key.rpartition(".")[2], one.value))
             for one in named_settings(status.remedy)
         ]
         if not named:
-            lines.addWidget(caption(status.remedy))
+            lines.addWidget(caption(plain_words(status.remedy)))
         name = Path(path).name
         looks = [(tr("Look at it"), partial(self.opened.emit, status.file))] if Path(status.file).exists() else []
         leave = (tr("Leave out {name}").format(name=name), partial(self.removed.emit, path))

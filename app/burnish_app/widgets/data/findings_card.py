@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import cleaning_fields
-from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.buttons import ActionButton, quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption
@@ -27,6 +27,7 @@ from burnish_app.wording.data_text import (
     rows_text,
 )
 from burnish_app.wording.numbers import plural
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.data_report import Finding, RowPlace, Setting
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -86,7 +87,7 @@ class FindingsCard(Card):
         for finding in findings:
             self._lines.addWidget(self._finding(finding, facts))
         for warning in further_warnings(facts):
-            self._lines.addWidget(self._line(f"!  {warning}", "", self._buttons(named_settings(warning))))
+            self._lines.addWidget(self._line(f"!  {plain_words(warning)}", "", self._buttons(named_settings(warning))))
         reported = {finding.dropped for finding in findings}
         for reason, count in facts.dropped.items():
             if reason in reported:
@@ -108,7 +109,7 @@ class FindingsCard(Card):
         if finding.kind == "added_text":
             buttons.append(quiet(tr("Write another"), self.message_wanted.emit))
         where = rows_text(finding.first, finding.rows, facts)
-        return self._line(f"!  {finding.says}", where, [*buttons, *self._buttons(finding.actions)])
+        return self._line(f"!  {plain_words(finding.says)}", where, [*buttons, *self._buttons(finding.actions)])
 
     def _openers(self, places: list[RowPlace], count: int, says: str, facts: DatasetFacts) -> list[QPushButton]:
         """Return a button that opens the rows, if their numbers are exact."""
@@ -139,10 +140,11 @@ class FindingsCard(Card):
         holder.setLayout(line)
         return holder
 
-    def _buttons(self, actions: Sequence[Setting]) -> list[QPushButton]:
-        buttons: list[QPushButton] = []
+    def _buttons(self, actions: Sequence[Setting]) -> list[ActionButton]:
+        buttons: list[ActionButton] = []
         for action in actions:
             buttons.append(quiet(action_text(action), partial(self._take, action)))
+            buttons[-1].allow_shortening()
             buttons[-1].setToolTip(action.line + (f": {action.says}" if action.says else ""))
         return buttons
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHeaderView, QSizePolicy, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTableView, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.item_models.data_rows import DataRowsModel
@@ -22,7 +22,7 @@ from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.tables import TextColorDelegate
-from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.text import ShorteningBox, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.data.role_header import RoleHeader
 from burnish_app.widgets.data.row_preview import RowPreview
@@ -65,9 +65,8 @@ class RowsCard(Card):
         self.preview = RowPreview(client, bench)
         self.header = RoleHeader(self)
         self.table = self._make_table()
-        self.files = QComboBox()
+        self.files = ShorteningBox(by_content=True)
         self.files.setAccessibleName(tr("File whose rows are shown"))
-        self.files.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.files.setMaximumWidth(_FILE_PX)  # a long name is in its tooltip
         self.files.activated.connect(lambda at: self.open_file(self.files.itemData(at)))
         self.again = quiet(tr("Recognize it again"), lambda: self.columns_chosen.emit([]))

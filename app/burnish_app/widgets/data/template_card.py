@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QLineEdit, QVBoxLayout
+from PySide6.QtWidgets import QLineEdit, QVBoxLayout
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.basic.text import ShorteningBox, body, caption
 from burnish_app.wording.data_text import TEMPLATES, template_checks, template_extras, template_name
 from burnish_engine.contract.facts.data_report import TemplateFacts
 
@@ -37,9 +37,8 @@ class TemplateCard(Card):
             tr("The chat template; found by rendering small conversations."),
             icon_name="text",
         )
-        self.box = QComboBox()
+        self.box = ShorteningBox(by_content=True)
         self.box.setAccessibleName(tr("Chat template"))
-        self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.box.activated.connect(self._picked)
         self._shown: tuple[str, TemplateFacts | None] = ("", None)
         self._added = body("", "warning")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import BusyLine
@@ -12,12 +13,14 @@ from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.pill import Pill, PillTone
-from burnish_app.widgets.basic.text import body, caption, headline
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, headline
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.comparison_text import key_text
 from burnish_app.wording.duel_text import in_window, plan_text
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelDifferenceFacts, DuelFacts
 
+_WORDS_PX = 300  # a name or values that are longer are cut
 _TONES: dict[str, PillTone] = {"compared": "info", "unfair": "error", "decided": "plain"}
 
 
@@ -70,7 +73,7 @@ class DuelPlanCard(Card):
         )
         self.about.setText(words.format(rates=rates, seeds=duel.seeds))
         self.about.show()
-        self.problem.setText(" ".join(duel.problems))
+        self.problem.setText(plain_words(" ".join(duel.problems)))
         self.problem.setVisible(bool(duel.problems))
         for one in duel.differences:
             self._differences.addWidget(_difference(one))
@@ -91,10 +94,10 @@ def _difference(one: DuelDifferenceFacts) -> QWidget:
     line = FlowLayout(UNIT, 4)
     holder.setLayout(line)
     pill = Pill()
-    name, values = body(key_text(one.key)), body(" / ".join(one.values), "muted")
+    name = ElidedLabel(key_text(one.key), expands=False)
+    values = ElidedLabel(" / ".join(one.values), tone="muted", expands=False)
     for label in (name, values):
-        label.setWordWrap(False)
-        label.setMaximumWidth(300)
+        label.setMaximumWidth(scaled(_WORDS_PX))
     for widget in (pill, name, values):
         line.addWidget(widget)
     pill.set(kinds[one.kind], _TONES[one.kind])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.banner import ProgressBar
@@ -13,10 +14,12 @@ from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, headline
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.compare.swatch import Swatch
-from burnish_app.wording.duel_text import progress_text, result_text, run_text, share_done, time_left_text
+from burnish_app.wording.duel_text import progress_text, rate_text, result_text, run_text, share_done, time_left_text
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun
 
 _MOST = 30
+_MADE_PX = 190  # least width of a run that was made
 
 
 class DuelProgressCard(Card):
@@ -49,7 +52,7 @@ class DuelProgressCard(Card):
             now = words.format(run=run_text(duel, run), state=begun)
         self.now.setText(now)
         self.now.setVisible(bool(now))
-        self.message.setText(duel.message)
+        self.message.setText(plain_words(duel.message))
         self.message.setVisible(bool(duel.message))
         by_loss = duel.judge == "held_out_loss"
         self._about.setText(
@@ -67,11 +70,11 @@ class DuelProgressCard(Card):
 
 def _made(duel: DuelFacts, run: DuelRun) -> QWidget:
     words = tr("{rate}, seed {seed}: {result}").format(
-        rate=f"{run.rate:.4g}", seed=run.seed, result=result_text(duel, run)
+        rate=rate_text(run.rate), seed=run.seed, result=result_text(duel, run)
     )
     label = caption(words, "warning" if run.ended == "diverged" else "muted")
     label.setWordWrap(False)
     made = row(Swatch(run.side), label, None)
     made.setToolTip(run_text(duel, run))
-    made.setMinimumWidth(190)
+    made.setMinimumWidth(scaled(_MADE_PX))
     return made

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QSizePolicy
+from PySide6.QtWidgets import QFileDialog, QSizePolicy
 
 from burnish_app.comparison.titles import distinct_titles
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import body, set_tone
+from burnish_app.widgets.basic.text import ShorteningBox, body, set_tone
 from burnish_app.widgets.sweep.settings_card import SettingsCard
+from burnish_app.wording.numbers import decimal_text
+from burnish_app.wording.plain_words import model_name, plain_words
 from burnish_app.wording.recipe_text import changes_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
-from burnish_engine.contract.recipe.sweep import value_text, with_values
+from burnish_engine.contract.recipe.sweep import with_values
 from burnish_engine.contract.serve.replies import RunSummary
 
 _DRAFT, _CHANGED, _FILE = "draft", "changed", "file"
@@ -53,10 +55,8 @@ class SideCard(Card):
         self._runs: list[tuple[str, str]] = []
         self._problem = ""
         self._name = ""
-        self.choice = QComboBox()
+        self.choice = ShorteningBox()
         self.choice.setAccessibleName(tr("Recipe of side {letter}").format(letter=letter))
-        self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.choice.setMinimumContentsLength(16)
         self.choice.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.settings = SettingsCard(recipe, "", "", single=True)
         self.settings.setProperty("look", "")  # it stands within a card
@@ -151,7 +151,7 @@ class SideCard(Card):
             self._loaded = load_recipe(path)
             self._show_about()
         except BurnishError as error:
-            self._show_about(f"{error.what} {error.remedy}".strip())
+            self._show_about(plain_words(f"{error.what} {error.remedy}".strip()))
         self.changed.emit()
 
     def _ask_file(self) -> None:
@@ -178,7 +178,7 @@ class SideCard(Card):
         chosen = self.choice.currentData()
         recipe = self._recipe if chosen == _DRAFT else self._loaded
         about = tr("{model}, learning rate {rate}").format(
-            model=recipe.model.path.replace("\\", "/").rpartition("/")[2], rate=value_text(recipe.train.learning_rate)
+            model=model_name(recipe.model.path), rate=decimal_text(recipe.train.learning_rate)
         )
         self.about.setText(problem or about)
         self.about.setVisible(chosen != _CHANGED)

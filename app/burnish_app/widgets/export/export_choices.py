@@ -8,8 +8,6 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QCheckBox,
-    QComboBox,
     QDoubleSpinBox,
     QLabel,
     QLineEdit,
@@ -22,7 +20,8 @@ from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.choice_card import ChoiceCard
-from burnish_app.widgets.basic.text import body, caption, pad_spin, set_tone
+from burnish_app.widgets.basic.text import ShorteningBox, body, caption, pad_spin, set_tone
+from burnish_app.widgets.basic.tick_boxes import WrappingCheckBox
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.wording.export_stages import forecast_problem, forecast_text
@@ -67,7 +66,7 @@ class ExportChoices(Card):
         self.types.changed.connect(self._changed)
         self._hint = caption(tr("Several files may be made at once; each is checked before it is called done."))
         self._coarse = caption(tr("Below four bits much is lost, most of all in small models."), "warning")
-        self.importance = QCheckBox(tr("Importance matrix (round with care for your data)"))
+        self.importance = WrappingCheckBox(tr("Importance matrix (round with care for your data)"))
         self.importance.setToolTip(
             tr(
                 "An importance matrix is computed on your training rows, and what they use most is rounded least. It "
@@ -84,7 +83,7 @@ class ExportChoices(Card):
         pad_spin(self.limit)
         self.limit.setAccessibleName(tr("Largest file wanted"))
         self.limit.setToolTip(tr("Of several files, the best one below it is suggested."))
-        self.merge = QComboBox()
+        self.merge = ShorteningBox(by_content=True)
         self.merge.setAccessibleName(tr("What the adapter is added to"))
         self.merge.setToolTip(
             tr(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout
+from collections.abc import Sequence
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
@@ -32,6 +35,7 @@ _COLUMNS = (
     (tr("Mean KL"), tr("How far its predictions are from the trained model's on average, nats; 0 is identical")),
     (tr("99 % KL"), tr("99th percentile: one position in a hundred differs by more, nats")),
 )
+_TOLD = (1, 5)  # columns of size and score, which the sentences about each file say too
 _MEAN_KL = 4  # column of the mean KL, whose tooltip holds the 99th percentile where a score takes that one's place
 _SCORE = (
     tr("Score"),
@@ -72,7 +76,7 @@ class FidelityCard(Card):
             set_tone(suggestion, "accent" if suggested else "warning")
             self._content.addWidget(suggestion)
         self._content.addSpacing(UNIT)
-        self._content.addLayout(_table(report, suggested))
+        self._content.addWidget(_table(report, suggested))
         self._content.addSpacing(UNIT)
         for file in report.files:
             self._add_file_text(file)
@@ -100,12 +104,46 @@ class FidelityCard(Card):
             self._content.addWidget(note)
 
 
-def _table(report: FidelityReport, suggested: str) -> QGridLayout:
+class _Figures(QWidget):
+    """A table that leaves out columns where it has no room, of those whose figures stand in the text below too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid = QGridLayout(self)
+        self.grid.setContentsMargins(0, 0, 0, 0)
+        self.grid.setHorizontalSpacing(2 * UNIT)
+        self.grid.setVerticalSpacing(UNIT)
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the minimum size: without the columns that may be left out."""
+        hint = super().minimumSizeHint()
+        return QSize(self._width(_TOLD), hint.height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Show as many columns as there is room for."""
+        super().resizeEvent(event)
+        left_out = next(
+            (_TOLD[:count] for count in range(len(_TOLD)) if self._width(_TOLD[:count]) <= self.width()), _TOLD
+        )
+        for column in _TOLD:
+            for cell in self._cells(column):
+                cell.setVisible(column not in left_out)
+
+    def _width(self, left_out: Sequence[int]) -> int:
+        columns = [column for column in range(len(_COLUMNS)) if column not in left_out]
+        widths = [max(cell.minimumSizeHint().width() for cell in self._cells(column)) for column in columns]
+        return sum(widths) + self.grid.horizontalSpacing() * (len(columns) - 1)
+
+    def _cells(self, column: int) -> list[QWidget]:
+        items = (self.grid.itemAtPosition(line, column) for line in range(self.grid.rowCount()))
+        return [cell for item in items if item is not None and (cell := item.widget()) is not None]
+
+
+def _table(report: FidelityReport, suggested: str) -> _Figures:
     files = report.files
     scored = any(file.task for file in files)
-    grid = QGridLayout()
-    grid.setHorizontalSpacing(2 * UNIT)
-    grid.setVerticalSpacing(UNIT)
+    table = _Figures()
+    grid = table.grid
     for column, (name, hint) in enumerate((*_COLUMNS[:-1], _SCORE) if scored else _COLUMNS):
         label = caption(name)
         label.setToolTip(hint)
@@ -134,7 +172,7 @@ def _table(report: FidelityReport, suggested: str) -> QGridLayout:
                 cell.setToolTip(tr("99th percentile: {kl} nats").format(kl=f"{file.p99_kl:.3f}"))
             _place(grid, cell, line, column)
     grid.setColumnStretch(len(_COLUMNS), 1)
-    return grid
+    return table
 
 
 def _place(grid: QGridLayout, label: QLabel, line: int, column: int) -> None:

@@ -31,7 +31,7 @@ class GpuCard(Card):
         several = len(machine.gpus) > 1
         super().__init__(tr("GPU {index}: {name}").format(index=gpu.index, name=gpu.name) if several else gpu.name)
         if gpu.compute_capability:
-            capability = caption("sm_{}{}".format(*gpu.compute_capability))
+            capability = caption(tr("compute {version}").format(version="{}.{}".format(*gpu.compute_capability)))
             capability.setToolTip(tr("Compute capability: which generation of NVIDIA hardware it is."))
             self.corner.addWidget(capability)
         used = 1 - gpu.vram_free_bytes / gpu.vram_total_bytes if gpu.vram_total_bytes else 0.0

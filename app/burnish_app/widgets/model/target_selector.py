@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import get_args
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QWidget
+from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.language import tr
-from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.text import ShorteningBox, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 
@@ -30,10 +30,10 @@ class TargetSelector(QWidget):
         super().__init__()
         assert set(_KINDS) == set(get_args(TargetSection.model_fields["kind"].annotation))
         self._target = TargetSection()
-        self.kind = QComboBox()
+        self.kind = ShorteningBox(by_content=True)
         self.kind.addItems(list(_KINDS))
         self.kind.setAccessibleName(tr("Kind of device the result will run on"))
-        self.memory = QComboBox()
+        self.memory = ShorteningBox(by_content=True)
         self.memory.setAccessibleName(tr("Memory of that device"))
         line = FlowLayout()
         self.setLayout(line)

@@ -46,6 +46,7 @@ class FieldGroup(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(UNIT)
         if self.button is not None:
+            self.button.allow_shortening()
             column.addWidget(self.button, alignment=Qt.AlignmentFlag.AlignLeft)
         elif title:
             column.addWidget(heading(title))

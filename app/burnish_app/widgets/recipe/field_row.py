@@ -22,7 +22,7 @@ from burnish_app.look.tokens import CONTROL_PX, UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.text import body, caption, set_tone
+from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.number_box import NumberBox
 from burnish_app.wording.recipe_text import PLACEHOLDERS
@@ -181,7 +181,7 @@ class FieldRow(QWidget):
             check.toggled.connect(self._on_edited)
             return check
         if kind == "choice":
-            combo = QComboBox()
+            combo = ShorteningBox(by_content=True)
             for choice in self.field.choices:
                 combo.addItem(self.field.choice_text(choice), choice)
             combo.currentTextChanged.connect(self._on_edited)

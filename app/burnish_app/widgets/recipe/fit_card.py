@@ -15,6 +15,7 @@ from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
 from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import count_text, duration_text
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -91,7 +92,7 @@ class FitCard(Card):
         set_tone(self.verdict, "")
         self.change.forget()
         clear(self._messages)
-        self._messages.addWidget(body(text, "error"))
+        self._messages.addWidget(body(plain_words(text), "error"))
 
     def show_plan(self, plan: RunPlan, *, full_fine_tuning: bool = False, where: str = "") -> None:
         """Show a plan.
@@ -103,16 +104,18 @@ class FitCard(Card):
         """
         self._show_figures(shown=True)
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
-        self._state.setText(where or plan.speed_source)
+        self._state.setText(place_text(where) if where else plan.speed_source)
         self._state.setToolTip(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
+        there = tr("{device} of {where}")
+        device = there.format(device=plan.device, where=place_text(where)) if where else plan.device
         self._memory.setText(
             tr("{memory_bytes} of the {free} that are free on the {device}.").format(
                 memory_bytes=memory_size(plan.memory_bytes),
                 free=free,
-                device=tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device,
+                device=device,
             )
         )
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
@@ -135,7 +138,7 @@ class FitCard(Card):
         set_tone(self._state, "muted")
         clear(self._messages)
         for problem in plan.problems:
-            self._messages.addWidget(body(f"✕  {problem}", "error"))
+            self._messages.addWidget(body(f"✕  {plain_words(problem)}", "error"))
         if plan.coverage and plan.coverage.kinds:
             what = tr("Training") if full_fine_tuning else tr("The adapter")
             self._messages.addWidget(caption(tr("{what} reaches {text}.").format(what=what, text=plan.coverage.text)))
@@ -145,4 +148,4 @@ class FitCard(Card):
             )
             self._messages.addWidget(caption(tr("Beside it, {host}").format(host=host)))
         for note in plan.notes:
-            self._messages.addWidget(caption(note))
+            self._messages.addWidget(caption(plain_words(note)))

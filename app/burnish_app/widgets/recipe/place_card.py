@@ -11,8 +11,9 @@ from burnish_app.recipe.place_text import offers_text, plan_there_text
 from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.text import Look, body, caption, headline, quoted, set_tone
-from burnish_app.wording.machine_text import gpu_memory_text, training_device_text
+from burnish_app.widgets.basic.text import Look, body, caption, headline, set_tone
+from burnish_app.wording.machine_text import gpu_memory_text, place_text, training_device_text
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.units import file_size, memory_size
@@ -39,7 +40,7 @@ class PlaceCard(Card):
         self.ask = secondary("", engine.connect_now, "hardware")
         self.check = quiet(tr("Check that training works there"), engine.check, "pulse")
         texts = (self.name, self.words, self.takes, self.facts, self.verdict)
-        for widget in (*texts, self.busy, row(self.ask, self.check)):
+        for widget in (*texts, self.busy, row(self.ask, self.check, None)):
             self.body.addWidget(widget)
         engine.changed.connect(self.show_there)
         self.show_there()
@@ -59,7 +60,7 @@ class PlaceCard(Card):
         self.setVisible(bool(there.where))
         if not there.where:
             return
-        self.name.setText(there.where)
+        self.name.setText(place_text(there.where))
         text, tone = _status_text(there)
         self._say(self.words, text, tone)
         offers, plan = there.offers, self._plan if there.machine else None
@@ -69,11 +70,11 @@ class PlaceCard(Card):
         self._say(self.facts, facts, "muted")
         self._say(self.verdict, *_verdict(there.checkup))
         is_connecting = there.state in ("connecting", "lost")
-        doing = there.doing or tr("Connecting to {where}").format(where=there.where)
+        doing = plain_words(there.doing) or tr("Connecting to {where}").format(where=place_text(there.where))
         self.busy.set_progress(tr("Checking that training works there ...") if there.is_checking else f"{doing} ...")
         self.busy.setVisible(is_connecting or there.is_checking)
         self.ask.setVisible(not is_connecting and (there.state != "ready" or there.is_outdated))
-        self.ask.setText(_ASK[there.state].format(where=there.where) if there.state in _ASK else "")
+        self.ask.setText(_ASK[there.state].format(where=place_text(there.where)) if there.state in _ASK else "")
         can_check = there.is_machine and there.state == "ready"
         self.check.setVisible(can_check and not there.is_checking and there.checkup is None)
 
@@ -107,7 +108,7 @@ def _status_text(engine: EngineThere) -> tuple[str, Look]:
         return text, "muted"
     if engine.failure is None:
         return "", ""
-    words = quoted(f"{engine.failure.what} {engine.failure.remedy}".strip())
+    words = plain_words(f"{engine.failure.what} {engine.failure.remedy}".strip())
     if engine.state == "lost":
         return tr("{words} It is being connected again.").format(words=engine.failure.what), "warning"
     return words, "warning" if engine.state == "slow" else "error"
@@ -126,5 +127,5 @@ def _verdict(checkup: Checkup | None) -> tuple[str, Look]:
         return "", ""
     if checkup.ready:
         return tr("Ready to train: {summary}.").format(summary=checkup.summary.rstrip(".")), "success"
-    problems = "\n".join(f"✕  {problem}" for problem in checkup.problems[:_MOST_PROBLEMS])
+    problems = "\n".join(f"✕  {plain_words(problem)}" for problem in checkup.problems[:_MOST_PROBLEMS])
     return "\n".join([tr("Not ready to train."), problems]), "error"

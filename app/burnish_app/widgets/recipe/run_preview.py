@@ -8,7 +8,8 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import FactLine
-from burnish_app.wording.numbers import plural
+from burnish_app.wording.numbers import decimal_text, plural
+from burnish_app.wording.plain_words import model_text
 from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -42,8 +43,7 @@ class RunPreview(Card):
             dataset: facts about its data; None: not known yet.
         """
         train, adapter = recipe.train, recipe.adapter
-        known = {"embedded": tr("the one that comes with Burnish")}
-        name = model.name if model is not None else known.get(recipe.model.path, recipe.model.path)
+        name = model.name if model is not None else model_text(recipe.model.path)
         files = [Path(file).name for file in recipe.data.files]
         rows = f" ({plural(dataset.train_rows, 'row')})" if dataset is not None else ""
         data = files[0] if len(files) == 1 else plural(len(files), "file")
@@ -64,7 +64,7 @@ class RunPreview(Card):
             "batch": tr("{micro_batch_tokens:,} × {accumulation} = {step:,} tokens a step").format(
                 micro_batch_tokens=train.micro_batch_tokens, accumulation=train.accumulation, step=step
             ),
-            "rate": f"{train.learning_rate:g}",
+            "rate": decimal_text(train.learning_rate),
         }
         for key, text in texts.items():
             self._lines[key].set_text(text)

@@ -15,6 +15,7 @@ from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.wording.activity import run_title
+from burnish_app.wording.plain_words import model_name
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -78,8 +79,7 @@ class RecentRun(QWidget):
 
 def _facts(run: RunSummary) -> str:
     """Return the model, by the last part of its name, and the steps."""
-    model = run.model.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
     steps = ""
     if run.state.total_steps:
         steps = tr("{step} of {total} steps").format(step=f"{run.state.step:,}", total=f"{run.state.total_steps:,}")
-    return "  ·  ".join(part for part in (model, steps) if part)
+    return "  ·  ".join(part for part in (model_name(run.model), steps) if part)

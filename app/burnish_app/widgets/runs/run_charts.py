@@ -17,7 +17,7 @@ from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
-from burnish_app.wording.numbers import count_text
+from burnish_app.wording.numbers import count_text, decimal_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 from burnish_engine.contract.units import memory_size
@@ -33,11 +33,8 @@ def loss_text(loss: float) -> str:
 
 
 def learning_rate_text(rate: float, _decimals: int = 0) -> str:
-    """Format a learning rate such as 2e-4 or 1.85e-4."""
-    if rate == 0 or not math.isfinite(rate):
-        return "0"
-    digits, _, exponent = f"{rate:.2e}".partition("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    """Format a learning rate with three digits, such as 0.000185, as the recipe writes it."""
+    return decimal_text(float(f"{rate:.3g}")) if math.isfinite(rate) else "0"
 
 
 def plain_number(value: float, _decimals: int = 0) -> str:

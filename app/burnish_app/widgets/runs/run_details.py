@@ -20,6 +20,7 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import facts_text, percent, plural
+from burnish_app.wording.plain_words import device_text, model_text, plain_words
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags
 from burnish_engine.contract.serve.replies import RunSummary
@@ -108,7 +109,7 @@ class RunDetails(Card):
         self._several.hide()
         self.set_heading(run_title(run))
         self.pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
-        self._model.setText(facts_text(run.model, run.data, run.state.device))
+        self._model.setText(facts_text(model_text(run.model), run.data, device_text(run.state.device)))
         for value, text in (
             (self.step, steps_text(run)),
             (self.loss, loss_cell_text(run.state.loss)),
@@ -122,7 +123,7 @@ class RunDetails(Card):
         ):
             value.set(text or "–", tone="success" if value is self.delta and delta == 0 else "")
             value.setVisible(bool(text))
-        self.message.setText(run.state.message)
+        self.message.setText(plain_words(run.state.message))
         self.message.setVisible(bool(run.state.message))
         self._folder.setText(run.folder)
         self.curve.show_values(losses)

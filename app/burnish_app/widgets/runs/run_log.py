@@ -13,6 +13,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.wording.numbers import plural
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.events import SampleDone, Warned
 from burnish_engine.contract.run.fold import RunState
 
@@ -67,7 +68,7 @@ class RunLog(QWidget):
         clear(self.warnings.body)
         texts = distinct(state.warnings.items())
         for text in texts:
-            self.warnings.body.addWidget(body(text))
+            self.warnings.body.addWidget(body(plain_words(text)))
         self.warnings.setVisible(bool(texts))
 
     def _show_samples(self, samples: list[SampleDone]) -> None:

@@ -42,7 +42,7 @@ class RunStages(Card):
         while len(self._lines) < len(stages):
             line = body(""), body(""), body("", "muted")
             for column, label in enumerate(line):
-                label.setWordWrap(False)
+                label.setWordWrap(column == 1)
                 self._grid.addWidget(label, 2 * len(self._lines), column)
             self._lines.append(line)
         for number, line in enumerate(self._lines):

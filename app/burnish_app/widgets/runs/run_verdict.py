@@ -20,6 +20,7 @@ from burnish_app.wording.guard_text import (
     guard_verdict,
     rollback_text,
 )
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.fold import RunState
 
 _ICON_PX = 20
@@ -94,16 +95,16 @@ class RunVerdict(QWidget):
         self._show_verdict(found)
         clear(self._notes)
         for text, tone in notes:
-            self._notes.addWidget(body(text, "warning" if tone == "warning" else "muted"))
+            self._notes.addWidget(body(plain_words(text), "warning" if tone == "warning" else "muted"))
         self.setVisible(found is not None or bool(notes))
 
     def _show_verdict(self, found: GuardVerdict | None) -> None:
         clear(self._icon)
         if found is not None:
             self._icon.addWidget(IconLabel(found.status, _ICON_PX, found.status))
-        self.sentence.setText(found.sentence if found else "")
-        self.cause.setText(found.cause if found else "")
-        self.remedy.setText(found.remedy if found else "")
+        self.sentence.setText(plain_words(found.sentence) if found else "")
+        self.cause.setText(plain_words(found.cause) if found else "")
+        self.remedy.setText(plain_words(found.remedy) if found else "")
         self.checked.setText("\n".join(f"✓  {check}" for check in found.checked) if found else "")
         for label in (self.sentence, self.cause, self.remedy):
             label.setVisible(bool(label.text()))

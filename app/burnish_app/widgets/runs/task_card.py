@@ -15,7 +15,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.wording.fidelity_text import score_text
-from burnish_app.wording.numbers import plural
+from burnish_app.wording.numbers import percent, plural
 from burnish_engine.contract.facts.task_score import TaskChange, TaskReply, TaskScore
 from burnish_engine.contract.recipe.recipe_task import TaskMetric
 from burnish_engine.contract.run.fold import RunState
@@ -28,6 +28,7 @@ METRICS: dict[TaskMetric, str] = {
     "number": tr("the row's number"),
 }
 """Reply that counts as right, by metric."""
+_LEAST_ODDS, _FEW = 0.001, 0.1  # odds below which only the bound is said, and below which they have a decimal
 _BAR_PX, _NARROWEST_PX = 12, 120
 
 
@@ -148,14 +149,21 @@ def change_text(change: TaskChange) -> tuple[str, str]:
     """Say whether the second score is better beyond chance, as (sentence, look)."""
     if change.verdict == "equal":
         return tr("The same rows are right before and after."), "muted"
-    counts = tr("{gained} gained, {lost} lost, p = {p:.2g}").format(
-        gained=change.gained, lost=change.lost, p=change.p_value
+    counts = tr("{gained} gained, {lost} lost, {odds}").format(
+        gained=change.gained, lost=change.lost, odds=_odds_text(change.p_value)
     )
     if change.verdict == "not distinguishable":
         return tr("The difference may be chance: {counts}. More rows tell more.").format(counts=counts), "muted"
     if change.verdict == "better":
         return tr("Better beyond chance: {counts}.").format(counts=counts), "success"
     return tr("Worse beyond chance: {counts}.").format(counts=counts), "warning"
+
+
+def _odds_text(p_value: float) -> str:
+    """Say how often chance alone would make such a difference."""
+    if p_value < _LEAST_ODDS:
+        return tr("by chance less than once in {times:,}").format(times=round(1 / _LEAST_ODDS))
+    return tr("by chance in {share} of such cases").format(share=percent(p_value, 1 if p_value < _FEW else 0))
 
 
 def _failure(failure: TaskReply) -> QWidget:

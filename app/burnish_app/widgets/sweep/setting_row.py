@@ -10,6 +10,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import ShorteningBox, caption, set_tone
+from burnish_app.wording.plain_words import plain_words
 from burnish_app.wording.recipe_text import setting_name, setting_term, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -110,7 +111,7 @@ class SettingRow(QWidget):
             if self._single and count != 1:
                 problem = tr("One value is wanted.")
         except BurnishError as error:
-            problem = error.what
+            problem = plain_words(error.what)
         own = draft_value(self._recipe, self.key)
         shown = tr("not set") if own is None else setting_text(self.key, own)
         self._note.setText(problem or tr("In the draft: {value}").format(value=shown))

@@ -13,6 +13,8 @@ from burnish_app.engine.engine_there import EngineThere
 from burnish_app.look.language import tr
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_app.wording.machine_text import place_text
+from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest, FreeRequest
 
@@ -86,7 +88,7 @@ class Answering(QObject):
         )
         self.open[name], self._clients[name] = pane, client
         if answerer.where and client.state != "ready":
-            pane.state.setText(tr("Connecting to {where} ...").format(where=answerer.where))
+            pane.state.setText(tr("Connecting to {where} ...").format(where=place_text(answerer.where)))
 
     def cancel(self) -> None:
         """Cancel all replies; what came of them stays."""
@@ -116,7 +118,7 @@ class Answering(QObject):
         for request, pane in self.open.items():
             client = self._clients[request]
             if isinstance(client, ClientThere) and client.where == where:
-                pane.state.setText(what)
+                pane.state.setText(plain_words(what))
 
     def _over(self, name: str) -> ChatPane | None:
         self._clients.pop(name, None)
@@ -128,7 +130,7 @@ class Answering(QObject):
 
     def _progressed(self, name: str, progress: Progress) -> None:
         if name in self.open:
-            self.open[name].state.setText(progress.what)
+            self.open[name].state.setText(plain_words(progress.what))
 
     def _answered(self, name: str, result: Result) -> None:
         pane = self._over(name)

@@ -8,6 +8,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QGuiApplication,
+    QPainter,
+    QPaintEvent,
+    QPalette,
     QStandardItemModel,
     QTextBlockFormat,
     QTextCharFormat,
@@ -19,6 +22,7 @@ from PySide6.QtWidgets import (
     QTextEdit,
 )
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
@@ -33,6 +37,24 @@ _BUTTON_PX = 28  # beside facts that do not break: three panes have to fit the n
 _MIN_HEIGHT_PX = 96  # least height of the transcript
 _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
+
+
+class Transcript(QTextEdit):
+    """A text whose placeholder wraps: Qt 6.11 draws the first line of it alone."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the text, or the whole placeholder."""
+        if not self.document().isEmpty():
+            super().paintEvent(event)
+            return
+        room = (
+            self.viewport()
+            .rect()
+            .adjusted(*[round(self.document().documentMargin()) * side for side in (1, 1, -1, -1)])
+        )
+        painter = QPainter(self.viewport())
+        painter.setPen(self.palette().color(QPalette.ColorRole.PlaceholderText))
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignTop) | int(Qt.TextFlag.TextWordWrap), self.placeholderText())
 
 
 class ChatPane(Card):
@@ -82,7 +104,7 @@ class ChatPane(Card):
             tr("Ask this model alone again, with the next seed. At temperature 0 the seed changes nothing.")
         )
         self.again.setEnabled(False)
-        self.text = QTextEdit()
+        self.text = Transcript()
         self.text.setReadOnly(True)
         self.text.setAccessibleName(name)
         self.text.setMinimumHeight(_MIN_HEIGHT_PX)
@@ -305,7 +327,7 @@ class ChatPane(Card):
         else:
             cursor.insertBlock(block)
         small = self._format("muted")
-        small.setProperty(QTextCharFormat.Property.FontPixelSize, SMALL_PX)
+        small.setProperty(QTextCharFormat.Property.FontPixelSize, scaled(SMALL_PX))
         cursor.insertText(who, small)
         cursor.insertBlock(QTextBlockFormat())
 
@@ -344,7 +366,7 @@ class PromptBox(QPlainTextEdit):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFixedHeight(9 * UNIT)
+        self.setFixedHeight(scaled(9 * UNIT))
         self.setTabChangesFocus(True)
         self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
         self.setAccessibleName(tr("Your message"))

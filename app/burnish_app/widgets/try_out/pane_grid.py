@@ -6,13 +6,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QSizePolicy, QTextEdit, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import caption, set_tone
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 
-_THREE_PX, _FOUR_PX = 640, 900  # widths from which three and four stand side by side
+_COLUMNS_PX = (416, 640, 900)  # widths from which two, three and four stand side by side, at 100 % text size
 _WANTED_PX = 104  # height of the wanted reply below the panes
 
 
@@ -79,7 +80,7 @@ class PaneGrid(QWidget):
     def arrange(self) -> None:
         """Put what is shown into rows; what is alone in the last row takes all of it."""
         items: list[QWidget] = [*self.shown, *([] if self.wanted.isHidden() else [self.wanted])]
-        room = 2 if self.width() < _THREE_PX else 3 if self.width() < _FOUR_PX else 4
+        room = 1 + sum(self.width() >= scaled(least_px) for least_px in _COLUMNS_PX)
         widest, gap = max((item.minimumSizeHint().width() for item in items), default=1), self._grid.spacing()
         columns = max(min(room, (self.width() + gap) // (widest + gap), len(items)), 1)
         for card in (*self.panes, self.wanted):

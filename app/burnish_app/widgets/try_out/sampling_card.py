@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLabel, QPlainTextEdit, QSpinBox
+from PySide6.QtWidgets import QDoubleSpinBox, QLabel, QPlainTextEdit, QSpinBox
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import body, caption, pad_spin
+from burnish_app.widgets.basic.tick_boxes import WrappingCheckBox
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.serve.model_requests import ChatOptions
 
@@ -29,7 +31,7 @@ class SamplingCard(Card):
     def __init__(self) -> None:
         super().__init__()
         self.system = QPlainTextEdit()
-        self.system.setFixedHeight(8 * UNIT)
+        self.system.setFixedHeight(scaled(8 * UNIT))
         self.system.setTabChangesFocus(True)
         self.system.setPlaceholderText(tr("System prompt: who the model is and how it shall answer. May stay empty."))
         self.system.setAccessibleName(tr("System prompt"))
@@ -46,7 +48,7 @@ class SamplingCard(Card):
         self.seed.setRange(0, 2**31 - 1)
         self.seed.setAccessibleName(tr("Seed"))
         self.seed.setToolTip(tr("The same seed for every model; it matters where the temperature is above 0."))
-        self.in_turn = QCheckBox(tr("One after another, so that their speeds compare"))
+        self.in_turn = WrappingCheckBox(tr("One after another, so that their speeds compare"))
         for box in (self.temperature, self.longest, self.seed):
             pad_spin(box)
         choices = FlowLayout(3 * UNIT)

@@ -54,6 +54,27 @@ class PlannedRun:
     dataset: DatasetFacts | None
     ranks: int | None = None
 
+    def on_fast_engine(self, largest: MicroBatchSize) -> FastRun:
+        """Return the inputs of predictions for the fast engine.
+
+        Args:
+            largest: size of the largest micro-batch.
+        """
+        ranks, peer = sharing(self.recipe, self.machine, self.ranks)
+        return FastRun(
+            recipe=self.recipe,
+            spec=self.spec,
+            largest=largest,
+            cuda=self.device.cuda,
+            precision=self.device.precision,
+            nf4=self.engine.nf4,
+            eight_bits=self.engine.eight_bits,
+            gpu=self.device.gpu(self.machine),
+            cpu_cores=self.machine.cpu_cores,
+            ranks=ranks,
+            peer_gb_s=peer,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class FastRun:

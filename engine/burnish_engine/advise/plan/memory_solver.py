@@ -255,11 +255,8 @@ class _Solver:
         """Whether plans fit, on the device and on the host, [plans]; argument as of `FastMemory.totals_of`."""
         fits = self.memory.totals_of(plans) <= budget
         if self._pinned is None:
-            fits &= np.concatenate([self._host(*one) for one in plans]) <= self._host_budget
+            fits &= np.concatenate([self.memory.host_bytes(*one) for one in plans]) <= self._host_budget
         return np.asarray(fits)
-
-    def _host(self, levels: SaveLevels, options: PlanOptions) -> Bytes:
-        return self.memory.host_bytes(levels, options)
 
     def _choices(self) -> Iterator[PlanOptions]:
         """List the plan options worth trying, from the fastest on."""

@@ -23,8 +23,8 @@ from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
-from burnish_engine.advise.predict.plain_memory import plain_memory, uses_own_attention
-from burnish_engine.advise.predict.plain_speed import plain_seconds
+from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_attention
+from burnish_engine.advise.predict.plain.speed import plain_seconds
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.exports import export_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish_engine.advise.facts.planned_run import FastRun, PlannedRun, sharing
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedRun
 from burnish_engine.advise.facts.shape import GIB
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.calibrate import room_for_prediction
@@ -50,21 +50,8 @@ def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick:
         free: bytes free on the device; the correction by past runs is taken into account.
         quick: whether a nearly fastest plan is enough, as in `solve_memory_plan`.
     """
-    cuda, (ranks, peer) = run.device.cuda, sharing(run.recipe, run.machine, run.ranks)
-    fast = FastRun(
-        recipe=run.recipe,
-        spec=run.spec,
-        largest=largest,
-        cuda=cuda,
-        precision=run.device.precision,
-        nf4=run.engine.nf4,
-        eight_bits=run.engine.eight_bits,
-        gpu=run.device.gpu(run.machine),
-        cpu_cores=run.machine.cpu_cores,
-        ranks=ranks,
-        peer_gb_s=peer,
-    )
-    host = host_budget(run.machine, run.device.gpu(run.machine)) // ranks  # each process locks its own
+    fast, cuda = run.on_fast_engine(largest), run.device.cuda
+    host = host_budget(run.machine, run.device.gpu(run.machine)) // fast.ranks  # each process locks its own
     budget, most = usable_bytes(free, cuda=cuda), free - MARGIN_BYTES[cuda]
     if run.recipe.memory.budget_gib:
         budget = min(int(run.recipe.memory.budget_gib * GIB), most)

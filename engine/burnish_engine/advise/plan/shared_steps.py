@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.trained_bytes import trained_parameters
-from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
+from burnish_engine.advise.predict.plain.whole_model_memory import GATHERED_SHARE
 from burnish_engine.contract.facts.advice import SharedSteps
 from burnish_engine.contract.facts.machine import EdgeFacts, LinkKind, MachineFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection

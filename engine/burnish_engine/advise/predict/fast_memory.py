@@ -29,7 +29,8 @@ from burnish_engine.advise.predict.fast_layer import (
     offloaded_bytes,
 )
 from burnish_engine.advise.predict.fast_shape import frozen_weights, hosted_layer
-from burnish_engine.advise.predict.level_mixes import MOVING, SaveLevels
+from burnish_engine.advise.predict.fragmentation import PlanPeaks, fragmentation
+from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.plan_options import Bytes, PlanOptions, split_plan
 from burnish_engine.advise.predict.pool_sizes import (
     Counts,
@@ -42,18 +43,8 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
 
 POOL_SHARE, POOL_BYTES = 0.01, 64 * MIB
 """Memory that torch holds beyond the tensors in use: a share of them, and bytes. On an H100 with torch 2.11 it is 0.6
-to
-1.9 %, and more with small micro-batches: the usual stream, Burnish's stream and the graphs have a pool each, which
-grows
-by 20 MiB, and one of them has cuBLAS's 32 MiB."""
-# Shares of the pool buffers for gate and up, and for attention's output, that fragmentation adds while activations are
-# offloaded: measured by following the allocator through 80 plans.
-_WIDE_POOL_SHARE, _ATTENTION_POOL_SHARE = 0.1, 0.5
-# Layer inputs that fragmentation adds where layers are recomputed from their inputs in chunks, and where some of these
-# inputs stay and others move: measured on 250 plans.
-_INPUTS_LOOSE, _MIXED_INPUTS_LOOSE = 1.0, 2.0
-# Layer inputs by which smaller tensors shrink a hole before a wide tensor comes: measured on 400 chosen plans.
-_IN_THE_WAY = 1.5
+to 1.9 %, and more with small micro-batches: the usual stream, Burnish's stream and the graphs have a pool each, which
+grows by 20 MiB, and one of them has cuBLAS's 32 MiB."""
 CONTEXT_BYTES = 760 * MIB
 """Memory that the process holds on a GPU beside torch's allocator: the CUDA context and libraries."""
 LIBRARIES_BYTES = 600 * MIB
@@ -61,22 +52,6 @@ LIBRARIES_BYTES = 600 * MIB
 _LAYERS_NOT_RETURNED = 4.8  # layers whose freed tensors glibc keeps: four runs of a 135 M model
 _SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 _INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
-
-
-class PlanPeaks(NamedTuple):
-    """The peaks of several plans beside permanent memory, bytes, each [plans].
-
-    Attributes:
-        activations: saved activations of all layers on the device, and the inputs of the micro-batch.
-        pass_peak: peak of what layers keep and work with at once, without the head.
-        top_layer: bytes that layers keep and work with while the last layer is differentiated.
-        pool: buffers of the forward pass.
-    """
-
-    activations: Bytes
-    pass_peak: Bytes
-    top_layer: Bytes
-    pool: PoolSizes
 
 
 class LayerTables(NamedTuple):
@@ -341,28 +316,8 @@ class FastMemory:
     ) -> Bytes:
         if not self.run.cuda:
             return np.zeros(len(levels))
-        pool, (wide_bytes, one_input, other_bytes) = found.pool, self._buffer_bytes
-        wide, other = pool.gate_up * wide_bytes, pool.attention * other_bytes
-        head, hole = found.activations + head_bytes, wide + other
-        most = np.maximum(head, found.pass_peak)
-        # The forward pass's pool buffers are free when the head works, but by then smaller tensors occupy parts of
-        # them, so that logits that would just fit do not.
-        no_room = hole < logits + _IN_THE_WAY * one_input
-        beside = np.where(no_room, np.clip(head + hole - most, 0.0, hole), 0.0)
-        # Nor do the buffers of attention's output, and of an input that has left, hold the gradient of gate and up in a
-        # last layer that stays.
-        left, stays = other + one_input, ~np.isin(levels[:, -1], [LEVEL_NAMES.index(one) for one in MOVING])
-        gradient = min(mlp_chunk_tokens or self.tokens, self.tokens) * wide_bytes / self.tokens
-        no_room = stays & (wide == 0) & (other > 0) & (left < gradient)
-        above = np.where(no_room, np.clip(found.top_layer + left - most, 0.0, left), 0.0)
-        fragmentation = np.maximum(_WIDE_POOL_SHARE * wide + _ATTENTION_POOL_SHARE * other, np.maximum(beside, above))
-        if not 0 < mlp_chunk_tokens < self.tokens:
-            return fragmentation
-        attention, host, alone = (
-            (levels == LEVEL_NAMES.index(one)).any(axis=1) for one in ("attention", "host", "input")
-        )
-        inputs = np.where(alone & (attention | host), _MIXED_INPUTS_LOOSE, _INPUTS_LOOSE * (alone | attention))
-        return np.maximum(fragmentation, inputs * one_input)
+        share = mlp_chunk_tokens / self.tokens if mlp_chunk_tokens < self.tokens else 0.0
+        return fragmentation(found, levels, self._buffer_bytes, chunk_share=share, head_bytes=head_bytes, logits=logits)
 
     @cached_property
     def _buffer_bytes(self) -> tuple[int, ...]:

@@ -15,9 +15,9 @@ from burnish_engine.advise.predict.fast_memory import (
     FastMemory,
     memory_of,
 )
+from burnish_engine.advise.predict.plain.whole_model_memory import optimizer_note
 from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import SLOTS
-from burnish_engine.advise.predict.whole_model_memory import optimizer_note
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan
 from burnish_engine.models.families.adapter_targets import expert_rank

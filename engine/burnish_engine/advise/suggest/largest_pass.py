@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from burnish_engine.advise.facts.engine_choice import Config, EngineChoice, choose_engine
-from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, sharing
+from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES, smallest_plan_bytes
 from burnish_engine.advise.plan.plan import plan_run, planned_device
@@ -110,22 +110,10 @@ class PassSearch:
             plan = self._plan(length, rows, recompute=True)
             return plan.memory_bytes - self._room
         tokens, recipe = length * rows, self._recipe(length, rows)
-        ranks, peer = sharing(recipe, self.machine)
-        run = FastRun(
-            recipe=recipe,
-            spec=self.spec,
-            largest=MicroBatchSize(tokens, tokens, longest=length, span=length),
-            cuda=self._device.cuda,
-            precision=self._device.precision,
-            nf4=self._engine.nf4,
-            eight_bits=self._engine.eight_bits,
-            gpu=self._device.gpu(self.machine),
-            cpu_cores=self.machine.cpu_cores,
-            ranks=ranks,
-            peer_gb_s=peer,
-        )
+        run = PlannedRun(recipe, self.spec, self.machine, self._device, self._engine, None)
+        fast = run.on_fast_engine(MicroBatchSize(tokens, tokens, longest=length, span=length))
         movable = self._movable if host or not self._movable else _UNLIMITED
-        return smallest_plan_bytes(run, host_budget_bytes=movable) - self._room
+        return smallest_plan_bytes(fast, host_budget_bytes=movable) - self._room
 
     def plan(self, length: int, rows: int) -> RunPlan:
         """Plan a micro-batch as a person's recipe would: the fastest way that fits.

@@ -403,29 +403,3 @@ def parse_event(line: str | bytes) -> Event:
     """
     event: Event = _ADAPTER.validate_json(line)
     return event
-
-
-def event_classes() -> tuple[type[_Event], ...]:
-    """List every event class, for tests and documentation."""
-    return (
-        RunStarted,
-        PhaseChanged,
-        PhaseProgress,
-        DataReady,
-        PlanMade,
-        LayersPlaced,
-        ExchangeMeasured,
-        StepDone,
-        EvaluationDone,
-        GeneralTextDone,
-        HeldOutPairsDone,
-        TaskScored,
-        SampleDone,
-        CheckpointSaved,
-        CommandDone,
-        Warned,
-        GuardReported,
-        RolledBack,
-        BestKept,
-        RunEnded,
-    )

@@ -6,9 +6,8 @@ The same fold serves the strip of the window (live), the charts of a run (record
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from pathlib import Path
 from typing import Self
 
@@ -164,11 +163,6 @@ def fold_line(history: HardwareHistory, line: HardwareLine) -> HardwareHistory:
                 entry.index: replace(_of(history, entry.index), holders=tuple(entry.holders)) for entry in line.gpus
             }
             return replace(history, gpus={**history.gpus, **held})
-
-
-def fold_lines(history: HardwareHistory, lines: Iterable[HardwareLine]) -> HardwareHistory:
-    """Return the history after several more lines."""
-    return reduce(fold_line, lines, history)
 
 
 def newest(history: HardwareHistory, seconds: float) -> HardwareHistory:

@@ -1,8 +1,7 @@
-"""Turns rows into documents: parses each row, checks its content, renders it with the chat template, tokenizes it."""
+"""Turns rows into documents: parses each row, has it checked, renders it with the chat template, tokenizes it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -14,9 +13,8 @@ import numpy as np
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.formats import parsed
 from burnish_engine.data.files.problems import BrokenRowError, RowError, RowRef
-from burnish_engine.data.rows import content_checks
+from burnish_engine.data.pipeline.row_checks import RowChecks
 from burnish_engine.data.rows.conversation import Conversation
-from burnish_engine.data.rows.media import has_media_tag
 from burnish_engine.data.rows.near_duplicates import minhash_bands
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import ColumnLayout
@@ -141,8 +139,7 @@ class RowPipeline:
             text_bos=parts.adds_bos,
             learn="last" if spec.pairs or spec.labels else self._data.learn,
         )
-        special = sorted(set(parts.special), key=len, reverse=True)
-        self._control_tokens = re.compile("|".join(map(re.escape, special)) or "(?!)")
+        self._checks = RowChecks(self._data, parts.special, takes_tools=self._renderer.takes_tools)
 
     def process(self, batch: RowBatch) -> Shard:
         """Turn a batch of rows into documents.
@@ -160,9 +157,9 @@ class RowPipeline:
             if isinstance(row, RowError):
                 log.dropped.add(row.reason, ref)
                 continue
-            self._log_rendering(*row[0], ref, log)
+            self._checks.rendering(*row[0], ref, log)
             for piece, rendered in row[1:] if not self._pairs else ():
-                self._log_rendering(piece, rendered, ref, log)
+                self._checks.rendering(piece, rendered, ref, log)
             usable += [_UsableRow(batch.position + index, number, piece, rendered) for piece, rendered in row]
         encoded = self._encoder.encode_with_offsets([item.rendered for item in usable])
         if self._pairs:
@@ -202,12 +199,12 @@ class RowPipeline:
             conversation = self.conversation(batch.layout, batch.name, number, text)
             ref = RowRef(batch.source, number)
             if not self._pairs:
-                self._check_content(conversation, ref, log)
+                self._checks.content(conversation, ref, log)
                 return (conversation,)
             values = parsed(text, batch.name, number)
             rejected = batch.layout.rejected(values, conversation, self._data.system_prompt)
             both = (*conversation.messages, rejected.messages[-1])
-            self._check_content(replace(conversation, messages=both), ref, log)
+            self._checks.content(replace(conversation, messages=both), ref, log)
         except RowError as error:
             return error
         return conversation, rejected
@@ -266,55 +263,6 @@ class RowPipeline:
         rendered = self._renderer.render(conversations)
         encoded = iter(self._encoder.encode([text for text in rendered if not isinstance(text, RowError)]))
         return [2**31 if isinstance(text, RowError) else len(next(encoded)[0]) for text in rendered]
-
-    def _check_content(self, conversation: Conversation, ref: RowRef, log: RowLog) -> None:
-        """Run the content checks on a row and log what they find, tool calls and reasoning included.
-
-        Raises:
-            RowError: A check finds something that the recipe drops rows for.
-        """
-        texts = [conversation.text or "", *(message.content for message in conversation.messages)]
-        whole = "\n".join(texts)
-        data = self._data
-        control = next(filter(None, map(self._control_tokens.search, texts)), None)
-        if conversation.spans is not None:
-            control = None  # rows of segments spell their tokens out on purpose
-        placeholder = content_checks.placeholder_in(conversation)
-        degenerate = content_checks.degenerate_in(conversation)
-        unwritten = conversation.tools and not self._renderer.takes_tools
-        found = [
-            *((what, data.secrets) for what in content_checks.secrets_in(whole)),
-            *((what, data.damaged) for what in content_checks.damage_in(whole)),
-            *([(degenerate, data.degenerate)] if degenerate else []),
-            *([(content_checks.EMAIL, data.addresses)] if content_checks.addresses_in(whole) else []),
-            *([(content_checks.CONTROL, data.control_tokens)] if control else []),
-            *([(content_checks.TOOLS_NOT_WRITTEN, data.tools)] if unwritten else []),
-            *([(content_checks.PLACEHOLDER, data.placeholders)] if placeholder else []),
-            *([(content_checks.MEDIA_TAG, "keep")] if has_media_tag(texts) else []),
-        ]
-        for what, setting in found:
-            if setting == "drop":
-                raise RowError(f"looks like {what}" if what in content_checks.SECRETS else what)
-        for what, _ in found:
-            log.noticed.add(what, ref)
-        if control:
-            log.control_example = log.control_example or control[0]
-        if placeholder:
-            log.first_texts.setdefault(content_checks.PLACEHOLDER, placeholder)
-        if conversation.text is None and all(message.role != "system" for message in conversation.messages):
-            log.noticed.add(content_checks.NO_SYSTEM, ref)
-        log.tool_call_rows += any("tool_calls" in message.extras for message in conversation.messages)
-        log.reasoning_rows += any("reasoning_content" in message.extras for message in conversation.messages)
-
-    def _log_rendering(self, conversation: Conversation, rendered: RenderedRow, ref: RowRef, log: RowLog) -> None:
-        if conversation.text is not None:
-            return
-        if rendered.turn_end:
-            log.turn_ends = sorted({*log.turn_ends, rendered.turn_end})
-        elif conversation.messages[-1].role == "assistant":
-            log.noticed.add(content_checks.NO_TURN_END, ref)
-        if rendered.prompt_differs:
-            log.noticed.add(content_checks.PROMPT_DIFFERS, ref)
 
     def _documents(self, item: _UsableRow, row: Encoded) -> Iterator[_DocumentPiece]:
         """Yield a row's documents: one, or several where a long text is split."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 
 Flags = npt.NDArray[np.bool_]
 LEAST_GAIN = 0.02
@@ -70,7 +70,7 @@ def gain_kept(base: float | None, tuned: float | None, file: float | None) -> fl
 
 
 def model_loss(
-    model: Any, documents: Sequence[Sequence[int]], supervised: Sequence[Flags], cancelled: Cancelled = never
+    model: Any, documents: Sequence[Sequence[int]], supervised: Sequence[Flags], canceled: Canceled = never
 ) -> float | None:
     """Compute the mean loss of a transformers model on the supervised tokens of rows, nats.
 
@@ -78,13 +78,13 @@ def model_loss(
         model: loaded transformers model.
         documents: token ids of each row.
         supervised: for each row, whether each of its tokens counts for the loss [T].
-        cancelled: callback polled between rows; True stops the work.
+        canceled: callback polled between rows; True stops the work.
 
     Returns:
         The loss; None where no token counts.
 
     Raises:
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     import torch
 
@@ -92,7 +92,7 @@ def model_loss(
 
     found = MeanLoss()
     for document, flags in zip(documents, supervised, strict=True):
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         with evaluating(model):
             logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0].float()
             found.add(torch.log_softmax(logits, dim=-1).cpu().numpy(), document, flags)

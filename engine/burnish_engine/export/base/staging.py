@@ -21,18 +21,18 @@ from burnish_engine.hardware.host.host_memory import host_memory
 _PREFIX = ".partial-"
 _SPARE_BYTES = 64 * 1024 * 1024  # space that other programs use in the meantime
 
-Cancelled = Callable[[], bool]
+Canceled = Callable[[], bool]
 """Callback that returns True when the person wants to stop."""
 
 
 def never() -> bool:
-    """Return False: a `Cancelled` that never asks to stop."""
+    """Return False: a `Canceled` that never asks to stop."""
     return False
 
 
-def stop_if(cancelled: Cancelled, what: str) -> None:
+def stop_if(canceled: Canceled, what: str) -> None:
     """Raise `StoppedError` when the person wants to stop."""
-    if cancelled():
+    if canceled():
         raise StoppedError(f"{what} was stopped.", "Nothing was written under its final name; start it again any time.")
 
 

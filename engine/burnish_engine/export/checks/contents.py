@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.settings import check_settings
 from burnish_engine.export.checks.tensors import check_tensors
 from burnish_engine.export.checks.trained_weights import Origin
@@ -22,7 +22,7 @@ def check_contents(
     origin: Origin,
     tokenizer: Any,
     misread: Sequence[tuple[str, list[int]]] = (),
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> list[str]:
     """Compare settings, vocabulary and every tensor of a file.
 
@@ -32,7 +32,7 @@ def check_contents(
         tokenizer: The trained model's tokenizer.
         misread: texts with their token ids, some of which the file splits differently; empty where it splits all
             equally.
-        cancelled: callback polled between tensors; True stops the work.
+        canceled: callback polled between tensors; True stops the work.
 
     Returns:
         Findings as sentences; empty where nothing is wrong.
@@ -40,7 +40,7 @@ def check_contents(
     Raises:
         UsageError: The model's family cannot be exported, or its weights are quantized.
         SetupError: A file is missing or damaged.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     header = read_header(path, VOCABULARY_ARRAYS)
     spec = origin.source.spec
@@ -54,5 +54,5 @@ def check_contents(
     return [
         *check_settings(header, spec),
         *vocabulary,
-        *check_tensors(path, header, origin, spec, cancelled),
+        *check_tensors(path, header, origin, spec, canceled),
     ]

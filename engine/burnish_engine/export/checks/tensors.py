@@ -17,7 +17,7 @@ import torch
 
 from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.block_formats import Floats
@@ -80,7 +80,7 @@ class TensorFault:
 
 
 def check_tensors(
-    path: Path, header: GgufHeader, origin: Origin, spec: DecoderSpec, cancelled: Cancelled = never
+    path: Path, header: GgufHeader, origin: Origin, spec: DecoderSpec, canceled: Canceled = never
 ) -> list[str]:
     """Compare every tensor.
 
@@ -89,7 +89,7 @@ def check_tensors(
         header: header of the file.
         origin: base and adapter that the file claims to be made from.
         spec: shape of the model.
-        cancelled: callback polled between tensors; True stops the work.
+        canceled: callback polled between tensors; True stops the work.
 
     Returns:
         Findings as sentences that name at most `_MOST_NAMED` tensors each; empty where nothing is wrong.
@@ -97,7 +97,7 @@ def check_tensors(
     Raises:
         UsageError: The model's family is not exported, or its weights are quantized.
         SetupError: A file is missing or damaged.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     expected = expected_tensors(header.architecture, origin, spec)
     found = {tensor.name: tensor for tensor in header.tensors}
@@ -105,7 +105,7 @@ def check_tensors(
     problems += _missing(found.keys() - expected.keys(), "It holds", "that the trained model does not have")
     faults = []
     for tensor in header.tensors:
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         if tensor.name in expected and (fault := _compare(path, header, tensor, expected[tensor.name])):
             faults.append(fault)
     return problems + fault_sentences(faults, header.architecture)

@@ -15,14 +15,14 @@ from burnish_engine.export.quantize.quantize import FILE_TYPES
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
 
-def hand_over(run: str, file: str, program: ProgramName, cancelled: Callable[[], bool]) -> str:
+def hand_over(run: str, file: str, program: ProgramName, canceled: Callable[[], bool]) -> str:
     """Give a file to a program.
 
     Args:
         run: name or folder of the run.
         file: name of a GGUF file in its export folder.
         program: program that gets it.
-        cancelled: callback polled often; True stops the program's client.
+        canceled: callback polled often; True stops the program's client.
 
     Returns:
         Name of the model in that program.
@@ -30,18 +30,18 @@ def hand_over(run: str, file: str, program: ProgramName, cancelled: Callable[[],
     Raises:
         UsageError: There is no such run or file, or the program is not installed.
         BurnishError: The program did not take it.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     paths = open_run(run)
     gguf = _file(paths, file)
     recipe = with_own_template(paths, read_recipe(paths))
     title = recipe.name or paths.root.name
     if program == "lm_studio":
-        return add_to_lm_studio(gguf, title, cancelled)
+        return add_to_lm_studio(gguf, title, canceled)
     types = {number: name for name, number in FILE_TYPES.items()}
     quant = types.get(read_header(gguf).metadata.get("general.file_type", -1), gguf.stem)
     source, _ = trained_model(paths, recipe)
-    return add_to_ollama(gguf, paths.export / f"ollama-{quant}", source.folder, f"{title}:{quant}", cancelled)
+    return add_to_ollama(gguf, paths.export / f"ollama-{quant}", source.folder, f"{title}:{quant}", canceled)
 
 
 def _file(paths: RunPaths, name: str) -> Path:

@@ -26,31 +26,22 @@ class OllamaFolder:
     Attributes:
         modelfile: path of the Modelfile.
         gguf: path of the file that it names.
-        template_written: whether the Modelfile carries a template.
         notes: remarks for the person.
     """
 
     modelfile: Path
     gguf: Path
-    template_written: bool
     notes: list[str] = field(default_factory=list)
 
 
-def export_ollama(
-    gguf: Path,
-    out: Path,
-    *,
-    context: int = 0,
-    license_text: str = "",
-    sampling: Mapping[str, float] | None = None,
-) -> OllamaFolder:
-    """Write a folder for `ollama create NAME -f Modelfile`.
+def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None = None) -> OllamaFolder:
+    """Write a folder for `ollama create NAME -f Modelfile`, with the license that the file names.
+
+    Conversations have 4,096 tokens, or as many as the model was made for where those are fewer.
 
     Args:
         gguf: finished, verified file; it is hard-linked where the disk allows it, else copied.
         out: folder to write; created if missing, its Modelfile is replaced.
-        context: length of a conversation, tokens; 0 means 4096, or the model's own context if that is shorter.
-        license_text: license to state; by default the one that the file names.
         sampling: Ollama parameters such as `temperature`; see `model_sampling`.
 
     Raises:
@@ -61,7 +52,7 @@ def export_ollama(
     with GgufModel(gguf, vocab_only=True) as model:
         pieces = _pieces(model)
         stops = [model.token_text(token) for token in model.end_tokens()]
-        license_text = license_text or model.metadata.get("general.license", "")
+        license_text = model.metadata.get("general.license", "")
         trained = int(model.metadata.get(f"{model.architecture}.context_length", _USUAL_CONTEXT))
     notes = []
     if pieces is None:
@@ -79,14 +70,14 @@ def export_ollama(
         if pieces.default_system:
             wanted.append(("system", "", pieces.default_system))
     wanted += [("parameter", "stop", stop) for stop in stops]
-    wanted.append(("parameter", "num_ctx", str(min(context or _USUAL_CONTEXT, trained))))
+    wanted.append(("parameter", "num_ctx", str(min(_USUAL_CONTEXT, trained))))
     wanted += [("parameter", name, f"{value:g}") for name, value in (sampling or {}).items()]
     if license_text.strip():
         wanted.append(("license", "", license_text.strip()))
     text = "".join(f"{_line(word, key, value)}\n" for word, key, value in wanted)
     _check_read(text, wanted)
     write_atomic(out / "Modelfile", text)
-    return OllamaFolder(out / "Modelfile", target, pieces is not None, notes)
+    return OllamaFolder(out / "Modelfile", target, notes)
 
 
 def model_sampling(model: Path) -> dict[str, float]:

@@ -23,7 +23,7 @@ _PUBLISHER = "burnish"
 _LONGEST_PART = 80  # characters of a name, and of a tag: Ollama's types/model/name.go
 
 
-def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: Callable[[], bool]) -> str:
+def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, canceled: Callable[[], bool]) -> str:
     """Make Ollama know a file by a name, with the file's own template and the model's recommended sampling.
 
     Args:
@@ -31,7 +31,7 @@ def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: C
         folder: folder for the Modelfile and a hard link to the file.
         model: folder of the base model, whose `generation_config.json` recommends how to sample.
         name: wanted name, with a tag behind the last colon; characters that Ollama does not take are replaced.
-        cancelled: callback polled often; True stops Ollama's client.
+        canceled: callback polled often; True stops Ollama's client.
 
     Returns:
         Name that Ollama knows it by.
@@ -39,14 +39,14 @@ def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: C
     Raises:
         UsageError: Ollama is not installed, or cannot represent the file's template.
         BurnishError: Ollama refused the file, or does not run.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     program = ollama_program()
     if program is None:
         raise UsageError("Ollama was not found on this machine.", "Install it, or add its folder to PATH.")
     written = export_ollama(gguf, folder, sampling=model_sampling(model))
     called = _ollama_name(name)
-    status, said = _run([program, "create", called, "-f", str(written.modelfile)], cancelled)
+    status, said = _run([program, "create", called, "-f", str(written.modelfile)], canceled)
     if status != 0:
         raise BurnishError(
             f"Ollama did not take {gguf.name}: {said or f'its client ended with {status}'}.",
@@ -55,13 +55,13 @@ def add_to_ollama(gguf: Path, folder: Path, model: Path, name: str, cancelled: C
     return called
 
 
-def add_to_lm_studio(gguf: Path, repository: str, cancelled: Callable[[], bool]) -> str:
+def add_to_lm_studio(gguf: Path, repository: str, canceled: Callable[[], bool]) -> str:
     """Put a file where LM Studio looks: by its own `lms import`, which knows a moved folder, else into the usual one.
 
     Args:
         gguf: finished, verified file.
         repository: name of the model's folder.
-        cancelled: callback polled often; True stops `lms`.
+        canceled: callback polled often; True stops `lms`.
 
     Returns:
         Name that LM Studio lists it by.
@@ -70,13 +70,13 @@ def add_to_lm_studio(gguf: Path, repository: str, cancelled: Callable[[], bool])
         UsageError: LM Studio is not installed.
         BurnishError: `lms` refused the file, and there is no usual folder.
         NoSpaceError: The file does not fit the disk.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     program, models = lms_program(), models_folder()
     called = f"{_PUBLISHER}/{safe_name(repository, 'model').replace(' ', '-')}"
     if program is not None:
         command = [program, "import", "--yes", "--hard-link", "--user-repo", called, str(gguf)]
-        status, said = _run(command, cancelled)
+        status, said = _run(command, canceled)
         if status == 0:
             return called
         if models is None:
@@ -97,7 +97,7 @@ def _ollama_name(name: str) -> str:
     return ":".join([title or "burnish", *filter(None, tag)])
 
 
-def _run(command: list[str], cancelled: Callable[[], bool]) -> tuple[int, str]:
+def _run(command: list[str], canceled: Callable[[], bool]) -> tuple[int, str]:
     """Run a program's client; return its exit status and the last line that it said."""
     hidden = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     with tempfile.TemporaryFile() as output:
@@ -109,7 +109,7 @@ def _run(command: list[str], cancelled: Callable[[], bool]) -> tuple[int, str]:
             return 1, error.strerror or str(error)
         with client:
             while client.poll() is None:
-                if cancelled():
+                if canceled():
                     client.kill()
                     raise StoppedError("Stopped.")
                 try:

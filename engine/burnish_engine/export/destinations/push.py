@@ -15,7 +15,7 @@ from pathlib import Path
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
 from burnish_engine.contract.units import file_size
-from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.model_card import CARD
 from burnish_engine.export.verify.report import REPORT, read_report
@@ -51,7 +51,7 @@ def push(
     *,
     private: bool = True,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> str:
     """Send an export's verified files to a hub in one commit.
 
@@ -62,7 +62,7 @@ def push(
         repository: OWNER/NAME; created if missing.
         private: whether a new repository is private.
         progress: callback given the current activity and the share done.
-        cancelled: callback ; after True nothing is committed.
+        canceled: callback ; after True nothing is committed.
 
     Returns:
         URL of the files.
@@ -70,7 +70,7 @@ def push(
     Raises:
         UsageError: The repository's name or HF_ENDPOINT is invalid, or there is nothing to push.
         SetupError: The hub refused or cannot be reached; nothing was committed.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     if not is_hub_name(repository):
         raise UsageError(f"{repository!r} is no name of a repository.", "Give OWNER/NAME.")
@@ -96,7 +96,7 @@ def push(
                 answer, _ = worker.communicate(timeout=_POLL_S)
                 break
             except subprocess.TimeoutExpired:
-                if cancelled():
+                if canceled():
                     raise StoppedError("The push was stopped.", "Nothing was committed; push again any time.") from None
     finally:
         if worker.poll() is None:

@@ -16,7 +16,7 @@ from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO
@@ -121,7 +121,7 @@ def write_gguf(
     file_type: str = "F16",
     *,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> None:
     """Write the file. Weights are rounded once, from fp32; one-dimensional tensors stay fp32.
 
@@ -130,12 +130,12 @@ def write_gguf(
         path: file to write, in a staging folder.
         file_type: "F16", "BF16", or "F32" to compare without rounding.
         progress: callback given the share of bytes written.
-        cancelled: callback polled between tensors; True stops the work.
+        canceled: callback polled between tensors; True stops the work.
 
     Raises:
         FidelityError: A weight is beyond the range of the type.
         OSError: The disk is full; the staging folder's guard turns it into NoSpaceError.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     writer = _open_writer(plan, path, file_type)
     try:
@@ -148,7 +148,7 @@ def write_gguf(
         for tensor, size in zip(plan.tensors, sizes, strict=True):
             written = 0
             for piece in _pieces(tensor, file_type):
-                stop_if(cancelled, "The export")
+                stop_if(canceled, "The export")
                 piece.tofile(stream)
                 written += piece.nbytes
                 progress("Writing the 16-bit file", (done + written) / total)

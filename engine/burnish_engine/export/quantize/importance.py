@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.quantize.expert_inputs import ExpertInputs
 from burnish_engine.export.quantize.hessian import (
     LONGEST_INPUT,
@@ -49,7 +49,7 @@ def compute_importance(
     tokens: int,
     hessians: Path | None = None,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> Importance | None:
     """Run training rows through the trained model.
 
@@ -60,7 +60,7 @@ def compute_importance(
         tokens: number of tokens to run.
         hessians: folder for Hessians (`hessian.write_hessian`); None: they are not gathered.
         progress: callback given the share done.
-        cancelled: callback polled between rows, and between Hessians.
+        canceled: callback polled between rows, and between Hessians.
 
     Returns:
         Importance matrix; None where there are no rows.
@@ -68,7 +68,7 @@ def compute_importance(
     Raises:
         SetupError: Activations are not finite numbers.
         OSError: A Hessian cannot be written.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     chosen = spread(rows, tokens)
     if not chosen:
@@ -85,7 +85,7 @@ def compute_importance(
             watched += [*((layer, partial(_add, name, sums)) for name, layer in layers), *experts.hooks]
         with _input_hooks(watched), evaluating(model):
             for row in chosen:
-                stop_if(cancelled, "The export")
+                stop_if(canceled, "The export")
                 model(input_ids=torch.tensor([list(row)], device=model.device))
                 done += len(row)
                 progress("Weighing what the training rows use", done / total / max(len(groups), 1))
@@ -96,7 +96,7 @@ def compute_importance(
                 "The run has diverged: use an earlier checkpoint. Or export with importance = false.",
             )
         while gathered and hessians is not None:
-            stop_if(cancelled, "The export")
+            stop_if(canceled, "The export")
             name, product = gathered.popitem()
             with suppress(np.linalg.LinAlgError):  # numbers beyond fp32: those columns keep llama.cpp's rounding
                 write_hessian(hessians, name, product.div_(total).cpu().numpy())

@@ -26,7 +26,7 @@ from burnish_engine.advise.facts.gguf_size import (
 )
 from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.recipe.recipe_export import GgufType
-from burnish_engine.export.base.staging import Cancelled, never, publish, require_memory, require_space
+from burnish_engine.export.base.staging import Canceled, never, publish, require_memory, require_space
 from burnish_engine.export.gguf.header import GgufHeader, read_header
 from burnish_engine.export.quantize.hessian import hessian_sizes, refining_bytes
 
@@ -77,7 +77,7 @@ def quantize(
     hessians: Path | None = None,
     threads: int = 0,
     progress: Callable[[float], None] = lambda _share: None,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> Quantized:
     """Quantize a file.
 
@@ -90,7 +90,7 @@ def quantize(
             only.
         threads: number of CPU threads; 0 means one per core.
         progress: callback given the share of tensors done, 0 to 1.
-        cancelled: callback polled ten times a second; True ends the worker.
+        canceled: callback polled ten times a second; True ends the worker.
 
     Raises:
         NoSpaceError: The file does not fit the disk, found before the start or while writing.
@@ -98,7 +98,7 @@ def quantize(
         UsageError: The model's row lengths do not fit this type, the type needs an importance matrix, or the source is
             no GGUF.
         SetupError: The worker failed or died.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     header = read_header(source)
     if quant in NEED_IMPORTANCE and importance is None:
@@ -113,7 +113,7 @@ def quantize(
     staging = target.with_name(f".partial-{target.name}")
     try:
         matrix = [str(path) for path in (importance, hessians) if path is not None]
-        _run_worker([str(source), str(staging), str(FILE_TYPES[quant]), str(threads), *matrix], progress, cancelled)
+        _run_worker([str(source), str(staging), str(FILE_TYPES[quant]), str(threads), *matrix], progress, canceled)
         publish(staging, target)
     except SetupError as error:
         missing = needed - (staging.stat().st_size if staging.exists() else 0)
@@ -207,7 +207,7 @@ def worker_command(arguments: list[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "burnish_engine.export.quantize.quantize_worker", *arguments]
 
 
-def _run_worker(arguments: list[str], progress: Callable[[float], None], cancelled: Cancelled) -> None:
+def _run_worker(arguments: list[str], progress: Callable[[float], None], canceled: Canceled) -> None:
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     with tempfile.TemporaryFile() as errors:
         worker = subprocess.Popen(
@@ -221,19 +221,19 @@ def _run_worker(arguments: list[str], progress: Callable[[float], None], cancell
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            _watch(worker, progress, cancelled)
+            _watch(worker, progress, canceled)
         finally:
             _end(worker)
         errors.seek(0)
         _check(worker.returncode, errors.read().decode("utf-8", "replace"))
 
 
-def _watch(worker: subprocess.Popen[str], progress: Callable[[float], None], cancelled: Cancelled) -> None:
+def _watch(worker: subprocess.Popen[str], progress: Callable[[float], None], canceled: Canceled) -> None:
     lines: queue.Queue[str | None] = queue.Queue()
     assert worker.stdout is not None
     threading.Thread(target=_read_lines, args=(worker.stdout, lines), daemon=True).start()
     while True:
-        if cancelled():
+        if canceled():
             raise StoppedError("The quantization was stopped.", "Nothing was written under its final name.")
         try:
             line = lines.get(timeout=_POLL_S)

@@ -20,7 +20,7 @@ from burnish_engine.chat.score_models import file_replies
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.facts import DecoderSpec, QuantFidelity
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
@@ -139,14 +139,14 @@ class ReferenceComparison:
 
     Args:
         reference: answers of the trained model.
-        cancelled: callback polled between blocks of tokens; True stops the work.
+        canceled: callback polled between blocks of tokens; True stops the work.
 
     Attributes:
         problems: sentences on rows that could not be compared.
     """
 
-    def __init__(self, reference: Reference, cancelled: Cancelled = never) -> None:
-        self._reference, self._cancelled = reference, cancelled
+    def __init__(self, reference: Reference, canceled: Canceled = never) -> None:
+        self._reference, self._canceled = reference, canceled
         self._flags = reference.supervised or [np.ones(len(row), dtype=bool) for row in reference.documents]
         self._kl: list[npt.NDArray[np.float64]] = []
         self._same, self._loss = 0, MeanLoss()
@@ -160,7 +160,7 @@ class ReferenceComparison:
             rows: indices of the rows among the reference's documents.
 
         Raises:
-            StoppedError: Cancelled.
+            StoppedError: Canceled.
         """
         fitting = [row for row in rows if len(self._reference.documents[row]) <= model.context]
         if len(fitting) < len(rows):
@@ -175,7 +175,7 @@ class ReferenceComparison:
         document, truth, supervised = self._reference.documents[row], self._reference.log_probs[row], self._flags[row]
         start = 0
         for block in model.logit_blocks(document):
-            stop_if(self._cancelled, "The verification")
+            stop_if(self._canceled, "The verification")
             for first in range(0, len(block), _ROWS):
                 found = log_softmax(block[first : first + _ROWS])
                 wanted = truth[start : start + len(found)]
@@ -270,7 +270,7 @@ def add_score(
     *,
     progress: Progress = no_progress,
     threads: int = 0,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> QuantFidelity:
     """Add to a file's figures the score of its replies to held-out rows; not to those of a refused file.
 
@@ -280,17 +280,17 @@ def add_score(
         rows: rows and how they are scored; None: none are.
         progress: callback given the share of rows that are answered.
         threads: number of CPU threads.
-        cancelled: callback polled often; True stops the work.
+        canceled: callback polled often; True stops the work.
 
     Raises:
         SetupError: llama.cpp cannot load the file.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     if rows is None or not found.passed:
         return found
 
     def answered(done: int) -> None:
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         progress(f"Scoring {found.quant}", done / len(rows.rows))
 
     replies = file_replies(gguf, rows, answered, threads=threads)
@@ -306,7 +306,7 @@ def check_file(
     origin: Origin,
     threads: int = 0,
     name: str | None = None,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> tuple[QuantFidelity, TokenCheck]:
     """Run all checks on one file.
 
@@ -318,15 +318,15 @@ def check_file(
         origin: base and adapter that the file claims to be made from.
         threads: number of CPU threads.
         name: file name for the report; by default the path's.
-        cancelled: callback polled often; True stops the work.
+        canceled: callback polled often; True stops the work.
 
     Raises:
         SetupError: llama.cpp cannot load the file.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     problems: list[str] = []
     contexts = plan_contexts(origin.source.spec, reference)
-    comparison, reply = ReferenceComparison(reference, cancelled), GeneratedReply("", False, 0)
+    comparison, reply = ReferenceComparison(reference, canceled), GeneratedReply("", False, 0)
     with GgufModel(made.path, context=contexts.usual, threads=threads, exact=True) as model:
         tokens = check_tokens(model, tokenizer, expected, reference)
         problems += tokens.problems
@@ -338,7 +338,7 @@ def check_file(
         same_size = model.vocab_size == len(reference.log_probs[0][0])
         if same_size:
             comparison.add(model, contexts.usual_rows)
-            stop_if(cancelled, "The verification")
+            stop_if(canceled, "The verification")
             reply, unended = reply_of(model, [reference.probes[place] for place in contexts.asked])
             problems += unended
     if same_size and contexts.long_rows:
@@ -346,7 +346,7 @@ def check_file(
             comparison.add(model, contexts.long_rows)
     found = comparison.result()
     misread = expected if tokens.mismatches else ()
-    problems = [*check_contents(made.path, origin, tokenizer, misread, cancelled), *problems, *comparison.problems]
+    problems = [*check_contents(made.path, origin, tokenizer, misread, canceled), *problems, *comparison.problems]
     if same_size and found.positions:
         problems += judge(made.quant, found, _least_limit(origin.source.spec))
     result = QuantFidelity(

@@ -20,7 +20,7 @@ from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
-from burnish_engine.export.base.staging import Cancelled, never, require_memory, stop_if
+from burnish_engine.export.base.staging import Canceled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
@@ -208,7 +208,7 @@ def compute_reference(
     options: ReferenceOptions | None = None,
     device: torch.device | None = None,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> Reference:
     """Run the trained model on held-out rows and probes, and on training rows for the importance matrix.
 
@@ -221,13 +221,13 @@ def compute_reference(
         options: further things to compute.
         device: device to compute on; by default the CPU.
         progress: callback given the share of documents done.
-        cancelled: callback polled between documents; True stops the work.
+        canceled: callback polled between documents; True stops the work.
 
     Raises:
         SetupError: Base or adapter cannot be loaded.
         DoesNotFitError: Too little memory is free to load it.
         UsageError: There are no rows to compare on.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     import torch
 
@@ -248,7 +248,7 @@ def compute_reference(
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
     log_probs, tuned = [], MeanLoss()
     for done, (document, flags) in enumerate(chosen):
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         with evaluating(model):
             logits = model(input_ids=torch.tensor([document], device=model.device)).logits[0].float()
             log_probs.append(torch.log_softmax(logits, dim=-1).cpu().numpy())
@@ -261,27 +261,27 @@ def compute_reference(
         tokens=options.tokens,
         hessians=options.hessians,
         progress=lambda what, share: progress(what, 0.5 + share / 2),
-        cancelled=cancelled,
+        canceled=canceled,
     )
     base_loss = None
     if adapter is not None:
         with model.disable_adapter():
-            base_loss = model_loss(model, documents, supervised, cancelled)
-    answered = _answer(model, tokenizer, probes, cancelled)
+            base_loss = model_loss(model, documents, supervised, canceled)
+    answered = _answer(model, tokenizer, probes, canceled)
     stops = model_stop_ids(model, tokenizer)
     other = None
     if options.in_4_bits and adapter is not None:
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         if options.onto_rounded:
             del model
             model = load_adapter(load_base(source, "fp32", device), adapter)
         else:
             round_model(model, options.in_4_bits)
-        other = compare_merge(model, documents, log_probs, supervised, cancelled)
+        other = compare_merge(model, documents, log_probs, supervised, canceled)
     del model
     if options.base is not None:
-        stop_if(cancelled, "The verification")
-        base_loss = model_loss(load_base(options.base, "fp32", device), documents, supervised, cancelled)
+        stop_if(canceled, "The verification")
+        base_loss = model_loss(load_base(options.base, "fp32", device), documents, supervised, canceled)
     return Reference(
         documents=documents,
         log_probs=log_probs,
@@ -317,9 +317,9 @@ def _context(source: ModelSource) -> int:
     return min(spec.max_context, spec.sliding_window or spec.max_context)
 
 
-def _answer(model: Any, tokenizer: Any, probes: Sequence[Probe], cancelled: Cancelled) -> list[Probe]:
+def _answer(model: Any, tokenizer: Any, probes: Sequence[Probe], canceled: Canceled) -> list[Probe]:
     chosen = list(probes[:MOST_REPLIES])
-    stop_if(cancelled, "The verification")
+    stop_if(canceled, "The verification")
     replies = generate_replies(model, tokenizer, [probe.ids for probe in chosen], REPLY_TOKENS)
     answered = [replace(probe, reply=reply) for probe, reply in zip(chosen, replies, strict=True)]
     return [*answered, *probes[MOST_REPLIES:]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport
-from burnish_engine.export.base.staging import Cancelled, never
+from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
@@ -36,7 +36,7 @@ def verify_file(
     probe_chats: Sequence[Messages] = (),
     options: ReferenceOptions | None = None,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
     device: torch.device | None = None,
     threads: int = 0,
 ) -> FidelityReport:
@@ -50,7 +50,7 @@ def verify_file(
         probe_chats: conversations to compare and answer.
         options: supervised tokens, and the model before training.
         progress: callback given the current activity and the share done.
-        cancelled: callback; True stops the work.
+        canceled: callback; True stops the work.
         device: device of the trained model.
         threads: number of CPU threads for llama.cpp.
 
@@ -60,7 +60,7 @@ def verify_file(
     Raises:
         UsageError: The file is no GGUF, or there is nothing to compare on.
         SetupError: A file is damaged.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
@@ -83,7 +83,7 @@ def verify_file(
         options=options,
         device=device,
         progress=progress,
-        cancelled=cancelled,
+        canceled=canceled,
     )
     progress(f"Checking {gguf.name}", 0.5)
     result, tokens = check_file(
@@ -93,7 +93,7 @@ def verify_file(
         reference,
         origin=Origin(source, adapter, options.rounded if options else frozenset()),
         threads=threads,
-        cancelled=cancelled,
+        canceled=canceled,
     )
     recorded = recorded_checksum(gguf)
     if recorded not in (None, result.sha256):
@@ -107,7 +107,7 @@ def verify_file(
         reference.task_rows,
         progress=lambda what, share: progress(what, 0.6 + 0.4 * share),
         threads=threads,
-        cancelled=cancelled,
+        canceled=canceled,
     )
     checked = CheckedFiles([result], tokens.strings, tokens.mismatches, None)
     return build_report(source, header.architecture, digest, checked, reference)

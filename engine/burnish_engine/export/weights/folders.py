@@ -13,7 +13,7 @@ import torch
 
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
-from burnish_engine.export.base.staging import Cancelled, never, publish, require_space, staging_folder, stop_if
+from burnish_engine.export.base.staging import Canceled, never, publish, require_space, staging_folder, stop_if
 from burnish_engine.export.weights.adapter import check_adapter, target_whole_model
 from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights
 from burnish_engine.models.checkpoint.safetensors_header import TYPE_BITS
@@ -45,7 +45,7 @@ def export_safetensors(
     rounded: Collection[str] = frozenset(),
     shard_bytes: int = SHARD_BYTES,
     progress: Progress = no_progress,
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> Path:
     """Write the merged model as a folder that transformers, vLLM and others load.
 
@@ -59,7 +59,7 @@ def export_safetensors(
         rounded: names of base tensors that are rounded to NF4 and back before the adapter is added.
         shard_bytes: size of the largest weight file, bytes.
         progress: callback given the current activity and the share done.
-        cancelled: callback polled between tensors; True stops the work.
+        canceled: callback polled between tensors; True stops the work.
 
     Returns:
         Path `out`.
@@ -69,7 +69,7 @@ def export_safetensors(
         NoSpaceError: The model does not fit the disk.
         FidelityError: A merged weight is not a finite number in the type it is written in.
         DataError: The model's chat template is invalid.
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     _must_be_free(out)
     weights = MergedWeights(source, adapter, rounded)
@@ -85,7 +85,7 @@ def export_safetensors(
                 stream.write(_header(weights, names))
                 for name in names:
                     for piece in _bytes_of(weights, name):
-                        stop_if(cancelled, "The export")
+                        stop_if(canceled, "The export")
                         stream.write(piece)
                     done += sizes[name]
                     progress("Merging", done / total)

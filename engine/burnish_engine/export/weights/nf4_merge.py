@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from burnish_engine.export.base.losses import Flags, MeanLoss, token_kl
-from burnish_engine.export.base.staging import Cancelled, never, stop_if
+from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.models.checkpoint.meta_model import meta_model
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
@@ -83,7 +83,7 @@ def compare_merge(
     documents: Sequence[Sequence[int]],
     log_probs: Sequence[npt.NDArray[np.float32]],
     supervised: Sequence[Flags],
-    cancelled: Cancelled = never,
+    canceled: Canceled = never,
 ) -> OtherMerge:
     """Compare a model on held-out rows with another one, given that one's log-probabilities.
 
@@ -92,14 +92,14 @@ def compare_merge(
         documents: token ids of each row.
         log_probs: log-probabilities of the other model, [T, V] for each row.
         supervised: for each row, whether each of its tokens counts for the loss [T].
-        cancelled: callback polled between rows; True stops the work.
+        canceled: callback polled between rows; True stops the work.
 
     Raises:
-        StoppedError: Cancelled.
+        StoppedError: Canceled.
     """
     loss, kl = MeanLoss(), []
     for document, truth, flags in zip(documents, log_probs, supervised, strict=True):
-        stop_if(cancelled, "The verification")
+        stop_if(canceled, "The verification")
         with evaluating(model):
             logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0]
         found = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()

@@ -210,13 +210,7 @@ def output_tensors(hidden: int, down_rank: int) -> tuple[LayerTensor, ...]:
     """
     everywhere: dict[Phase, Alive] = dict.fromkeys(FORWARD, always(EVERY))
     return (
-        LayerTensor(
-            "xa_down_TR",
-            (TOKENS, down_rank),
-            kept=always(EVERY),
-            placed=EVERY,
-            extra=everywhere,
-        ),
+        LayerTensor("xa_down_TR", (TOKENS, down_rank), kept=always(EVERY), placed=EVERY, extra=everywhere),
         LayerTensor("next_TH", (TOKENS, hidden), placed=EVERY, extra={**everywhere, "feed_forward": always(ANY)}),
     )
 
@@ -247,11 +241,7 @@ def between_tensors(hidden: int, *, has_pre_norms: bool, has_post_norms: bool) -
     )
     if has_pre_norms:
         inverse = LayerTensor(
-            "middle_inverse_T",
-            (TOKENS,),
-            kept=always(WITH_PRODUCTS),
-            extra={**evaluated, **middle_again},
-            is_fp32=True,
+            "middle_inverse_T", (TOKENS,), kept=always(WITH_PRODUCTS), extra={**evaluated, **middle_again}, is_fp32=True
         )
         middle = *middle, inverse
     if not has_post_norms:
@@ -271,12 +261,7 @@ def between_tensors(hidden: int, *, has_pre_norms: bool, has_post_norms: bool) -
             of_mixer=True,
         ),
         LayerTensor(
-            "mixer_out_inverse_T",
-            (TOKENS,),
-            kept=always(WITH_PRODUCTS),
-            extra=evaluated,
-            is_fp32=True,
-            of_mixer=True,
+            "mixer_out_inverse_T", (TOKENS,), kept=always(WITH_PRODUCTS), extra=evaluated, is_fp32=True, of_mixer=True
         ),
     )
 

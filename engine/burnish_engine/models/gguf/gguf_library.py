@@ -83,7 +83,7 @@ def quantize_file(
     importance: Mapping[str, Any] | None = None,
     kept: Collection[str] = (),
 ) -> str:
-    """Quantize an unquantized GGUF. Blocks, cannot be cancelled, and may abort the process: run it in a worker.
+    """Quantize an unquantized GGUF. Blocks, cannot be canceled, and may abort the process: run it in a worker.
 
     Args:
         source: file in F16, BF16 or F32.

@@ -195,7 +195,7 @@ class ExportReporter:
             with suppress(NoSpaceError):  # the export itself meets a full disk and reports it
                 self._write()
 
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Whether a client asked to stop."""
         if not self._cancel and time.monotonic() - self._asked >= _ASK_S:
             self._asked = time.monotonic()

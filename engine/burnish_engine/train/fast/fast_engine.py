@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, St
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS, GradientSlice
 from burnish_engine.train.base.schedule import learning_rate
+from burnish_engine.train.fast.adapter_switch import other_adapter, without_adapter
 from burnish_engine.train.fast.fast_evaluate import (
     EvaluationPasses,
     mean_divergence,
@@ -343,7 +344,7 @@ class FastEngine(Engine):
         with (
             self._trainer.on_stream(),
             self.model.averaged(),
-            self._other_adapter(adapter),
+            other_adapter(self.model, adapter, self._on_stream),
             self._trainer.idle_memory(),
         ):
             return sequence_log_probs(self.model.loaded.decoder, passes, each, progress)
@@ -354,49 +355,9 @@ class FastEngine(Engine):
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
             return mean_divergence(self.model.loaded.decoder, passes, self.without_adapter)
 
-    @contextmanager
-    def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:
-        """Use the adapter of a folder inside, or none; True: the trained one."""
-        if adapter is True:
-            yield
-        elif adapter is False:
-            with self.without_adapter():
-                yield
-        else:
-            param = self.model.optimizer.param
-            with self._on_stream():
-                trained = param.clone()
-            try:
-                with self._on_stream():
-                    self.model.adapter.load(adapter)
-                    self.model.write_compute_copies()
-                yield
-            finally:
-                with self._on_stream():
-                    param.copy_(trained)
-                    self.model.write_compute_copies()
-
-    @contextmanager
-    def without_adapter(self) -> Iterator[None]:
+    def without_adapter(self) -> AbstractContextManager[None]:
         """Switch the adapter off inside."""
-        optimizer, decoder = self.model.optimizer, self.model.loaded.decoder
-        with self._on_stream():
-            # The compute copies of the Bs: without them the As do nothing. And DoRA's factors.
-            names = self.model.adapter.named()
-            copies = zip(names, optimizer.layout.compute_copies(optimizer.compute_buffer), strict=True)
-            away = [compute_copy for name, compute_copy in copies if ".lora_B." in name]
-            kept = [compute_copy.clone() for compute_copy in away]
-            for compute_copy in away:
-                compute_copy.zero_()
-            for magnitudes in decoder.magnitudes:
-                magnitudes.neutralize()
-        try:
-            yield
-        finally:
-            with self._on_stream():
-                for compute_copy, value in zip(away, kept, strict=True):
-                    compute_copy.copy_(value)
-            decoder.expire_magnitudes()
+        return without_adapter(self.model, self._on_stream)
 
     @property
     def largest_layout(self) -> BucketLayout:

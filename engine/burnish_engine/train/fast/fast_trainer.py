@@ -28,8 +28,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextlib import nullcontext as _nothing
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import TypeAlias, cast
 
@@ -155,7 +154,7 @@ class FastTrainer:
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Order the work inside after all steps queued so far and before those to come."""
-        return torch.cuda.stream(self.stream) if self.stream else _nothing()
+        return torch.cuda.stream(self.stream) if self.stream else nullcontext()
 
     def results(self, *, wait: bool = False) -> Iterator[StepResult]:
         """Yield the results that arrived since the last call, in order; with `wait`, those of all queued steps."""
@@ -245,7 +244,7 @@ class FastTrainer:
 
         Outside the pool, the first micro-batch of each further bucket would need as much memory again.
         """
-        return _nothing() if step.has_captured(estimates_kl=estimates_kl) else self.idle_memory()
+        return nullcontext() if step.has_captured(estimates_kl=estimates_kl) else self.idle_memory()
 
     def idle_memory(self) -> AbstractContextManager[object]:
         """Let allocations inside use the memory of captured micro-batches, which is idle between steps.
@@ -253,7 +252,7 @@ class FastTrainer:
         The caller must free everything before the next step, and queue the work on `stream`.
         """
         if self._pool is None or not any(step.captured for step in self._steps.values()):
-            return _nothing()
+            return nullcontext()
         torch.cuda.empty_cache()  # what lies unused outside cannot be taken from within
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
@@ -325,12 +324,7 @@ def dropout_seed(run_seed: int, index: int) -> int:
 class _Readback:
     """Copies the status of queued steps to the host and turns it into results as it arrives."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        preference: PreferenceSection | None = None,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, device: torch.device, preference: PreferenceSection | None, check: Callable[[], None]) -> None:
         self._cuda, self._preference, self._check = device.type == "cuda", preference, check
         count, losses = 4 * AHEAD, SUMS if preference else 1
         self._slots = torch.zeros(count, _LOSS + losses, dtype=torch.float32, pin_memory=self._cuda)

@@ -28,7 +28,7 @@ from burnish_engine.contract.run.card import (
 )
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.runs.card import read_card, write_card
-from burnish_engine.runs.file_hashes import CancelledError, known_sha256, sha256_file
+from burnish_engine.runs.file_hashes import CanceledError, known_sha256, sha256_file
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.lifecycle.card_facts import base_files, data_files, new_card, plan_text
@@ -192,7 +192,7 @@ class CardKeeper:
 
     def _hash(self) -> None:
         """Hash the files on the thread: data first, which is small, then the base model."""
-        with suppress(CancelledError):
+        with suppress(CanceledError):
             card = self._fresh
             data = self._read(card.data.files, self._data, sha256_file)
             self._put("data", data)

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from burnish_engine.advise.predict.whole_model_memory import GATHERED_SHARE
+from burnish_engine.advise.predict.plain.whole_model_memory import GATHERED_SHARE
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.transformers_path import plain

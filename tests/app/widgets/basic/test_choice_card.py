@@ -31,6 +31,7 @@ def test_a_press_beside_the_button_chooses_once(cards):
     assert (cards[0].button.isChecked(), clicks) == (True, [True])
 
 
-def test_a_name_that_does_not_wrap_has_room(cards):
-    assert cards[1].minimumSizeHint().width() > cards[1].button.sizeHint().width()
-    assert cards[1].minimumSizeHint().width() > cards[0].minimumSizeHint().width()
+def test_a_long_name_wraps_and_does_not_widen_the_card(cards):
+    card = cards[1]
+    assert card.minimumSizeHint().width() == cards[0].minimumSizeHint().width()
+    assert card.heightForWidth(240) > card.heightForWidth(card.button.sizeHint().width() + 60)

@@ -18,13 +18,13 @@ from burnish_app.widgets.hardware.trace import Layer, Trace, _parts, rounded_up
 from burnish_engine.contract.facts.machine import HOST, EdgeFacts, LinkFacts, ParallelSettings
 from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.contract.run.fold import EvaluationHistory
-from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_lines
+from burnish_engine.contract.run.hardware_log import HardwareHistory
 
-from support.hardware import T, made_up, recorded
+from support.hardware import T, history_of, made_up, recorded
 
 
 def history(lines):
-    return fold_lines(HardwareHistory(), lines)
+    return history_of(lines)
 
 
 @pytest.fixture

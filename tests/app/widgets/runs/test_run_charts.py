@@ -258,5 +258,10 @@ def test_the_figure_beside_the_charts_is_the_newest_mean_that_they_draw(charts):
     assert math.isnan(newest_mean(array("d"), 5))
 
 
-def test_learning_rates_are_short():
-    assert [learning_rate_text(rate) for rate in (2e-4, 1.85e-4, 0.0)] == ["2e-4", "1.85e-4", "0"]
+def test_learning_rates_read_as_in_the_recipe():
+    assert [learning_rate_text(rate) for rate in (2e-4, 1.8512e-4, 5e-5, 0.0)] == [
+        "0.0002",
+        "0.000185",
+        "0.00005",
+        "0",
+    ]

@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from burnish_engine.cli.inspect import inspect
+from burnish_engine.cli.prepare.inspect import inspect
 from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 
@@ -111,7 +111,7 @@ def test_data_cannot_steer_the_terminal_or_the_markup(run, write_jsonl):
 
 
 def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write_jsonl):
-    from burnish_engine.cli.inspect import show_facts
+    from burnish_engine.cli.prepare.inspect import show_facts
     from burnish_engine.cli.terminal import Terminal
     from burnish_engine.contract.recipe.recipe import Recipe
     from burnish_engine.contract.recipe.recipe_data import DataSection

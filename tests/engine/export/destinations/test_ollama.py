@@ -1,7 +1,6 @@
 """Modelfiles: the derived template renders what the Jinja template renders, or none is written."""
 
 import re
-import shutil
 from datetime import date
 
 import pytest
@@ -13,6 +12,7 @@ from burnish_engine.export.destinations.ollama import export_ollama, quoted
 from burnish_engine.export.destinations.ollama_template import derive_pieces
 
 from support.export import make_model, save_tokenizer, write_16_bit
+from support.gguf_edit import edit_gguf
 from support.tiny import CHATML
 
 SMOLLM2 = (
@@ -143,27 +143,23 @@ def test_a_system_block_that_is_always_there_is_kept_or_refused():
 
 def test_the_folder(wide_f16, tmp_path):
     source = tmp_path / "my model-F16.gguf"
-    shutil.copy(wide_f16, source)
-    made = export_ollama(source, tmp_path / "ollama", context=256, license_text="Apache-2.0\nas is\n")
+    edit_gguf(wide_f16, source, metadata=lambda keys: keys.update({"general.license": "Apache-2.0\nas is\n"}))
+    made = export_ollama(source, tmp_path / "ollama")
     text = made.modelfile.read_text()
     assert text.startswith('FROM ./my-model-F16.gguf\nTEMPLATE """{{ if .System }}<|im_start|>system\n')
     assert 'PARAMETER stop """<|im_end|>"""' in text
     assert 'PARAMETER stop """<|endoftext|>"""' in text
-    assert "PARAMETER num_ctx 256\n" in text
+    assert "PARAMETER num_ctx 512\n" in text  # what the model was made for
     assert 'LICENSE """Apache-2.0\nas is"""' in text
-    assert made.template_written
-    assert made.gguf.read_bytes() == wide_f16.read_bytes()
+    assert made.gguf.read_bytes() == source.read_bytes()
     assert made.gguf.stat().st_ino == source.stat().st_ino  # linked, not copied
     assert sorted(path.name for path in made.gguf.parent.iterdir()) == ["Modelfile", "my-model-F16.gguf"]
-    again = export_ollama(source, tmp_path / "ollama")
-    assert "PARAMETER num_ctx 512\n" in again.modelfile.read_text()  # what the model was made for
 
 
 def test_an_unknown_template_is_said_and_left_out(tmp_path):
     source = make_model(tmp_path / "base", "llama", vocab_size=1536)
     save_tokenizer(source.folder, "digits", template=NUMBERED)
     made = export_ollama(write_16_bit(source, None, tmp_path), tmp_path / "ollama")
-    assert not made.template_written
     assert "TEMPLATE" not in made.modelfile.read_text()
     assert "no known Ollama form" in made.notes[0]
 

@@ -73,12 +73,12 @@ def test_a_client_that_hangs_can_be_stopped(machine, tmp_path, wide, wide_f16):
     fake_ollama.install(machine, tmp_path / "kept", holds=True)
     asked = []
 
-    def cancelled():
+    def canceled():
         asked.append(1)
         return len(asked) > 2
 
     with pytest.raises(StoppedError):
-        add_to_ollama(wide_f16, tmp_path / "o", wide.folder, "x:F16", cancelled)
+        add_to_ollama(wide_f16, tmp_path / "o", wide.folder, "x:F16", canceled)
 
 
 def test_a_program_that_is_not_there_is_a_usage_error(machine, tmp_path, wide, wide_f16):

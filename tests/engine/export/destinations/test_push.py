@@ -79,7 +79,7 @@ def test_canceling_commits_nothing(exported, hub):
     hub.hang.clear()
     asked = []
     with pytest.raises(StoppedError):
-        push(exported, "me/my-tune", cancelled=lambda: asked.append(1) or len(asked) > 40)
+        push(exported, "me/my-tune", canceled=lambda: asked.append(1) or len(asked) > 40)
     assert hub.repositories == {}
     hub.hang.set()
     push(exported, "me/my-tune")

@@ -181,13 +181,13 @@ def test_missing_and_unknown_tensors_are_named(wide, tmp_path):
 def test_cancelling_stops_between_tensors(wide, tmp_path):
     calls = []
 
-    def cancelled():
+    def canceled():
         calls.append(1)
         return len(calls) > 5
 
     plan = plan_gguf(wide, MergedWeights(wide, None), load_tokenizer(wide), "x", expected=[], scratch=tmp_path)
     with pytest.raises(StoppedError):
-        write_gguf(plan, tmp_path / "x.gguf", cancelled=cancelled)
+        write_gguf(plan, tmp_path / "x.gguf", canceled=canceled)
     assert len(calls) == 6
 
 

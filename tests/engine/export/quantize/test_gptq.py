@@ -259,7 +259,7 @@ def test_refining_can_be_canceled_between_tensors(wide_f16, gathered, tmp_path):
     with pytest.raises(StoppedError):
         quantize(
             wide_f16, tmp_path / "x.gguf", "Q4_0", importance=gathered[0], hessians=gathered[1], threads=1,
-            progress=shares.append, cancelled=lambda: bool(shares) and shares[-1] > 0.25,
+            progress=shares.append, canceled=lambda: bool(shares) and shares[-1] > 0.25,
         )  # fmt: skip
     assert shares[-1] < 1.0
     assert not list(tmp_path.iterdir())

@@ -62,7 +62,7 @@ def test_every_family_has_numbers_for_every_quantized_weight(name, tmp_path):
 def test_the_hooks_are_gone_afterwards(wide):
     model = load_base(wide, "fp32", CPU)
     with pytest.raises(StoppedError):
-        compute_importance(model, rows(wide, 2), names_of(wide), tokens=99, cancelled=lambda: True)
+        compute_importance(model, rows(wide, 2), names_of(wide), tokens=99, canceled=lambda: True)
     assert not any(module._forward_pre_hooks for module in model.modules())
     assert compute_importance(model, [], names_of(wide), tokens=99) is None
 

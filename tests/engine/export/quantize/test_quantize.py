@@ -226,7 +226,7 @@ def test_cancelling_ends_the_worker_at_once(wide_f16, tmp_path, monkeypatch):
     )
     shares = []
     with pytest.raises(StoppedError) as caught:
-        quantize(wide_f16, tmp_path / "x.gguf", "Q8_0", progress=shares.append, cancelled=lambda: bool(shares))
+        quantize(wide_f16, tmp_path / "x.gguf", "Q8_0", progress=shares.append, canceled=lambda: bool(shares))
     assert caught.value.exit_code == 20
     assert not list(tmp_path.iterdir())
 

@@ -107,7 +107,7 @@ def test_cancelling_leaves_nothing(wide, wide_adapter, tmp_path):
     with pytest.raises(StoppedError):
         export_safetensors(
             wide, wide_adapter, tmp_path / "merged",
-            progress=lambda _what, share: shares.append(share), cancelled=lambda: len(shares) > 3,
+            progress=lambda _what, share: shares.append(share), canceled=lambda: len(shares) > 3,
         )  # fmt: skip
     assert list(tmp_path.iterdir()) == []
 

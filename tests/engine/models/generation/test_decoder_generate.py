@@ -25,18 +25,11 @@ from burnish_kernels.attention.documents import Documents
 
 from support import tiny_models
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = torch.device("cpu")
 LENGTHS = (25, 3, 41)  # with WINDOW 16 and ORIGINAL_CONTEXT 32: the first one becomes long on the way
 STEPS = 12
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Tiny models are fastest on one thread, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

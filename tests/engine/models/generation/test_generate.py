@@ -28,16 +28,9 @@ from burnish_engine.models.transformers_path.plain import attach_adapter, load_b
 from support.export import CPU, make_talking
 from support.tiny import conversations, make_llama, make_tokenizer, randomize
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CHATS = [[{"role": "user", "content": text}] for text in ("Hi", "My lamp number 3 is broken again?", "x " * 40, "Why?")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Tiny models are fastest on one thread, most of all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

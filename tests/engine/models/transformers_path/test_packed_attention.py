@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.advise.predict.plain_memory import _OUR_ATTENTION
+from burnish_engine.advise.predict.plain.memory import _OUR_ATTENTION
 from burnish_engine.models.transformers_path import packed_attention
 from burnish_engine.models.transformers_path.packed_attention import (
     CannotAttendError,

@@ -98,10 +98,10 @@ def test_canceling(run, clock):
     run.export.mkdir()
     run.export_cancel.touch()  # left over from an export that was killed
     with ExportReporter(run, "gguf", []) as reporter:
-        assert not reporter.cancelled()
+        assert not reporter.canceled()
         cancel_export(run)
         clock[0] += 0.25
-        assert reporter.cancelled()
+        assert reporter.canceled()
     assert not run.export_cancel.exists()
 
 
@@ -115,7 +115,7 @@ def test_canceling_while_the_process_starts(run, monkeypatch):
     assert not run.export_cancel.exists()
     cancel_export(run)
     with ExportReporter(run, "gguf", ["Q8_0"]) as reporter:
-        assert reporter.cancelled()
+        assert reporter.canceled()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from safetensors.torch import load_file, save_file
 
-from burnish_engine.cli import evaluate
 from burnish_engine.cli.main import main
+from burnish_engine.cli.results import evaluate
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_task import TaskSection

@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -267,6 +267,16 @@ def test_evaluation_between_captured_steps_with_layers_in_host_memory(six_layers
     assert torch.equal(*found)
 
 
+@contextmanager
+def no_waiting():
+    """Make it an error if the host waits for the device inside."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.gpu
 def test_steps_with_layers_in_host_memory_never_wait_for_the_device(six_layers):
     trained = gpu_trainer(six_layers, dtype=torch.bfloat16, quantize=True, layers_on_host=frozenset(range(6)))
@@ -274,12 +284,9 @@ def test_steps_with_layers_in_host_memory_never_wait_for_the_device(six_layers):
         for _ in range(6):
             trained.step(ring)
         list(trained.results(wait=True))
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             for _ in range(10):
                 trained.step(ring)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         assert len(list(trained.results(wait=True))) == 10
 
 
@@ -434,15 +441,12 @@ def test_a_step_never_waits_for_the_device(adapted_llama, kind):
         for _ in range(6):
             trained.step(ring)
         list(trained.results(wait=True))
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             found = []
             for _ in range(10):
                 trained.step(ring)
                 found += trained.results()
             found += trained.results(wait=True)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     assert [result.step for result in found] == list(range(7, 17))
     assert all(result.seconds > 0 for result in found)
 
@@ -453,12 +457,9 @@ def test_eager_steps_do_not_wait_either(adapted_llama):
     with prefetcher(trained, PASSES * 4) as ring:
         trained.step(ring)
         list(trained.results(wait=True))
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_waiting():
             for _ in range(6):
                 trained.step(ring)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cuStreamSynchronize")

@@ -262,7 +262,7 @@ def facts(number):
 
 
 def test_the_host_waits_where_the_device_is_too_far_behind(monkeypatch):
-    readback = _Readback(parity.CPU)
+    readback = _Readback(parity.CPU, None, lambda: None)
     monkeypatch.setattr(fast_trainer, "_POLL_S", 0.0)
     tapes = [Tape(0), Tape(3), Tape(0), Tape(0)]
     marks = iter([Tape(0), *tapes])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.cli.card import card_lines
-from burnish_engine.cli.progress import _line
+from burnish_engine.cli.training.card import card_lines
+from burnish_engine.cli.training.progress import _line
 from burnish_engine.contract.recipe.recipe import GuardSection
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack

@@ -15,7 +15,7 @@ from burnish_engine.contract.run.events import PhaseChanged, StepDone, Warned
 from burnish_engine.runs.card import read_card, write_card
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.file_hashes import CancelledError
+from burnish_engine.runs.file_hashes import CanceledError
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.lifecycle import card as card_module
 from burnish_engine.train.lifecycle.card import CardKeeper
@@ -211,13 +211,13 @@ def keeper(tmp_path):
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Reading the base model takes until it is set, or until it is cancelled."""
+    """Reading the base model takes until it is set, or until it is canceled."""
     ready = threading.Event()
 
-    def wait(path, cancelled):
+    def wait(path, canceled):
         while not ready.wait(0.01):
-            if cancelled():
-                raise CancelledError
+            if canceled():
+                raise CanceledError
         return sha256(path)
 
     monkeypatch.setattr(card_module, "known_sha256", wait)
@@ -251,7 +251,7 @@ def test_who_stops_a_run_does_not_wait_long_for_hashes_and_a_resume_fills_them_i
 
 
 def test_a_file_that_cannot_be_read_is_said_and_left_open(keeper, monkeypatch, tmp_path):
-    def refused(path, _cancelled):
+    def refused(path, _canceled):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(card_module, "known_sha256", refused)
@@ -303,7 +303,7 @@ def test_a_file_that_a_resumed_run_cannot_read_is_no_change(keeper, monkeypatch,
     base = [HashedFile(name="model.safetensors", bytes=7, sha256=weights), *files(config_json="c")]
     first = make_card(base=base, data=row_files(("train.jsonl", None)))
 
-    def refused(path, _cancelled):
+    def refused(path, _canceled):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:

@@ -1,8 +1,12 @@
 """Ranks of the tests' runs."""
 
+import gc
+
 import pytest
 
 from burnish_engine.train.parallel import launch
+
+from support.ranks import SharedEngine
 
 
 @pytest.fixture
@@ -12,3 +16,19 @@ def forks(fork_server, monkeypatch):
     monkeypatch.setattr(launch, "_start", fork_server.start_rank)
     yield fork_server.ranks
     assert all(process.poll() is not None for process in fork_server.ranks), "no rank outlives its run"
+
+
+@pytest.fixture
+def shared():
+    """Make a shared engine from the arguments of `SharedEngine`; all are closed at the end."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(SharedEngine(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    made.clear()
+    gc.collect()

@@ -1,6 +1,5 @@
 """Steps that ranks share, as threads over gloo: the same as accumulation on one process, also in the odd cases."""
 
-import gc
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 
-from support.ranks import CPU, SharedEngine
+from support.ranks import CPU
 from support.runs import tiny_recipe
 from support.tiny import write_jsonl
 
@@ -33,22 +32,6 @@ def recipe_of(folder, *, exact=False, exchange="auto", rows=30, extra="", **trai
     assert recipe.adapter.dropout > 0
     devices = DevicesSection(kind="cpu", threads=1, strategy="data_parallel", gpus=[0], exact=exact, exchange=exchange)
     return recipe.model_copy(update={"devices": devices})
-
-
-@pytest.fixture
-def shared():
-    """Make a shared engine from the arguments of `SharedEngine`; all are closed at the end."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(SharedEngine(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-    made.clear()
-    gc.collect()
 
 
 def figures(results):

@@ -1,6 +1,5 @@
 """Layers whose weights ranks share: the bits of a resident base, on any number of ranks, and after trouble."""
 
-import gc
 import os
 import signal
 from dataclasses import replace
@@ -27,7 +26,7 @@ from burnish_engine.train.recovery.recovery import load_recovering
 from burnish_engine.train.run import run_training
 
 import support.ranks
-from support.ranks import CPU, SharedEngine
+from support.ranks import CPU
 from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 from support.tiny import make_llama
 
@@ -47,22 +46,6 @@ def recipe_of(folder, *, weights="ranks", quantize="none", exact=True, extra="",
         "model": recipe.model.model_copy(update={"quantize": quantize}),
     }
     return recipe.model_copy(update=changes)
-
-
-@pytest.fixture
-def shared():
-    """Make a shared engine from the arguments of `SharedEngine`; all are closed at the end."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(SharedEngine(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-    made.clear()
-    gc.collect()
 
 
 @pytest.mark.parametrize("quantize", ["none", "nf4"])

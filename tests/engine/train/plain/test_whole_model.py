@@ -30,6 +30,8 @@ from burnish_engine.train.run import run_training
 
 from support.runs import losses, tiny_recipe
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = torch.device("cpu")
 OPTIMIZERS = ["adamw", "adamw8bit", "paged_adamw8bit"]
 STEPS = 20
@@ -37,14 +39,6 @@ SETTINGS = {
     "learning_rate": 1e-3, "schedule": '"constant"', "warmup_share": 0.0, "weight_decay": 0.1, "accumulation": 2,
     "epochs": 40.0, "micro_batch_tokens": 160,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

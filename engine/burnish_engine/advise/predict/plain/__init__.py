@@ -1,0 +1,1 @@
+"""Predictions for the plain engine (transformers and PEFT): memory and speed of adapters and of whole models."""

@@ -1,0 +1,1 @@
+"""Commands before a run: models, data, recipes."""

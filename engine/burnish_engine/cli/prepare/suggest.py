@@ -1,0 +1,126 @@
+"""`burnish suggest`: proposes a model and a recipe for this machine, dataset and target, with reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from burnish_engine.cli.prepare.targets import (
+    DEFAULT_CONTEXT,
+    ContextOption,
+    KindOption,
+    QuantOption,
+    RamOption,
+    target_section,
+)
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.facts.advice import RunPlan, Suggestion
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.paths import is_address
+from burnish_engine.contract.units import memory_size
+
+
+def suggest(
+    model: Annotated[
+        str, typer.Option(help='"embedded", a folder, or a name from `burnish models`. Empty: one is proposed.')
+    ] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Training file or hf://datasets/OWNER/NAME; may be given more than once."),
+    ] = None,
+    validation: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
+    ] = None,
+    target: KindOption = "laptop",
+    ram_gib: RamOption = 0.0,
+    context: ContextOption = DEFAULT_CONTEXT,
+    quant: QuantOption = "",
+    recipe_file: Annotated[Path | None, typer.Option("--out", help="Write the recipe here.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Propose a model and a recipe, with a reason for every choice.
+
+    They fit this machine, the data, and the target: the device that the result will run on.
+    """
+    from burnish_engine.advise.facts.catalog import catalog, fetched_models
+    from burnish_engine.advise.suggest.suggest import TrainingGoal, chosen_model
+    from burnish_engine.advise.suggest.suggest import suggest as make
+    from burnish_engine.hardware.probe import probe
+
+    section = target_section(target, ram_gib, context, quant)
+    if recipe_file is not None and recipe_file.exists():
+        raise UsageError(f"{recipe_file} already exists.", "Give another name; a recipe is never overwritten.")
+    here = fetched_models(catalog())
+    folder = Path(model).is_dir() and model != "embedded"
+    chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None
+    files, held_out = [_absolute(name) for name in data or []], [_absolute(name) for name in validation or []]
+    counted_with = chosen.path if chosen and chosen.here else "embedded"
+    dataset = _facts(files, held_out, counted_with) if files else None
+    wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
+    result = make(probe(), catalog(), wish, here=here)
+    if dataset and counted_with != result.model:
+        note = (
+            "Rows were measured with the embedded model's tokenizer; with the suggested model lengths differ a little."
+        )
+        result = result.model_copy(update={"warnings": [*result.warnings, note]})
+    if recipe_file is not None:
+        write_atomic(recipe_file, result.recipe)
+    if json:
+        print_json(result.model_dump_json(indent=2))
+    else:
+        _show(result, recipe_file)
+    return ExitCode.DONE if result.plan.fits else ExitCode.DOES_NOT_FIT
+
+
+def _absolute(name: str) -> str:
+    if is_address(name):
+        return name
+    if not Path(name).exists():
+        raise UsageError(f"There is no file {name}.", "Check the path.")
+    return str(Path(name).absolute())
+
+
+def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
+    from burnish_engine.data.profile import profile_dataset
+
+    with err.status("reading the data") as status:
+        return profile_dataset(
+            files,
+            held_out,
+            model,
+            progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
+        )
+
+
+def _show(result: Suggestion, recipe_file: Path | None) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    for choice in result.choices:
+        table.add_row(choice.key, choice.value, choice.reason)
+    out.print(table, soft_wrap=False)
+    out.print(_summary(result.plan))
+    for problem in result.plan.problems:
+        out.problem(problem)
+    for warning in result.warnings:
+        out.note(warning)
+    if recipe_file is None:
+        out.print("Write it with --out recipe.toml")
+    else:
+        out.print(f"Wrote {recipe_file}. Then: burnish train {typed(recipe_file)}")
+
+
+def _summary(plan: RunPlan) -> Text:
+    time = f", about {duration(plan.total_seconds)}" if plan.total_seconds is not None else ""
+    steps = f" in {plan.steps:,} steps" if plan.steps else ""
+    fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
+    memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
+    speed = f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}"
+    return styled(fits + ": {} on {}, {}.", memory, plan.device, speed)

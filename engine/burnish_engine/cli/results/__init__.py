@@ -1,0 +1,1 @@
+"""Commands for what a run has made: replies, scores, files."""

@@ -1,0 +1,1 @@
+"""Commands for runs: predicted, trained, followed, compared."""

@@ -1,0 +1,302 @@
+"""`burnish runs`: lists runs, commands them, and resumes them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from burnish_engine.cli.terminal import duration, out, print_json, styled, typed_run
+from burnish_engine.cli.training import compare
+from burnish_engine.cli.training.card import card_lines
+from burnish_engine.cli.training.progress import evaluation_text, memory_text
+from burnish_engine.cli.training.train import help_leader, is_other_rank, train_run
+from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.paths import RunPaths, runs_dir
+from burnish_engine.contract.plain_text import one_line
+from burnish_engine.contract.recipe.recipe import MOST_GPUS
+from burnish_engine.contract.run.card import RunCard
+from burnish_engine.contract.run.commands import CommandName
+from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
+from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.hardware_log import read_history
+from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
+from burnish_engine.contract.run.process_end import death_text
+from burnish_engine.contract.units import energy_size
+from burnish_engine.runs.card import read_card
+from burnish_engine.runs.events_file import read_events
+from burnish_engine.runs.jobs import actions, lease, trash
+from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
+
+app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
+
+RunArgument = Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')]
+_ACK_TIMEOUT_S = 60.0
+
+
+@app.command("list")
+def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+    """List runs, newest first."""
+    found = list_runs()
+    if json:
+        import json as json_module
+
+        print_json(json_module.dumps([_as_dict(summary) for summary in found], indent=1))
+        return
+    if not found:
+        out.print("There are no runs yet. `burnish train recipe.toml` makes one.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "standing", "step", "loss", "held-out", "started"):
+        table.add_column(title)
+    for summary in found:
+        state = summary.state
+        table.add_row(
+            state.run,
+            summary.status,
+            f"{state.step}/{state.total_steps}",
+            "" if state.loss is None else f"{state.loss:.3f}",
+            "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
+            duration(time.time() - state.created) + " ago",
+        )
+    out.print(table)
+
+
+@app.command()
+def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show where a run stands, its losses, its warnings and its card."""
+    summary = summarize(open_run(run))
+    events = list(read_events(summary.paths.events))
+    now = fold_all(RunState(), events)
+    card, problem = _card(summary.paths)
+    joules = read_history(summary.paths.hardware).energy_j
+    if json:
+        import json as json_module
+
+        predicted = now.plan.memory_bytes if now.plan else None
+        memory = {"predicted_bytes": predicted, "measured_bytes": now.peak_bytes or None, "energy_j": joules}
+        about = {"card": card.model_dump(mode="json") if card else None, "card_problem": problem or None}
+        print_json(json_module.dumps({**_as_dict(summary), **memory, **about}, indent=1))
+        return
+    state = summary.state
+    where = f"{summary.status}, step {state.step} of {state.total_steps}"
+    out.print(styled("[bold]{}[/]: {}", state.run, where))
+    died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
+    for line in filter(None, (state.message, died)):
+        out.print(line)
+    for event in events:
+        if isinstance(event, EvaluationDone):
+            out.print(evaluation_text(event))
+        elif isinstance(event, Warned):
+            out.print(f"note: {event.message}")
+        elif isinstance(event, RolledBack):
+            out.print(_rolled_back_text(event))
+    steps = zip(now.steps.step.values(), now.steps.loss.values(), strict=True)
+    for step, loss in islice(steps, 0, None, max(1, len(now.steps) // 10)):
+        out.print(f"step {step}: loss {loss:.4f}")
+    for line in filter(None, (memory_text(now), f"Energy of the GPU: {energy_size(joules)}" if joules else "")):
+        out.print(line)
+    if state.verdict and not (card and card.guard):
+        out.print(f"Is it training? {state.verdict}")
+    for line in card_lines(card) if card else ():
+        out.print(line)
+    if problem:
+        out.note(problem)
+    out.print(f"Folder: {summary.paths.root}")
+
+
+@app.command()
+def stop(
+    run: RunArgument,
+    now: Annotated[bool, typer.Option("--now", help="End at once, without saving.")] = False,
+) -> int:
+    """Save and end a run."""
+    return _command(run, "stop_now" if now else "stop")
+
+
+@app.command()
+def pause(run: RunArgument) -> int:
+    """Save a run and hold it, keeping its memory."""
+    return _command(run, "pause")
+
+
+@app.command()
+def suspend(run: RunArgument) -> int:
+    """Save a run, end its process and free its memory.
+
+    `burnish runs resume` starts it again.
+    """
+    return _command(run, "suspend")
+
+
+@app.command()
+def checkpoint(run: RunArgument) -> int:
+    """Save a checkpoint now and go on."""
+    return _command(run, "checkpoint")
+
+
+@app.command()
+def sample(run: RunArgument) -> int:
+    """Let a run answer its recipe's prompts now."""
+    return _command(run, "sample")
+
+
+@app.command("smaller-plan")
+def smaller_plan(run: RunArgument) -> int:
+    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    return _command(run, "smaller_plan")
+
+
+@app.command()
+def resume(
+    run: RunArgument,
+    queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
+    gpus: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MOST_GPUS, help="Share each step among so many GPUs from here on. 0: as the recipe says."
+        ),
+    ] = 0,
+    wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
+) -> int:
+    """Go on: end a pause, or start again from the last checkpoint."""
+    if is_other_rank():
+        return help_leader()
+    paths = open_run(run)
+    if actions.require_resumable(paths) == "paused":
+        return _command(run, "resume")
+    lease.dequeue(paths)
+    try:
+        return train_run(paths, queue=queue or wait, force=force, anyway=anyway, gpus=gpus)
+    finally:
+        if wait:  # in every case the next run in the queue must not wait for us
+            lease.release(paths)
+            lease.start_waiting()
+
+
+@app.command("queue")
+def queue_() -> None:
+    """Show waiting runs; start those whose device is free."""
+    for root in lease.start_waiting():
+        out.print(f"started {root.name}")
+    waiting = lease.queue()
+    for place, entry in enumerate(waiting, start=1):
+        out.print(f"{place}. {entry.run.name} waits for {entry.device} ({lease.holder_of(entry.device) or 'free'})")
+    if not waiting:
+        out.print("No run waits.")
+
+
+app.command("compare")(compare.compare)
+
+
+@app.command()
+def delete(
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    for_good: Annotated[bool, typer.Option("--for-good", help="Free its disk space now.")] = False,
+) -> None:
+    """Delete a run with all its files.
+
+    It can be restored for 7 days, unless it is deleted for good.
+    """
+    paths = open_run(run)
+    actions.require_deletable(paths)
+    if not yes:
+        _confirm_deletion(paths)
+    former = trash.discard(paths)
+    if for_good:
+        trash.purge(former.root)
+    again = "" if for_good else f" For 7 days it comes back with: burnish runs restore {typed_run(former)}"
+    out.print(f"Deleted {former.root.name}.{again}")
+
+
+def _confirm_deletion(paths: RunPaths) -> None:
+    try:
+        typer.confirm(one_line(f"Delete {paths.root} and everything in it?"), abort=True)
+    except typer.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        raise UsageError(f"Nobody confirmed that {paths.root.name} may be deleted.", "Add --yes.") from None
+
+
+@app.command()
+def restore(run: Annotated[str, typer.Argument(help="Name or former folder of a deleted run.")]) -> None:
+    """Bring a deleted run back."""
+    folder = run if trash.holds(run) else runs_dir() / run
+    out.print(f"Restored {trash.restore(folder).root}.")
+
+
+@app.command()
+def note(
+    run: RunArgument,
+    tags: Annotated[str | None, typer.Option(help="Tags, separated by commas; they replace the former ones.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text; it replaces the former one.")] = None,
+) -> None:
+    """Show the tags and the notes of a run, or replace them."""
+    paths = open_run(run)
+    notes = read_notes(paths)
+    if tags is not None or text is not None:
+        kept = notes.tags if tags is None else split_tags(tags)
+        notes = write_notes(paths, kept, notes.text if text is None else text)
+    out.print(f"tags: {', '.join(notes.tags) or 'none'}")
+    if notes.text:
+        out.print(notes.text)
+
+
+def _command(run: str, name: CommandName) -> int:
+    paths = open_run(run)
+    if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may go on, and nobody follows it
+        from burnish_engine.remote.submit import send_elsewhere
+
+        ended = send_elsewhere(paths, name)
+        again = f"{name} sent. Follow it again: burnish runs resume {typed_run(paths)}"
+        out.print(f"{paths.root.name}: {ended or again}")
+        return ExitCode.DONE
+    sent = actions.command(paths, name)
+    if sent is None:
+        out.print(f"{paths.root.name} is no longer queued.")
+        return ExitCode.DONE
+    deadline = time.monotonic() + _ACK_TIMEOUT_S
+    while time.monotonic() < deadline:
+        now = summarize(paths)  # before its events: the acknowledgement comes before the end
+        for event in read_events(paths.events):
+            if isinstance(event, CommandDone) and event.id == sent.id:
+                out.print(f"{paths.root.name}: {name} {'done' if event.accepted else 'refused: ' + event.detail}")
+                return ExitCode.DONE if event.accepted else ExitCode.USAGE
+        if now.status not in actions.ALIVE:  # it ended without one, as a job that waited in a cluster's queue
+            out.print(f"{paths.root.name} is {now.status}. {now.state.message}".rstrip())
+            return ExitCode.DONE
+        time.sleep(0.2)
+    out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
+    return ExitCode.DONE
+
+
+def _rolled_back_text(event: RolledBack) -> str:
+    where = f"step {event.to_step}" if event.to_step else "the beginning"
+    return f"went back from step {event.step} to {where}: {event.reason}"
+
+
+def _card(paths: RunPaths) -> tuple[RunCard | None, str]:
+    """Read the run's card, or the reason why it cannot be read; neither where there is none."""
+    try:
+        return read_card(paths), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def _as_dict(summary: StoredRun) -> dict[str, object]:
+    end = summary.process_end
+    died = {"process_end": {**end.model_dump(mode="json"), "cause": end.cause}} if end else {}
+    return {
+        **died,
+        **summary.state.model_dump(mode="json"),
+        "standing": summary.status,
+        "folder": str(Path(summary.paths.root)),
+    }

@@ -1,0 +1,468 @@
+"""Questions to the models before and after training, and what stands below their replies."""
+
+from pathlib import Path
+
+import pytest
+from app.pages.test_hardware import words
+from app.pages.try_out.asking import ROWS, ask, facts, page_of, reply
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QScrollArea
+
+pytestmark = pytest.mark.gui
+
+
+def test_both_answer_the_same_question(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Hel"}, {"type": "piece", "text": "lo"}, reply("Hello"))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "Hello")
+    asked = answers.asked("chat")
+    assert [request["variant"] for request in asked] == ["base", "tuned"]
+    assert {request["target"] for request in asked} == {str(run)}
+    assert page.right.text.toPlainText().endswith("Hello")
+    assert facts(page.right) == "4.0 tokens/s"
+    assert page.right.state.toolTip() == "SmolLM2"
+    ask(page, "And then?")
+    qtbot.waitUntil(lambda: len(page.right.messages) == 4)
+    contents = [message["content"] for message in answers.asked("chat")[-1]["messages"]]
+    assert contents == ["Hi", "Hello", "And then?"]
+
+
+@pytest.mark.parametrize(("text", "is_blank"), [("\n\n \n", True), ("", True), ("\nHello", False)])
+def test_a_reply_without_a_word_is_said_to_be_one(qtbot, answers, window, run, text, is_blank):
+    """Blank lines alone leave a pane that looks as if nobody had answered."""
+    answers.set("chat", reply(text))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert ("white space" in facts(page.right)) == is_blank
+
+
+def test_one_model_is_asked_again_by_itself_with_the_next_seed(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.seed.setValue(5)
+    assert not page.right.again.isEnabled()
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.right.messages) == len(page.left.messages) == 2)
+    for times in (1, 2):
+        answers.set("chat", reply(f"Another {times}"))
+        page.right.again.click()
+        assert not page.right.again.isEnabled()
+        qtbot.waitUntil(lambda times=times: page.right.messages[-1].content == f"Another {times}")
+        request = answers.asked("chat")[-1]
+        assert (request["variant"], request["options"]["seed"]) == ("tuned", 5 + times)
+        assert [message["content"] for message in request["messages"]] == ["Be brief.", "Hi"]
+    assert [message.content for message in page.left.messages] == ["Hi", "Hello"]
+    assert all(text in page.right.text.toPlainText() for text in ("Hello", "Another 1", "Another 2"))
+    ask(page, "And then?")
+    qtbot.waitUntil(lambda: len(page.right.messages) == 4)
+    assert [message.content for message in page.right.messages[:3]] == ["Hi", "Another 2", "And then?"]
+    assert [request["options"]["seed"] for request in answers.asked("chat")[-2:]] == [5, 5]
+
+
+def test_a_second_try_that_fails_keeps_the_reply_and_a_first_that_failed_can_be_tried_again(
+    qtbot, answers, window, run
+):
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(page.right.again.isEnabled)
+    assert page.right.messages == []
+    answers.set("chat", reply("Hello"))
+    page.right.again.click()
+    qtbot.waitUntil(lambda: [message.content for message in page.right.messages] == ["Hi", "Hello"])
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page.right.again.click()
+    qtbot.waitUntil(lambda: "did not fit" in page.right.state.text())
+    assert [message.content for message in page.right.messages] == ["Hi", "Hello"]
+
+
+def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    bar = page.left.text.verticalScrollBar()
+    for turn in range(3):
+        ask(page)
+        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
+        assert bar.maximum() == bar.value() > 0
+        bar.setValue(0)  # the person reads the beginning again
+
+
+def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
+    answers.set("chat", reply("A long answer of many words. " * 60))
+    page = page_of(window)
+    ask(page)
+    bar = page.left.text.verticalScrollBar()
+    qtbot.waitUntil(lambda: not page.answering.open and bar.maximum() > 0)
+    before = bar.maximum()
+    page.left.state.setText("a line below the reply that wraps " * 9)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert bar.value() == bar.maximum()
+    bar.setValue(7)
+    page.left.stream("More. " * 90)
+    qtbot.waitUntil(lambda: "More." in page.left.text.toPlainText())
+    assert bar.value() == 7
+
+
+def test_the_keyboard_sends(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    window.activateWindow()
+    page.prompt.setFocus()
+    qtbot.keyClicks(page.prompt, "Hi")
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    assert answers.asked("chat")[0]["messages"][-1]["content"] == "Hi"
+
+
+def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
+    answers.set("chat", reply("ok"))
+    page = page_of(window)
+    page.sampling.system.setPlainText("Be brief.")
+    page.sampling.temperature.setValue(0.7)
+    page.sampling.longest.setValue(64)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    request = answers.asked("chat")[0]
+    assert request["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (request["options"]["temperature"], request["options"]["max_tokens"]) == (0.7, 64)
+
+
+def test_stop_keeps_what_came(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    assert page.primary.text() == "Stop"
+    assert page.status == "busy"
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.primary.text() == "Send")
+    assert page.right.messages[-1].content == "Half a "
+    assert page.right.state.text() == "stopped"
+
+
+def test_a_failure_stands_under_the_side_it_belongs_to(qtbot, answers, window, run):
+    answers.failure("chat", "It did not fit.", "Free memory.", 10)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: page.left.state.text() == "It did not fit. Free memory.")
+    qtbot.waitUntil(lambda: page.primary.text() == "Send")
+    assert page.left.messages == []
+
+
+def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert "There is no run yet" in words(page)
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.left.messages) == 2)
+    assert [(request["target"], request["variant"]) for request in answers.asked("chat")] == [("embedded", "base")]
+    assert page.right.messages == []
+
+
+def test_a_run_without_an_adapter_says_so(window, run):
+    (run / "adapter" / "adapter_model.safetensors").unlink()
+    page = page_of(window)
+    assert "nothing trained to talk to yet" in words(page)
+    assert not page.right.who.model().item(1).isEnabled()
+
+
+def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert not page.left.who.model().item(2).isEnabled()
+    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
+    page.shown()
+    page.left.choose("exported")
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
+    assert answers.asked("chat")[0]["variant"] == "exported"
+
+
+def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtbot, answers, window, run, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    panes = (page.left, page.right)
+
+    def offered(pane):
+        return [pane.who.itemData(number).key for number in range(pane.who.count())]
+
+    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
+    (run / "start").mkdir()
+    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
+    page.shown()
+    assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
+    assert [request["variant"] for request in answers.asked("chat")] == ["base", "start", "tuned"]
+    for pane in panes:
+        pane.choose("start")
+    bench.set_run("")
+    assert page.middle.isHidden()
+    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
+    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
+    bench.set_run(str(run))
+    assert not page.middle.isHidden()
+    assert [pane.answerer.key for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
+
+
+def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, window, run):
+    page = page_of(window)
+    window.resize(744, 900)
+    assert page.right.y() == page.left.y()
+    (run / "start").mkdir()
+    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
+    page.shown()
+    qtbot.waitUntil(lambda: page.right.y() > page.left.geometry().bottom() and page.right.x() == page.left.x())
+    assert page.middle.y() == page.left.y()
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: page.left.x() < page.middle.x() < page.right.x())
+    assert page.left.y() == page.right.y()
+    assert abs(page.left.width() - page.right.width()) <= 1
+
+
+def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
+    page = page_of(window)
+    page.left.choose("tuned")
+    ask(page)
+    assert "can answer" in page.shown_banner.what
+    assert page.prompt.toPlainText() == "Hi"
+    assert "once a run" in page.left.text.placeholderText()
+    page.left.choose("exported")
+    assert "exported" in page.left.text.placeholderText()
+    page.left.choose("base")
+    assert page.left.text.placeholderText() == "Answers appear here."
+
+
+def test_nothing_of_a_conversation_that_was_given_up_comes_later(qtbot, answers, answered, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    page._begin_anew()
+    answered()
+    for pane in (page.left, page.right):
+        assert (pane.text.toPlainText(), pane.state.text(), pane.messages) == ("", "", [])
+
+
+def test_a_reply_is_copied_and_nothing_is_where_there_is_none(qtbot, answers, window, run):
+    page, clipboard = page_of(window), QGuiApplication.clipboard()
+    clipboard.setText("kept")
+    page.left.copy.click()
+    assert clipboard.text() == "kept"
+    answers.set("chat", reply("It waits."))
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    page.left.copy.click()
+    assert clipboard.text() == "It waits."
+
+
+def test_another_run_begins_a_new_conversation(qtbot, answers, window, run, bench):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: len(page.right.messages) == 2)
+    bench.set_run("")
+    assert page.right.messages == []
+    assert Path(run).exists()
+
+
+def test_memory_is_freed_on_request(qtbot, answers, window, run):
+    page = page_of(window)
+    page._free()
+    qtbot.waitUntil(lambda: len(answers.asked("free")) == 1)
+    qtbot.waitUntil(lambda: "free" in page._foot_note.text())
+
+
+def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    page.count.button("3").click()
+    page.sampling.seed.setValue(7)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
+    assert [request["lane"] for request in answers.asked("chat")] == [0, 1, 2]
+    assert {request["options"]["seed"] for request in answers.asked("chat")} == {7}
+    qtbot.waitUntil(lambda: not page.answering.open)
+    page.sampling.in_turn.setChecked(True)
+    ask(page)
+    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 6)
+    assert [request["lane"] for request in answers.asked("chat")[3:]] == [0, 0, 0]
+
+
+def test_a_third_model_is_one_that_does_not_answer_yet(window, run):
+    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
+    page = page_of(window)
+    page.count.button("3").click()
+    assert page.middle.answerer.key == "exported"
+
+
+def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window, run):
+    answer = reply("Hello")
+    answer["reply"] |= {"first_token_s": 0.25, "waited": "a run is training"}
+    answers.set("chat", answer)
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
+    assert all(part in facts(page.right) for part in ("0.25 s", "a run is training"))
+
+
+def test_held_out_rows_are_asked_with_the_wanted_reply_beside(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    page.questions.source.button("rows").click()
+    assert page.prompt.toPlainText() == "Row 0?"
+    assert page.grid.wanted.text == "Wanted 0."
+    for number in (1, 2):
+        page.questions.next.click()
+        page.primary.click()
+        qtbot.waitUntil(lambda number=number: len(answers.asked("chat")) == 2 * number and not page.answering.open)
+        assert answers.asked("chat")[-1]["messages"] == [{"role": "user", "content": f"Row {number}?"}]
+        assert page.grid.wanted.text == f"Wanted {number}."
+    page.prompt.setPlainText("Something else")
+    page.primary.click()
+    assert page.grid.wanted.isHidden(), "it is not the reply to that"
+    assert page.questions.question is None
+
+
+def test_a_prompt_is_saved_and_asked_again(qtbot, answers, window, run):
+    page = page_of(window)
+    page.prompt.setPlainText("Keep me")
+    page.questions.save.click()
+    page.prompt.clear()
+    page.questions.source.button("own").click()
+    page.questions.source.button("saved").click()
+    assert page.prompt.toPlainText() == "Keep me"
+    page.questions.remove.click()
+    assert page.questions.question is None
+
+
+def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers, window, run):
+    answers.set("held_out", {"exit": 1})
+    page = page_of(window)
+    qtbot.waitUntil(lambda: window.client.generation > 1)
+    assert not page.questions.has_rows_of(str(run))
+    answers.result("held_out", conversations=[])
+    page.shown()
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+
+
+def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, run):
+    answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
+    page = page_of(window)
+    ask(page)
+    qtbot.waitUntil(lambda: "Half a" in page.right.text.toPlainText())
+    assert not window.activity.board.activities, "it is seen on the page itself"
+    window.go_to("settings")
+    (going,) = window.activity.board.activities
+    assert going.page == "try_out"
+    going.stop()
+    qtbot.waitUntil(lambda: not window.activity.board.activities)
+
+
+@pytest.mark.parametrize("width", [744, 1000, 1280])
+def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(qtbot, window, run, width):
+    window.resize(width, 900)
+    page = page_of(window)
+    page.count.button("3").click()
+    for pane in page.grid.shown:
+        qtbot.waitUntil(lambda pane=pane: pane.geometry().right() <= page.grid.width())
+        assert pane.who.geometry().right() <= pane.width()
+        image = pane.who.grab().toImage()
+        pane.who.setItemText(pane.who.currentIndex(), "W" * 60)
+        assert pane.who.grab().toImage() != image
+    assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
+
+
+def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):
+    window.resize(1000, 700)
+    answers.set("chat", reply("Hello, this is a reply. " * 20))
+    page = page_of(window)
+    page.count.button("3").click()
+    page.grid.show_wanted("The wanted reply.")
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.prompt.visibleRegion().boundingRect() == page.prompt.rect()
+
+
+def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run):
+    answers.set("chat", reply("Hello"))
+    page = page_of(window)
+    assert not (page.primary.isEnabled() or page.questions.save.isEnabled() or page.unload.isEnabled())
+    assert not page.left.copy.isVisible()
+    ask(page)
+    qtbot.waitUntil(lambda: not page.answering.open)
+    assert page.left.copy.isVisible()
+    page.unload.click()
+    qtbot.waitUntil(lambda: not page.unload.isEnabled())
+    page.prompt.setPlainText("And then?")
+    assert page.primary.isEnabled()
+    assert page.questions.save.isEnabled()
+
+
+def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
+    answers.failure("chat", "It needs 3.1 GiB, 0.8 GiB are free.", "Free memory.")
+    page = page_of(window)
+    ask(page, "Where is it?")
+    qtbot.waitUntil(lambda: "3.1 GiB" in page.right.state.text() and not page.answering.open)
+    assert page.prompt.toPlainText() == "Where is it?"
+    answers.set("chat", reply("There."))
+    page.primary.click()
+    qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
+    assert page.prompt.toPlainText() == ""
+
+
+def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
+    answers.result("held_out", conversations=ROWS)
+    long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}
+    answers.set("chat", {"type": "result", "reply": {**reply("")["reply"], **long}})
+    window.resize(1280, 800)
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    page.count.button("3").click()
+    page.primary.click()
+    qtbot.waitUntil(lambda: all("a run is training" in facts(pane) for pane in page.grid.shown))
+    bar = page.findChild(QScrollArea).horizontalScrollBar()
+    lines = {}
+    for width in (1280, 1000, 744, 1000):
+        window.resize(width, 800)
+        qtbot.waitUntil(lambda: bar.maximum() == 0)
+        qtbot.wait(50)
+        assert bar.maximum() == 0
+        lines[width] = len({pane.y() for pane in page.grid.shown})
+    assert lines == {1280: 1, 1000: 1, 744: 2}
+
+
+def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
+    """Whoever looks here while the run loads its data meets none, and has them on the next look."""
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    asked = len(answers.asked("held_out"))
+    page.runs_changed([])
+    assert len(answers.asked("held_out")) == asked, "not with every look at the runs"
+    answers.result("held_out", conversations=ROWS)
+    window.go_to("train")
+    window.go_to("try_out")
+    qtbot.waitUntil(lambda: page.questions.has_rows)
+    page.questions.source.button("rows").click()
+    assert page.grid.wanted.text == "Wanted 0."
+
+
+def test_a_run_that_was_saved_meanwhile_has_its_held_out_rows(qtbot, answers, window, run):
+    weights = run / "adapter" / "adapter_model.safetensors"
+    weights.unlink()
+    answers.failure("held_out", "The run has no readable held_out.json.")
+    page = page_of(window)
+    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
+    answers.result("held_out", conversations=ROWS)
+    weights.write_bytes(b"x")
+    page.runs_changed([])
+    qtbot.waitUntil(lambda: page.questions.has_rows)

@@ -1,0 +1,48 @@
+"""What the engine writes for a terminal is said plainly: no backticks, no keys, no cuda-0; other text stays."""
+
+import pytest
+
+from burnish_app.wording.plain_words import device_text, model_name, model_text, plain_words
+from burnish_app.wording.recipe_text import LABELS, setting_term
+from burnish_engine.contract.recipe.recipe import sections
+
+KEYS = [f"{section}.{name}" for section, model in sections().items() for name in model.model_fields]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_is_named_as_the_form_names_it(key):
+    said = plain_words(f"Lower {key}, then start again.")
+    assert key not in said
+    assert setting_term(key) in said
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("Run `burnish doctor` there.", ["“burnish doctor”"]),
+        ('Set train.engine = "plain".', [f"“{LABELS['train.engine']}”", "to “plain”"]),
+        ("model.quantize = nf4 needs a GPU.", ["in 4 bits (QLoRA)"]),
+        ("At step 132 the loss is nan and the gradient norm inf.", ["not a number", "infinite"]),
+        ("Starting the engine of ssh:ada@office", ["of ada@office"]),
+    ],
+)
+def test_commands_values_and_numbers_are_said_plainly(text, parts):
+    said = plain_words(text)
+    assert all(part in said for part in parts)
+    assert not set("`=") & set(said)
+    assert "nan" not in said
+    assert "ssh:" not in said
+
+
+@pytest.mark.parametrize(
+    "text", ["data.jsonl is empty.", "model.safetensors is cut.", "It needs 4.5 GiB.", "Name it ssh:HOST."]
+)
+def test_names_of_files_and_figures_stay(text):
+    assert plain_words(text) == text
+
+
+def test_devices_and_the_built_in_model_have_names():
+    assert (device_text("cuda-1"), device_text("")) == ("GPU 1", "")
+    assert "cpu" not in device_text("cpu")
+    assert "embedded" not in model_text("embedded") + model_name("embedded")
+    assert (model_text("Qwen/Qwen3-0.6B"), model_name("D:\\models\\mine\\")) == ("Qwen/Qwen3-0.6B", "mine")

@@ -1,0 +1,53 @@
+"""What is said with `burnish export` goes before the run's recipe; what is not said stays as that has it."""
+
+import pytest
+
+from burnish_engine.cli.results.export import _name, _suggested, _with_options
+from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.checkpoint.source import ModelSource
+
+RECIPE = Recipe.model_validate({"export": {"importance": False, "merge_onto": "dequantized", "size_limit_mb": 90.0}})
+
+
+def test_what_is_said_goes_first():
+    said = _with_options(RECIPE, importance=True, merge_onto="base", size_limit=0.0).export
+    assert (said.importance, said.merge_onto, said.size_limit_mb) == (True, "base", 0.0)
+    assert said.quants == RECIPE.export.quants
+    assert _with_options(RECIPE, importance=None, merge_onto="", size_limit=None) == RECIPE
+
+
+def test_what_cannot_be_merged_onto_is_refused():
+    with pytest.raises(UsageError, match="--merge-onto is 'nothing'") as refused:
+        _with_options(RECIPE, importance=None, merge_onto="nothing", size_limit=None)
+    assert "base or dequantized" in refused.value.remedy
+
+
+def test_a_model_is_called_as_said_or_as_its_run_or_after_its_base(tmp_path):
+    source = ModelSource(tmp_path, "base", {}, None)
+    named = RECIPE.model_copy(update={"name": "desk"})
+    assert [_name("said", named, source), _name("", named, source), _name("", RECIPE, source)] == [
+        "said", "desk", "base-tuned",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "suggested"), [(0.0, "fine.gguf"), (90.0, "small.gguf"), (10.0, "")])
+def test_the_best_file_within_the_limit_is_suggested(tmp_path, monkeypatch, limit, suggested):
+    def file(name, size, kl):
+        return QuantFidelity(
+            file=name, quant="Q8_0", bytes=size, sha256="", tensor_types={}, positions=9, mean_kl=kl, p99_kl=kl,
+            top1_agreement=1.0, passed=True,
+        )  # fmt: skip
+
+    report = FidelityReport(
+        model="m", architecture="llama", token_strings=1, token_mismatches=0, passed=True,
+        files=[file("fine.gguf", 140_000_000, 0.001), file("small.gguf", 80_000_000, 0.1)],
+    )  # fmt: skip
+    source = ModelSource(tmp_path, "base", {}, None)
+    monkeypatch.setattr("burnish_engine.cli.results.export.trained_model", lambda *_: (source, None))
+    recipe = _with_options(RECIPE, importance=None, merge_onto="", size_limit=limit)
+    name, why = _suggested(report, RunPaths(tmp_path), recipe)
+    assert name == suggested
+    assert why

@@ -185,8 +185,7 @@ class EngineThere(QObject):
 
     def _ask_offers(self) -> None:
         self._let_go()
-        self.state, self.failure = "connecting", None
-        self.doing = tr("Asking {where} for its machines").format(where=self.where)
+        self.state, self.failure, self.doing = "connecting", None, ""
         self._asked_text = text = self.recipe_text()
         self._offers_request = name = self._here.send(
             OffersRequest,

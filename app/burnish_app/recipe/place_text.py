@@ -1,11 +1,11 @@
-"""Words for what a run takes at a place elsewhere: memory of each GPU, passes, exchange, time and price."""
+"""Words for a run at a place elsewhere: how GPUs share it there, and the machines of the place with their prices."""
 
 from __future__ import annotations
 
 from burnish_app.look.language import tr
 from burnish_app.wording.machine_text import place_text
-from burnish_app.wording.numbers import duration_text
-from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan
+from burnish_app.wording.numbers import duration_text, plural
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, RunPlan, SharedSteps
 from burnish_engine.contract.units import memory_size, short_time
 
 _MOST_SHOWN = 5
@@ -23,34 +23,33 @@ def planned_place(where: str, offers: PlaceOffers | None) -> str:
 
 
 def plan_there_text(plan: RunPlan, usd_per_hour: float | None = None) -> str:
-    """Return what a run takes on a machine elsewhere, a line for each kind of thing.
+    """Return how GPUs share a run on a machine elsewhere, and its price; the plan's own card has memory and time.
 
     Args:
         plan: plan of the run on that machine.
-        usd_per_hour: price of the machine; None: nothing is asked, or it is not known.
+        usd_per_hour: price of the machine; None: nothing is asked, it is not known, or it stands elsewhere.
     """
-    shared = plan.shared
     if not plan.fits:
-        return tr("It does not fit there.")
-    memory = memory_size(plan.memory_bytes)
-    lines = [tr("Takes {memory} of {device}.").format(memory=memory, device=plan.device)]
-    if shared is not None:
-        text = (
-            tr("Each of {gpus} processes takes {memory}, with at most {passes} passes in a step.")
-            if shared.exchange_ms is None
-            else tr("Takes {memory} of each of {gpus} GPUs, with at most {passes} passes each in a step.")
-        )
-        lines = [text.format(memory=memory, gpus=shared.gpus, passes=shared.passes)]
-        if shared.exchange_ms is not None:
-            exchange, step = short_time(shared.exchange_ms / 1000), short_time(shared.step_ms / 1000)
-            lines.append(tr("The exchange takes {exchange} of {step} a step.").format(exchange=exchange, step=step))
-        if shared.idle:
-            lines.append(tr("{idle} of them would have nothing to do.").format(idle=shared.idle))
-    seconds = plan.total_seconds
-    cost = [duration_text(seconds)] if seconds is not None else []
-    if usd_per_hour is not None:
-        cost.append(_price(usd_per_hour, seconds))
-    return "\n".join([*lines, ", ".join(cost)]).strip()
+        return ""
+    lines = _shared_lines(plan, plan.shared) if plan.shared is not None else []
+    price = [] if usd_per_hour is None else [_price(usd_per_hour, plan.total_seconds)]
+    return "\n".join([*lines, *price])
+
+
+def _shared_lines(plan: RunPlan, shared: SharedSteps) -> list[str]:
+    text = (
+        tr("Each of {gpus} processes takes {memory}, with at most {passes} in a step.")
+        if shared.exchange_ms is None
+        else tr("Takes {memory} of each of {gpus} GPUs, with at most {passes} each in a step.")
+    )
+    memory, passes = memory_size(plan.memory_bytes), plural(shared.passes, "pass", "passes")
+    lines = [text.format(memory=memory, gpus=shared.gpus, passes=passes)]
+    if shared.exchange_ms is not None:
+        exchange, step = short_time(shared.exchange_ms / 1000), short_time(shared.step_ms / 1000)
+        lines.append(tr("The exchange takes {exchange} of {step} a step.").format(exchange=exchange, step=step))
+    if shared.idle:
+        lines.append(tr("{idle} of them would have nothing to do.").format(idle=shared.idle))
+    return lines
 
 
 def offers_text(found: PlaceOffers) -> str:

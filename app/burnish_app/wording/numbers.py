@@ -65,12 +65,6 @@ def duration_text(seconds: float) -> str:
     return tr("{days} days {hours} h").format(days=days, hours=hours) if hours else tr("{days} days").format(days=days)
 
 
-def milliseconds_text(milliseconds: float) -> str:
-    """Format a short time as "0.18 ms", "3.7 ms", "28 ms" or "1,200 ms"."""
-    digits = 2 if milliseconds < 0.995 else 1 if milliseconds < 9.95 else 0
-    return f"{milliseconds:,.{digits}f} ms"
-
-
 def percent(share: float, digits: int = 0) -> str:
     """Format a share as percent. A share below 1 is never rounded up to 100 %.
 

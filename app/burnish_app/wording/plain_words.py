@@ -10,12 +10,16 @@ from burnish_app.wording.recipe_text import setting_term, setting_text
 from burnish_engine.contract.recipe.recipe import sections
 
 _COMMAND = re.compile(r"`([^`]+)`")
-_KEY = r"\b(?P<key>[a-z]+\.[a-z0-9_]+)\b"
+_BEFORE, _AFTER = r"(?<![\w./\\])(?<!\w-)", r"(?![\w/\\-]|\.\w)"  # so that it is no part of a path or a name
+_KEY = rf"{_BEFORE}(?P<key>[a-z]+\.[a-z0-9_]+){_AFTER}"
 _VALUE = r"""\s*=\s*(?P<value>"[^"]*"|'[^']*'|[\w.+-]*\w)"""
 _ORDER = re.compile(rf"(?P<set>\b[Ss]et ){_KEY}{_VALUE}")
 _SETTING = re.compile(rf"{_KEY}{_VALUE}")
 _NAME = re.compile(_KEY)
-_NUMBERS = ((re.compile(r"\bnan\b"), tr("not a number")), (re.compile(r"\binf\b"), tr("infinite")))
+_NUMBERS = tuple(
+    (re.compile(f"{_BEFORE}{number}{_AFTER}"), words)
+    for number, words in (("nan", tr("not a number")), ("inf", tr("infinite")))
+)
 _PLACE = re.compile(r"\bssh:(?=[\w@])(?!HOST\b)")
 _BUILT_IN = "embedded"
 
@@ -28,7 +32,11 @@ def plain_words(text: str) -> str:
     Args:
         text: what happened, or what to do.
     """
-    text = _COMMAND.sub("“\\1”", text)
+    parts = _COMMAND.split(text)  # every other one is a command, which stays as it is to be typed
+    return "".join(f"“{part}”" if at % 2 else _without_keys(part) for at, part in enumerate(parts))
+
+
+def _without_keys(text: str) -> str:
     text = _PLACE.sub("", text)
     text = _ORDER.sub(_order, text)
     text = _SETTING.sub(_setting, text)

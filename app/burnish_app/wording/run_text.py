@@ -13,7 +13,7 @@ from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.machine_text import place_text
-from burnish_app.wording.numbers import duration_text, facts_text, milliseconds_text, percent, plural
+from burnish_app.wording.numbers import duration_text, facts_text, percent, plural
 from burnish_app.wording.plain_words import model_text
 from burnish_app.wording.run_stages import progress_text
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
@@ -22,7 +22,7 @@ from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, short_time
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]
@@ -252,10 +252,10 @@ def exchange_text(events: RunState) -> tuple[str, str]:
         return "", ""
     is_cpu = events.started is not None and events.started.device == "CPU"
     over = (tr("{n} processes") if is_cpu else tr("{n} GPUs")).format(n=found.gpus)
-    took = milliseconds_text(found.measured_ms)
+    took = short_time(found.measured_ms / 1000)
     line = tr("Exchange of gradients over {over}: {took}").format(over=over, took=took)
     if found.expected_ms is not None:
-        line += tr(", predicted {expected}").format(expected=milliseconds_text(found.expected_ms))
+        line += tr(", predicted {expected}").format(expected=short_time(found.expected_ms / 1000))
     if found.form != "exact" and events.last_step is not None:
         line += tr(", {share} of a step").format(share=percent(found.measured_ms / 1000 / events.last_step.step_s, 1))
     size = tr("{size} in fp32, measured before the first step.").format(size=memory_size(found.gradient_bytes))

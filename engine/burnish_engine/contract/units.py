@@ -68,14 +68,15 @@ def energy_size(joules: float) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Format a time from fractions of a millisecond up, such as "0.35 ms", "12.5 ms" or "1.8 s".
+    """Format a time from fractions of a millisecond up, such as "0.35 ms", "3.7 ms", "120 ms" or "1.8 s".
 
     Args:
         seconds: time, s.
     """
-    if seconds >= 0.0995:
+    if seconds >= 0.9995:
         return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.000995 else f"{seconds * 1e3:.2f} ms"
+    digits = 2 if seconds < 0.000995 else 1 if seconds < 0.00995 else 0
+    return f"{seconds * 1e3:.{digits}f} ms"
 
 
 def _number(value: float, decimals: int) -> str:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.hardware.gpu.bandwidth import measure_links
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
@@ -59,13 +60,15 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         problems.append("llama-cpp-python is not installed; export and GGUF chat need it. Run the set-up again.")
     kernels = _run_kernels(bool(machine.gpus)) if torch else []
     problems += [f"kernel {check.name}: {check.detail}" for check in kernels if not check.passed]
-    found_by_measuring = []
+    found = []
     if bandwidth and torch and machine.gpus:
         measured = measure_links(machine, parallel_settings(machine).environment)
-        machine, found_by_measuring = measured.machine, measured.problems
+        machine, found = measured.machine, list(measured.problems)
         if not measured.problems:
             keep_links(machine)
     use = parallel_settings(machine)
+    if devices and devices.where != HERE:
+        found.append(f"The recipe trains at {devices.where}, so there is no command for torchrun here.")
     use = use.model_copy(update={"torchrun": torchrun_command(use, str(recipe or RECIPE), devices)})
     return Checkup(
         machine=with_edges(machine),
@@ -75,7 +78,7 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         problems=problems,
         ready=not problems,
         summary=summary_text(machine, ready=not problems),
-        notes=[*found_by_measuring, *notes(machine, use)],
+        notes=[*found, *notes(machine, use)],
         settings=use,
     )
 

@@ -309,7 +309,6 @@ def _compilation(
     words = {"dx": backward, "even": even, "alone": not adapter, "persistent": tile.persistent}
     words |= {f"w{tile.warps}": True, f"s{tile.stages}": True, f"g{tile.group}": True, "int8": codes == INT8}
     words[f"rotated{rotation}"] = rotation > 0
-    words |= {f"rotated{rotation}": rotation > 0}
     name = "-".join(
         [
             f"product-{kind}-{tile.tokens}x{tile.outputs}x{tile.reduction}",

@@ -7,6 +7,7 @@ from app.page_scenes.answers import failure
 from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
+from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 
@@ -157,14 +158,14 @@ def recipe_failed(window):
     page._start_failed(failure("It does not fit: 46.3 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10))
 
 
-def _there(window, **state):
-    """The recipe trains at a machine that ssh reaches."""
+def _there(window, *, where="ssh:office", **state):
+    """The recipe trains at another place."""
     page = _recipe(window, facts.plan(device="NVIDIA H100 80GB HBM3"), edit=False)
-    page.there.where = "ssh:office"
+    page.there.where = where
     for name, value in {"state": "ready", "machine": None, "checkup": None, "failure": None, **state}.items():
         setattr(page.there, name, value)
     recipe = window.bench.recipe
-    page._write(recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"where": "ssh:office"})}))
+    page._write(recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"where": where})}))
     page._refresh_form()
     page.plans.drop()
     page.there.changed.emit()
@@ -178,6 +179,22 @@ def recipe_there(window):
     there = machines.machine(card, card.model_copy(update={"index": 1}))
     page = _there(window, machine=there, checkup=machines.checkup(there))
     page._planned(facts.plan(device="NVIDIA H100 80GB HBM3", memory_free_bytes=78 * 2**30))
+    page.plans.drop()
+    _rest(page)
+
+
+@scene("recipe-there-service")
+def recipe_there_service(window):
+    """A service was asked: the machine that the run would take, what it takes there, and the others."""
+    shared = SharedSteps(gpus=4, passes=1, times=2.8, step_ms=112.0, exchange_ms=35.0, exchange_bytes=2**26)
+    plan = facts.plan(device="NVIDIA A100-SXM4-80GB", memory_free_bytes=78 * 2**30, shared=shared)
+    there = machines.machine(*(machines.gpu(index, name="NVIDIA A100-SXM4-80GB") for index in range(4)))
+    best = PlannedOffer(name="a100x4", machine=there, gpus=4, used_gpus=4, usd_per_hour=10.0, plan=plan)
+    other = best.model_copy(update={"name": "l4x4", "usd_per_hour": 3.8, "plan": facts.plan(fits=False)})
+    found = PlaceOffers(where="hf", offers=[other, best], chosen=1, longest_s=3600)
+    page = _there(window, where="hf", machine=there, offers=found)
+    page.there._asked_text = page.there.recipe_text()
+    page._planned(plan)
     page.plans.drop()
     _rest(page)
 

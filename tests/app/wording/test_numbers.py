@@ -7,7 +7,6 @@ from burnish_app.wording.numbers import (
     count_text,
     duration_text,
     facts_text,
-    milliseconds_text,
     percent,
     plural,
     sentence_list,
@@ -32,15 +31,6 @@ def test_counts(count, words):
 )  # fmt: skip
 def test_times(seconds, words):
     assert duration_text(seconds) == words
-
-
-def test_short_times_keep_what_can_be_told_apart():
-    assert [milliseconds_text(value) for value in (0.176, 3.74, 28.4, 1234.5)] == [
-        "0.18 ms",
-        "3.7 ms",
-        "28 ms",
-        "1,234 ms",
-    ]
 
 
 def test_what_is_not_all_is_never_called_a_hundred_percent():

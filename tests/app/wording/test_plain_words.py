@@ -35,10 +35,19 @@ def test_commands_values_and_numbers_are_said_plainly(text, parts):
 
 
 @pytest.mark.parametrize(
-    "text", ["data.jsonl is empty.", "model.safetensors is cut.", "It needs 4.5 GiB.", "Name it ssh:HOST."]
-)
+    "text",
+    [
+        "data.jsonl is empty.", "model.safetensors is cut.", "It needs 4.5 GiB.", "Name it ssh:HOST.",
+        "/data/inf.jsonl is empty.", "C:\\data.files\\nan is empty.", "/runs/data.files/x is empty.",
+        "data.files.jsonl is empty.", "try-inf has ended.",
+    ],
+)  # fmt: skip
 def test_names_of_files_and_figures_stay(text):
     assert plain_words(text) == text
+
+
+def test_a_command_stays_as_it_has_to_be_typed():
+    assert "“burnish submit r.toml --to ssh:office”" in plain_words("Run `burnish submit r.toml --to ssh:office`.")
 
 
 def test_devices_and_the_built_in_model_have_names():

@@ -51,7 +51,7 @@ def test_memory_beside_all_of_it(used, total, words):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(1e-4, "0.10 ms"), (1e-3, "1.0 ms"), (0.0985, "98.5 ms"), (0.1, "0.1 s"), (62, "62.0 s")],
+    [(1e-4, "0.10 ms"), (1e-3, "1.0 ms"), (0.0285, "28 ms"), (0.12, "120 ms"), (0.9996, "1.0 s"), (62, "62.0 s")],
 )
 def test_short_times(seconds, words):
     assert short_time(seconds) == words

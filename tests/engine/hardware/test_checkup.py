@@ -81,6 +81,13 @@ def test_nothing_is_measured_unless_asked(monkeypatch, no_kernels):
     assert any("--bandwidth" in note for note in found.notes)
 
 
+def test_of_a_recipe_for_another_place_it_is_said_why_no_command_starts_it_here(tmp_path, no_kernels):
+    file = tmp_path / "recipe.toml"
+    for where in ("here", "slurm:office"):
+        file.write_text(f'[devices]\nwhere = "{where}"\n', encoding="utf-8")
+        assert any(where in note and "torchrun" in note for note in check_up(recipe=file).notes) == (where != "here")
+
+
 def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch, no_kernels):
     monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090"))
     monkeypatch.setattr(

@@ -100,17 +100,16 @@ class FitCard(Card):
         Args:
             plan: predicted memory, time and disk of the recipe.
             full_fine_tuning: whether the recipe trains every weight, without an adapter.
-            where: other machine that the plan is for; empty: this one.
+            where: what to call the other machine that the plan is for; empty: this one.
         """
         self._show_figures(shown=True)
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
-        self._state.setText(place_text(where) if where else plan.speed_source)
+        self._state.setText(where or plan.speed_source)
         self._state.setToolTip(plan.speed_source)
         self.verdict.setText(fit_verdict(plan))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
-        there = tr("{device} of {where}")
-        device = there.format(device=plan.device, where=place_text(where)) if where else plan.device
+        device = tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device
         text = (
             tr("{memory_bytes} of the {free} that are free on the {device}.")
             if plan.fits

@@ -64,8 +64,8 @@ class PlaceCard(Card):
         text, tone = _status_text(there)
         self._say(self.words, text, tone)
         offers, plan = there.offers, self._plan if there.machine else None
-        hourly = offers.best.usd_per_hour if offers else None
-        self._say(self.takes, plan_there_text(plan, hourly) if plan else "", "" if plan and plan.fits else "error")
+        hourly = offers.best.usd_per_hour if offers and there.is_outdated else None  # else the list below has its price
+        self._say(self.takes, plan_there_text(plan, hourly) if plan else "", "")
         facts = offers_text(offers) if offers else _facts(there.machine) if there.machine else ""
         self._say(self.facts, facts, "muted")
         self._say(self.verdict, *_verdict(there.checkup))

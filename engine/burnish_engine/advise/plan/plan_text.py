@@ -107,7 +107,7 @@ def notes_on(run: PlannedRun) -> list[str]:
             "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
             "passes and replies slow."
         )
-    if run.engine.fast and run.recipe.train.products == "auto" and run.device.cuda:
+    if run.engine.fast and run.recipe.train.products == "auto" and run.device.cuda and not run.spec.num_experts:
         notes.append(
             'train.products = "auto" is decided by a few seconds of timing when the run begins; this plan is for '
             "products in 16 bits."

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli.terminal import duration, err, out, print_json, styled
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
 from burnish_engine.cli.training.fitting import answer_what_fits
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
@@ -65,8 +65,8 @@ def plan(
     else:
         show_plan(result, unread)
         if parsed.devices.where != HERE:
-            where = parsed.devices.where
-            out.note(f"The recipe trains at {where}; this is this machine's plan. There: burnish submit --dry-run")
+            there = f"burnish submit {typed(recipe)} --dry-run"
+            out.note(f"The recipe trains at {parsed.devices.where}. This plan is for this machine. There: {there}")
     return ExitCode.DONE if result.fits else ExitCode.DOES_NOT_FIT
 
 

@@ -32,7 +32,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
@@ -221,8 +221,9 @@ def evaluation_text(event: EvaluationDone) -> str:
 def _other_line(event: Event) -> str | Text:
     match event:
         case ExchangeMeasured():
-            expected = f", predicted {event.expected_ms:.2f}" if event.expected_ms is not None else ""
-            return f"one exchange of gradients over {event.gpus}: {event.measured_ms:.2f} ms{expected}"
+            expected = f", predicted {short_time(event.expected_ms / 1000)}" if event.expected_ms is not None else ""
+            took = short_time(event.measured_ms / 1000)
+            return f"one exchange of gradients among {event.gpus} processes: {took}{expected}"
         case GuardReported(verdict="training"):
             return styled("[dim]{}[/]", event.sentence)
         case GuardReported():

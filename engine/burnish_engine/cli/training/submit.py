@@ -93,17 +93,18 @@ def _plan(recipe: Recipe, gpus: int, *, json: bool) -> int:
     if json:
         print_json(found.model_dump_json(indent=2))
     else:
-        _show(found, said, bundle.size_bytes)
+        _show(found, said, bundle.size_bytes, recipe.train.accumulation)
     return ExitCode.DONE if found.best.plan.fits else ExitCode.DOES_NOT_FIT
 
 
-def _show(found: PlaceOffers, said: str, size_bytes: int) -> None:
+def _show(found: PlaceOffers, said: str, size_bytes: int, passes: int) -> None:
     """Print what the place has to offer.
 
     Args:
         found: its machines, with plans.
         said: what the place says of the job; empty: nothing.
         size_bytes: bytes that would be sent.
+        passes: passes of a step, which GPUs can share.
     """
     best, shared = found.best, any(one.plan.shared for one in found.offers)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -125,7 +126,9 @@ def _show(found: PlaceOffers, said: str, size_bytes: int) -> None:
     if (text := shared_note(best.plan.shared)) and best.plan.fits:
         out.dim(f"note: {text}")
     if best.plan.fits and 0 < best.used_gpus < best.gpus:
-        out.dim(f"note: It has {best.gpus} GPUs, of which {best.used_gpus} would train. --gpus {best.gpus} uses all.")
+        more = min(best.gpus, passes)  # others would have nothing to do
+        hint = f" --gpus {more} uses {more} of them." if more > best.used_gpus else ""
+        out.dim(f"note: Of {best.name}'s {best.gpus} GPUs, {best.used_gpus} would train.{hint}")
     for problem in best.plan.problems:
         out.problem(problem)
     if said:

@@ -155,7 +155,9 @@ class ExchangeMeasured(_Event):
     form: Literal["whole", "sliced", "bf16", "exact"] = Field(description="How the run exchanges its gradients.")
     gradient_bytes: int = Field(description="Size of the gradients in fp32.")
     measured_ms: Number = Field(description="Time of one sum of so many bytes, in fp32 and at once.")
-    expected_ms: Number | None = Field(default=None, description="By the links' advice before; None on the CPU.")
+    expected_ms: Number | None = Field(
+        default=None, description="Predicted from the links; None on the CPU, and between machines."
+    )
 
 
 class _PairFigures(_Event):

@@ -52,16 +52,20 @@ class _Links(_Kept):
 
 
 def keep_links(machine: MachineFacts) -> None:
-    """Keep the measured rates of a machine's links, in place of those measured before.
+    """Keep the measured rates of a machine's links, in place of those measured before; not of a GPU without a UUID.
 
     Args:
         machine: facts of this machine with what was measured.
     """
     names = _names(machine)
-    pcie = {gpu.uuid: gpu.pcie for gpu in machine.gpus if gpu.pcie and gpu.pcie.to_gpu_gb_s}
-    pairs = [(names[link.first], names[link.second], link.measured) for link in machine.links if link.measured]
+    pcie = {gpu.uuid: gpu.pcie for gpu in machine.gpus if gpu.uuid and gpu.pcie and gpu.pcie.to_gpu_gb_s}
+    pairs = [
+        (names[link.first], names[link.second], link.measured)
+        for link in machine.links
+        if link.measured and {link.first, link.second} <= names.keys()
+    ]
     group = tuple(sorted(names.values()))
-    reduce = [(group, machine.all_reduce_gb_s)] if machine.all_reduce_gb_s else []
+    reduce = [(group, machine.all_reduce_gb_s)] if machine.all_reduce_gb_s and len(group) == len(machine.gpus) else []
 
     def change(old: _Links) -> _Links:
         new = {"pcie": {**old.pcie, **pcie}, "pairs": [*_other_pairs(old, pairs), *pairs]}
@@ -140,7 +144,7 @@ def _change(machine: MachineFacts, change: Callable[[_Links], _Links]) -> None:
     try:
         make_private(path.parent)
         with FileLock(str(path.with_suffix(".lock")), timeout=_LOCK_S):
-            old = _read() if path.exists() else _Links()
+            old = _read()
             if old is None:
                 return
             old = old if old.driver == machine.driver else _Links(driver=machine.driver)

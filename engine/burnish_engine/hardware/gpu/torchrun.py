@@ -15,7 +15,7 @@ RECIPE = "recipe.toml"
 
 
 def torchrun_command(settings: ParallelSettings, recipe: str = RECIPE, devices: DevicesSection | None = None) -> str:
-    """Return a line for this system's shell that trains as `burnish train` would; empty where no others help.
+    """Return a line for this system's shell that trains as `burnish train` would; empty where there is none.
 
     It names this Python by its path, so that it works from any folder, whatever is on the search path.
 

@@ -19,7 +19,6 @@ from burnish_engine.models.checkpoint.stored_fp8 import row_scales as row_scales
 from burnish_engine.models.checkpoint.stored_fp8 import scale_name
 from burnish_engine.models.decoder.experts.expert_weights import (
     ExpertReader,
-    ExpertWeight,
     FrozenExperts,
     placed_weight,
     weight_tensors,
@@ -39,7 +38,7 @@ from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
 from burnish_kernels.eight_bit_linear.op import EightBitRows
-from burnish_kernels.grouped_codes.op import expert_scales
+from burnish_kernels.grouped_codes.op import ExpertWeight, expert_scales
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
 

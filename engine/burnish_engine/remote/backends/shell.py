@@ -26,6 +26,7 @@ SSH_VARIABLE = "BURNISH_SSH_COMMAND"
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
             "-o", "ServerAliveCountMax=3")  # fmt: skip
 _SSH_FAILED = 255  # exit status of ssh itself: ssh(1)
+_NO_PROGRAM = 127  # exit status of a shell that does not find a command: POSIX, 2.8.2
 _REFUSALS = ("Permission denied", "Host key verification failed", "Could not resolve hostname", "no matching")
 Feed = Callable[[IO[bytes]], None]
 """Function that writes the standard input of a script."""
@@ -204,4 +205,6 @@ def _check(shell: Shell, status: int, errors: list[bytes]) -> None:
                 f"Make `ssh {shell.host}` work without a question: accept its key, and use a key with an agent.",
             )
         raise DroppedError(text)
-    raise SetupError(f"A command on {shell.host} failed: {text}.", "Look there, then submit the run again.")
+    if status == _NO_PROGRAM:
+        raise SetupError(f"A program is missing on {shell.host}: {text}.", "Install it there, or name another place.")
+    raise SetupError(f"A command on {shell.host} failed: {text}.", "Look there, then try again.")

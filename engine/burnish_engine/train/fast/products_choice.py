@@ -73,7 +73,7 @@ def choose_products(
         return ProductsChoice(asked)
     if recipe.train.engine == "plain" or spec is None or why_not(source, recipe, device):
         return ProductsChoice("16", "The plain engine computes all products in 16 bits or fp32.")
-    if spec.num_experts:  # no training of a mixture with 8-bit products was measured
+    if spec.num_experts:  # what 8 bits cost a mixture in loss was not measured
         return ProductsChoice("16", "Products of a mixture of experts are computed in 8 bits only by name.")
     capabilities = [capability_of(one) for one in _devices(recipe, device)]
     formats = ("fp8",) if recipe.model.quantize == "fp8" else TIMED_BY_AUTO  # FP8 is not rounded once more

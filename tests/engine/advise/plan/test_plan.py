@@ -341,6 +341,13 @@ def test_blocks_of_8_bits_are_planned_for_their_cards_and_called_unmeasured():
         plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
 
 
+@pytest.mark.parametrize(("name", "timed"), [("qwen3-0.6b", True), ("olmoe-1b-7b", False)])
+def test_a_plan_says_that_products_are_timed_but_not_of_a_mixture_which_stays_in_16_bits(name, timed):
+    recipe = Recipe(train=TrainSection(products="auto"))
+    found = plan_run(recipe, shape(name), gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+    assert any("products" in note for note in found.notes) is timed
+
+
 def test_a_gpu_that_is_not_there_is_named():
     recipe = Recipe(devices=DevicesSection(gpus=[3]))
     with pytest.raises(UsageError, match="GPU 3"):

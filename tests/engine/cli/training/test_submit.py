@@ -1,6 +1,7 @@
 """`burnish submit` says what is wrong before any machine is asked."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -92,9 +93,23 @@ def test_several_gpus_there_are_planned_as_the_run_would_use_them(office, on_gpu
     assert "2 of 2" in text
     assert "NVLink" in text
     assert "--gpus 2" in dry_run(on_gpus, capsys)[1]  # one of two would be idle
+    alone = Path(on_gpus).read_text(encoding="utf-8").replace("accumulation = 2", "accumulation = 1")
+    Path(on_gpus).write_text(alone, encoding="utf-8")
+    assert "--gpus" not in dry_run(on_gpus, capsys)[1]  # a step of one pass has nothing for the other
     assert dry_run(on_gpus, capsys, "--gpus", "3")[0] == ExitCode.ENVIRONMENT
 
 
 def test_a_plan_alone_has_a_form_for_programs(recipe, capsys):
     assert main(["submit", recipe, "--to", "ssh:office", "--json"]) == ExitCode.USAGE
     assert "--dry-run" in capsys.readouterr().err
+
+
+def test_a_plan_of_a_recipe_for_another_place_says_whose_it_is(on_gpus, capsys):
+    assert main(["plan", on_gpus, "--skip-data"]) == ExitCode.DONE
+    assert "submit" not in capsys.readouterr().out
+    there = Path(on_gpus).read_text(encoding="utf-8").replace('where = "here"', 'where = "ssh:office"')
+    Path(on_gpus).write_text(there, encoding="utf-8")
+    assert main(["plan", on_gpus, "--skip-data"]) == ExitCode.DONE
+    said = capsys.readouterr()
+    assert "submit" in said.out + said.err
+    assert "ssh:office" in said.out + said.err

@@ -124,7 +124,7 @@ def test_what_a_run_measured_over_the_same_gpus_counts_at_other_sizes_too():
     alone = machine(gpu(0), gpu(1), link=NO_P2P).model_copy(update={"exchanges": runs[:1]})
     advice = parallel_settings(alone, adapter_bytes=40 * 10**6)
     assert (advice.exchange_ms, advice.exchange_gb_s) == (pytest.approx(20.0), pytest.approx(2.0))
-    assert any("20.0 ms" in reason for reason in advice.reasons)
+    assert any("20 ms" in reason for reason in advice.reasons)
 
 
 def test_links_that_are_too_slow_leave_one_gpu():

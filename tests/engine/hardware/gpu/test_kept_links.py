@@ -49,6 +49,15 @@ def test_a_new_measurement_replaces_the_old_one():
     assert with_kept_links(machine()) == measured(machine(), copy_gb_s=10.0, all_reduce=5.0)
 
 
+def test_a_gpu_without_a_uuid_is_left_out():
+    found = machine("ab")
+    nameless = found.model_copy(update={"gpus": [found.gpus[0], found.gpus[1].model_copy(update={"uuid": ""})]})
+    keep_links(measured(nameless))
+    kept = with_kept_links(nameless)
+    assert [gpu.pcie.to_gpu_gb_s for gpu in kept.gpus] == [24.0, None]
+    assert (kept.links, kept.all_reduce_gb_s) == (nameless.links, None)
+
+
 def test_gpus_are_known_by_their_names_where_only_some_are_seen():
     keep_links(measured(machine()))
     keep_exchange(machine(), ExchangeFacts(gpus=[0, 2], bytes=1000, ms=2.0))

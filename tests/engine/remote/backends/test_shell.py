@@ -40,6 +40,11 @@ def test_a_script_that_reads_nothing_ends_with_its_own_words():
         run(LocalShell(), "echo no room >&2; exit 3", feed=feed)
 
 
+def test_a_program_that_is_missing_is_said_to_be():
+    with pytest.raises(SetupError, match=r"missing.*no-such-program"):
+        run(LocalShell(), "no-such-program")
+
+
 def test_a_command_waits_until_the_run_has_begun(tmp_path):
     (tmp_path / "run").mkdir()
     control, command = tmp_path / "run" / "control.jsonl", Command(name="stop", t=time.time())

@@ -104,6 +104,8 @@ GPU_KINDS = {
         "mlp_rows": 40,
     },
     "NF4, FP8 products": {"dtype": torch.float16, "quantize": True, "eight_bits": EightBitUse("", "fp8")},
+    "INT8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("int8", "int8")},
+    "NF4, INT8 products": {"dtype": torch.float16, "quantize": True, "eight_bits": EightBitUse("", "int8")},
     "MXFP8 products": {"dtype": torch.bfloat16, "eight_bits": EightBitUse("mxfp8", "mxfp8")},
     "MXFP8 products, recomputing in tiles": {
         "dtype": torch.bfloat16,

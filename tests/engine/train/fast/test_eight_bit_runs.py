@@ -31,6 +31,7 @@ WAYS = {
     "FP8 stored": ("fp8", "16"),
     "NF4, FP8 products": ("nf4", "fp8"),
     "INT8": ("none", "int8"),
+    "NF4, INT8 products": ("nf4", "int8"),
     "MXFP8": ("none", "mxfp8"),
     "NF4, MXFP8 products": ("nf4", "mxfp8"),
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
 
 import torch
 
@@ -19,12 +18,11 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family
 from burnish_engine.models.families.experts import ExpertStack, StoredExperts
-from burnish_kernels.grouped_codes.op import CodedExperts, empty_codes, expert_scales, unpack_codes
-from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, Packed, empty_nf4
+from burnish_kernels.grouped_codes.op import CodedExperts, ExpertWeight, empty_codes, expert_scales, unpack_codes
+from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts, empty_nf4
 from burnish_kernels.nf4 import op as nf4
 
-ExpertWeight: TypeAlias = "torch.Tensor | Packed | CodedExperts"
-"""The weights of a layer's experts for one of their two maps: `[E, N, K]`, packed in four bits, or FP8 codes."""
+_NAN_SCALE = 255  # OCP Microscaling Formats specification 1.0, section 5.4.1
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,6 @@ class FrozenExperts:
 
     weight: ExpertWeight
     scale_E: torch.Tensor | None = None
-
-
-_NAN_SCALE = 255  # OCP Microscaling Formats specification 1.0, section 5.4.1
 
 
 class ExpertReader:

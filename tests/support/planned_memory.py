@@ -14,7 +14,7 @@ EIGHT_BITS = {
     "MXFP8": (False, EightBitUse("mxfp8", "mxfp8")),
     "NF4 to MXFP8": (True, EightBitUse("", "mxfp8")),
 }
-"""What frozen weights are stored and multiplied in: whether NF4, and what in 8 bits."""
+"""Formats of frozen weights by name: whether they are in NF4, and what of them is in 8 bits."""
 NO_TENSORS = {"graph pools", "fragmentation", "CUDA context"}
 """Parts of a GPU's peak that are no tensors."""
 

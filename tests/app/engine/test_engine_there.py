@@ -171,7 +171,7 @@ def test_a_connection_that_replies_come_through_outlives_the_choice_of_another_m
 
 
 def offered(*names, chosen=0, plan=None):
-    """What a service has to offer, a machine of one GPU for each name."""
+    """Offers of a service: a machine with one GPU for each name."""
     offers = [
         PlannedOffer(
             name=name, machine=machine(gpu(0, name=name)), gpus=1, used_gpus=1, usd_per_hour=1.5,

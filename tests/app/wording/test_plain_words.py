@@ -1,4 +1,4 @@
-"""What the engine writes for a terminal is said plainly: no backticks, no keys, no cuda-0; other text stays."""
+"""Engine texts in the window: without backticks, recipe keys and names of devices; other text stays as it is."""
 
 import pytest
 

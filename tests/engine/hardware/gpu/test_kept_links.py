@@ -1,4 +1,4 @@
-"""What was measured of links is kept, by the GPUs' UUIDs, and counts until it is measured anew."""
+"""Measurements of links: kept by the GPUs' UUIDs, and used until they are measured anew."""
 
 import json
 import logging

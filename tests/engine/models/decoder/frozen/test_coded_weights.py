@@ -103,7 +103,7 @@ def assert_near(found, wanted, dtype, next_code=0.0):
 
 
 def next_code(name, rows, scale):
-    """What a product changes by if a code of a rotated weight is the next one: its sums were near a half."""
+    """Change of a product if one code of a rotated weight is the next one, because its sum was near a half."""
     return float(rows.double().abs().max() * scale.max()) if name == "int8" else 0.0
 
 

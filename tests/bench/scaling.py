@@ -207,7 +207,7 @@ class Bench:
         if turn == 0:
             yield (
                 {"test": FAULTS},
-                [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *_at_once(), FAULTS],
+                [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "-p", "no:cacheprovider", *_at_once(), FAULTS],
                 [{}],
             )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -20,7 +21,7 @@ import numpy as np
 import pynvml
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
-from burnish_engine.contract.run.events import Event, StepDone
+from burnish_engine.contract.run.events import Event, PhaseChanged, StepDone
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 
@@ -89,6 +90,8 @@ general_text = false
         def listen(event: Event) -> None:
             if isinstance(event, StepDone):
                 steps.append(event)
+            elif isinstance(event, PhaseChanged):
+                print(f"{time.monotonic() - began:.0f} s: {event.phase}", file=sys.stderr, flush=True)
 
         outcome = run_training(create_run(recipe, Path(folder) / "run"), listener=listen, anyway=True)
         over.set()

@@ -14,8 +14,6 @@ from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.page_list import PAGES
-from burnish_app.widgets.basic.banner import Banner
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.role_header import RoleHeader
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
@@ -24,6 +22,8 @@ from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.model.model_list import ModelList
+from burnish_app.widgets.page.banner import Banner
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -105,7 +105,7 @@ def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):
     page.set_primary("The main action", lambda: None)
     page.set_foot_note("It fits. 4.0 GiB of 21.9 GiB free, about 31 s.")
     show(page)
-    note = page._foot_note
+    note = page.foot.note
     assert note.width() > CARD_PX / 2
     assert note.geometry().bottom() < page.primary.y()
     page.resize(1200, 400)

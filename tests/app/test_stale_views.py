@@ -257,7 +257,7 @@ def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
     page.set_foot_note("Asked.")
     bench.set_run("")
     assert not page.nothing.isHidden()
-    assert page._foot_note.text() == ""
+    assert page.foot.note.text() == ""
     assert page.summary is None
 
 

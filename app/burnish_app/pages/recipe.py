@@ -17,8 +17,8 @@ from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.readiness import Readiness
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
-from burnish_app.widgets.basic.banner import BannerAction
-from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.page.banner import BannerAction
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor

@@ -63,7 +63,7 @@ def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_fo
     assert len(answers.asked("suggest")) == before + 1
     assert "NVIDIA H100" in place.facts.text()
     assert page.fit._memory.text().endswith("of office.")
-    assert page._foot_note.text().startswith("office: ")
+    assert page.foot.note.text().startswith("office: ")
     assert not place.ask.isVisible()
     assert bench.recipe.devices.where == "ssh:office"
     type_into(qtbot, page.form.row("devices.where"), "here")

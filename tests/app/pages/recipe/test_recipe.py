@@ -60,13 +60,13 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
 
 def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     type_into(qtbot, page.form.row("train.epochs"), "no")
-    assert "Epochs" in page._foot_note.text()
+    assert "Epochs" in page.foot.note.text()
     page.form.row("task.metric")._editor.setCurrentIndex(page.form.row("task.metric")._editor.findData("regex"))
-    assert all(name in page._foot_note.text() for name in ("Epochs", "attern")), "which is far below"
+    assert all(name in page.foot.note.text() for name in ("Epochs", "attern")), "which is far below"
     page.form.row("task.metric")._editor.setCurrentIndex(0)
     answers.failure("estimate", "The driver does not answer.")
     type_into(qtbot, page.form.row("train.epochs"), "2")
-    qtbot.waitUntil(lambda: page._foot_note.text() == "")
+    qtbot.waitUntil(lambda: page.foot.note.text() == "")
 
 
 def test_a_plan_of_an_earlier_recipe_is_not_taken_for_this_one(qtbot, page, bench):
@@ -197,11 +197,11 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     qtbot.waitUntil(lambda: page.aside_is_beside)
     assert page.preview.isVisible()
     assert page.fit.change.isVisible()
-    assert "speed" not in page._foot_note.text()
+    assert "speed" not in page.foot.note.text()
     window.resize(744, 900)
     qtbot.waitUntil(lambda: not page.aside_is_beside)
     assert not page.preview.isVisible()
     assert not page.fit.change.isVisible()
     assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
-    assert page._foot_note.text().startswith("It fits.")
-    assert "50 % speed" in page._foot_note.text()
+    assert page.foot.note.text().startswith("It fits.")
+    assert "50 % speed" in page.foot.note.text()

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
@@ -18,21 +17,19 @@ from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, 
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.step_status import StepStatus
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.banner import Banner, BannerAction, BannerKind
-from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, quiet, secondary
+from burnish_app.widgets.basic.buttons import ActionButton, Slot, quiet
 from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
-from burnish_app.widgets.basic.text import ElidedLabel, body, caption
+from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
+from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
+from burnish_app.widgets.page.foot import Foot
 from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.contract.serve.replies import RunSummary
 
-COLUMN_PX = 1720
-"""Maximum width of the content column, the same on all pages, so that the title stays in its place."""
 _PASSING_MS = 12_000
-_NOTE_PX = 260
 _SUBTITLE_PX = 360  # width from which a long line may stand behind the question
-_ALL = 1000  # stretch of the column against that of the margins beside it
 _ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
 
 
@@ -50,7 +47,7 @@ class Page(QWidget):
         has_aside: whether something stands beside the column on wide pages and is always in view.
         fills: whether the content takes all of the height instead of as much as it needs.
         wants_runs: whether the window polls runs more often while the page is shown.
-        column: layout for the content, inside a scroll area of at most `COLUMN_PX`.
+        column: layout for the content, inside a scroll area.
         aside: layout beside the column; on narrow pages it is at the column's top.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
@@ -58,7 +55,7 @@ class Page(QWidget):
         aside_moved: signal with whether the aside stands beside the column now, not at its top.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
-        primary: button of the primary action; None: the page has none.
+        foot: note and actions at the foot of the page.
     """
 
     key: ClassVar[str] = ""
@@ -85,9 +82,6 @@ class Page(QWidget):
         self._is_filling = self.fills
         self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
         self._passing.timeout.connect(self.clear_banner)
-        self.primary: ActionButton | None = None
-        self._foot_note = caption("")
-        self._foot_others, self._foot_actions = FlowLayout(to_right=True), QHBoxLayout()
         self.setAccessibleName(self.title)
         self._name = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
         self._pill = Pill()
@@ -115,8 +109,8 @@ class Page(QWidget):
         outer.addLayout(middle, 1)
         self._dock_place = QVBoxLayout()
         outer.addLayout(self._dock_place)
-        self._foot = self._make_foot()
-        outer.addWidget(self._foot)
+        self.foot = Foot()
+        outer.addWidget(self.foot)
         self._place_aside()
 
     @property
@@ -174,7 +168,7 @@ class Page(QWidget):
 
     def set_subtitle(self, text: str) -> None:
         """Set the line behind the question; empty: none."""
-        _set_line(self._subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
+        set_line(self._subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Scroll by the keys that nothing with the focus wants."""
@@ -249,8 +243,8 @@ class Page(QWidget):
             return
         self._is_filling = fills
         place = self._whole.count() - 1
-        self._whole.setStretchFactor(self.column, _ALL if fills else 0)
-        self._whole.setStretch(place, 0 if fills else _ALL)
+        self._whole.setStretchFactor(self.column, STRETCH if fills else 0)
+        self._whole.setStretch(place, 0 if fills else STRETCH)
 
     @property
     def shown_banner(self) -> Banner | None:
@@ -259,12 +253,12 @@ class Page(QWidget):
 
     def set_primary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
         """Set the page's primary action, which Ctrl+Return triggers; it replaces the one before."""
-        if self.primary is not None:
-            self.primary.deleteLater()
-        self.primary = primary(text, slot, icon_name)
-        self._foot_actions.addWidget(self.primary)
-        self._foot.show()
-        return self.primary
+        return self.foot.set_primary(text, slot, icon_name)
+
+    @property
+    def primary(self) -> ActionButton | None:
+        """The button of the primary action; None: the page has none."""
+        return self.foot.primary
 
     def dock(self, widget: QWidget) -> None:
         """Put a widget between what scrolls and the foot, so that it is always in view."""
@@ -272,25 +266,20 @@ class Page(QWidget):
         around = QVBoxLayout(inner)
         around.setContentsMargins(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT)
         around.addWidget(widget)
-        _put_in_the_middle(holder, inner, SCROLL_BAR_PX)
+        put_in_the_middle(holder, inner, SCROLL_BAR_PX)
         self._dock_place.addWidget(holder)
 
     def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
         """Add a secondary action to the foot, left of the primary one."""
-        button = secondary(text, slot, icon_name)
-        self._foot_others.addWidget(button)
-        self._foot.show()
-        return button
+        return self.foot.add_secondary(text, slot, icon_name)
 
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""
-        _set_line(self._foot_note, text, _NOTE_PX)  # with less room it goes above the buttons
-        self._foot.show()
+        self.foot.set_note(text)
 
     def fit_foot(self) -> None:
         """Hide the foot if it has neither a note nor a visible button. For pages whose actions come and go."""
-        buttons = self._foot.findChildren(QPushButton)
-        self._foot.setVisible(bool(self._foot_note.text()) or any(not button.isHidden() for button in buttons))
+        self.foot.fit()
 
     def _forget_banner(self) -> None:
         self._banner = None
@@ -367,10 +356,10 @@ class Page(QWidget):
         content.addLayout(self._make_head())
         content.addLayout(self._notices)
         content.addLayout(self._aside_on_top)
-        content.addLayout(self.column, _ALL if self.fills else 0)
-        content.addStretch(0 if self.fills else _ALL)
+        content.addLayout(self.column, STRETCH if self.fills else 0)
+        content.addStretch(0 if self.fills else STRETCH)
         holder = QWidget()
-        _put_in_the_middle(holder, inner)
+        put_in_the_middle(holder, inner)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
@@ -382,41 +371,3 @@ class Page(QWidget):
         bar.rangeChanged.connect(lambda _low, high: bar.setEnabled(high > 0))
         scroll.setWidget(holder)
         return scroll
-
-    def _make_foot(self) -> QFrame:
-        foot = QFrame()
-        foot.setObjectName("footbar")
-        inner = QWidget()
-        line = FlowLayout(2 * UNIT, to_right=True)
-        inner.setLayout(line)
-        line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
-        inner.setMinimumHeight(7 * UNIT)  # with and without the primary button, which is taller
-        self._foot_note.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self._foot_note.hide()
-        line.addWidget(self._foot_note)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(UNIT)
-        buttons.addLayout(self._foot_others)
-        buttons.addLayout(self._foot_actions)
-        buttons.setAlignment(self._foot_actions, Qt.AlignmentFlag.AlignBottom)  # beside the last line of the others
-        line.add_layout(buttons)
-        _put_in_the_middle(foot, inner, SCROLL_BAR_PX)
-        foot.hide()
-        return foot
-
-
-def _put_in_the_middle(holder: QWidget, inner: QWidget, right_px: int = 0) -> None:
-    """Give a widget the width of the content column, in the middle of another."""
-    inner.setMaximumWidth(COLUMN_PX)
-    line = QHBoxLayout(holder)
-    line.setContentsMargins(0, 0, right_px, 0)
-    line.addStretch()
-    line.addWidget(inner, _ALL)
-    line.addStretch()
-
-
-def _set_line(label: QLabel, text: str, width_px: int) -> None:
-    """Set the text of a line that keeps its place until there is less room than a width; empty: hide it."""
-    label.setText(text)
-    label.setMinimumWidth(min(label.fontMetrics().horizontalAdvance(text), scaled_width(width_px)))
-    label.setVisible(bool(text))

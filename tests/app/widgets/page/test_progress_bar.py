@@ -5,7 +5,7 @@ from PySide6.QtGui import QColor, QImage
 
 from burnish_app.look.motion import set_motion
 from burnish_app.look.theme import colors_of
-from burnish_app.widgets.basic.banner import ProgressBar
+from burnish_app.widgets.page.banner import ProgressBar
 
 pytestmark = pytest.mark.gui
 

@@ -26,7 +26,7 @@ LONG_MS = 300_000
 HEAVY = {"torch", "transformers", "triton"}
 _MAKE = """
 import sys
-from support.tiny import conversations, make_llama, write_jsonl
+from support.models.tiny import conversations, make_llama, write_jsonl
 make_llama(sys.argv[1])
 write_jsonl(sys.argv[2], conversations(3000))
 """

@@ -4,7 +4,7 @@ import pytest
 from app.scenes import summary
 from PySide6.QtCore import Qt
 
-from support.hardware import made_up, recorded
+from support.machines.hardware import made_up, recorded
 
 
 def feed(window, lines):

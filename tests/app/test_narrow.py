@@ -35,7 +35,7 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import EvaluationHistory, RunState, fold_all
 
-from support.hardware import history_of, recorded
+from support.machines.hardware import history_of, recorded
 
 pytestmark = pytest.mark.gui
 

@@ -12,7 +12,7 @@ from app.scenes import RUNS, TRAIN_SCENES, write_run
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_engine.contract.serve.messages import Result
 
-from support.hardware import history_of, made_up
+from support.machines.hardware import history_of, made_up
 
 pytestmark = pytest.mark.gui
 

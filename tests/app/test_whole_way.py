@@ -257,7 +257,7 @@ class running_app:  # noqa: N801 used as a context
 
     def __init__(self, report, *arguments):
         self.report = report
-        command = [sys.executable, str(TESTS / "support" / "app_driver.py"), str(report), *arguments]
+        command = [sys.executable, str(TESTS / "support" / "app" / "app_driver.py"), str(report), *arguments]
         self.process = subprocess.Popen(command, env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
 
     def __enter__(self):

@@ -6,7 +6,7 @@ from app.scenes import summary
 from app.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
-from support.hardware import made_up
+from support.machines.hardware import made_up
 
 
 @scene("hardware-busy")

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from burnish_engine.contract.facts.votes import read_votes
 from burnish_engine.contract.paths import RunPaths
 
-from support import fake_ollama
+from support.models import fake_ollama
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEPS = 60

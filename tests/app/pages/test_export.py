@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
 from burnish_engine.contract.serve.messages import Result
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 pytestmark = pytest.mark.gui
 

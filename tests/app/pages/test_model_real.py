@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPushButton
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir
 from burnish_engine.contract.run.card import RunCard
 
-from support.hub_server import HubServer
+from support.hubs.hub_server import HubServer
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 

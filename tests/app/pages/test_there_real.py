@@ -6,8 +6,8 @@ from app.test_whole_way import studio  # noqa: F401 a fixture
 
 from burnish_app.widgets.recipe.place_card import PlaceCard
 
-from support.fake_ssh import FakeSsh
-from support.ssh_host import HOST, SshHost, require_sshd
+from support.machines.fake_ssh import FakeSsh
+from support.machines.ssh_host import HOST, SshHost, require_sshd
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 

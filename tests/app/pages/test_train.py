@@ -23,7 +23,7 @@ from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 
-from support.hardware import history_of, recorded
+from support.machines.hardware import history_of, recorded
 
 
 @pytest.fixture

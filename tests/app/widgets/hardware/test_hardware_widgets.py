@@ -20,7 +20,7 @@ from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 
-from support.hardware import T, history_of, made_up, recorded
+from support.machines.hardware import T, history_of, made_up, recorded
 
 
 def history(lines):

@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.recipe.recipe import Recipe
 
-from support.advice import machine
+from support.machines.advice import machine
 
 MIXTURES = {model.spec.family: model.spec for model in catalog() if model.spec.num_experts}
 CARD = machine(("NVIDIA GeForce RTX 4090", 24, (8, 9)))

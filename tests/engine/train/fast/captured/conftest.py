@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import tiny_models
+from support.models import tiny_models
 
 
 @pytest.fixture(scope="module")

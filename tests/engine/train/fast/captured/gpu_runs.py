@@ -6,7 +6,7 @@ from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.models.device.precision import exact_products
 
-from support.steps import trainer
+from support.runs.steps import trainer
 
 CUDA = torch.device("cuda")
 

@@ -11,8 +11,8 @@ from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 
-from support import parity
-from support.steps import PASSES, train, trainer
+from support.models import parity
+from support.runs.steps import PASSES, train, trainer
 
 
 @pytest.fixture

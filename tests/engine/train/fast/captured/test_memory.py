@@ -10,8 +10,8 @@ from engine.train.fast.captured.gpu_runs import gpu_trainer
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 
-from support import parity
-from support.steps import PASSES, figures, prefetcher, train
+from support.models import parity
+from support.runs.steps import PASSES, figures, prefetcher, train
 
 
 def release_all_unused() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from engine.train.fast.captured.gpu_runs import GPU_KINDS, gpu_trainer
 
-from support.steps import PASSES, prefetcher
+from support.runs.steps import PASSES, prefetcher
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import torch
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.models.device.precision import exact_products
 
-from support import tiny_models
-from support.preferences import labeled, pairs
-from support.steps import figures, train, trainer
+from support.models import tiny_models
+from support.runs.preferences import labeled, pairs
+from support.runs.steps import figures, train, trainer
 
 SECTIONS = {
     "dpo": PreferenceSection(objective="dpo", rpo_alpha=0.2),

@@ -9,8 +9,8 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.decoder.experts import expert_linear
 
-from support import parity, tiny_models
-from support.steps import PASSES, figures, prefetcher, train
+from support.models import parity, tiny_models
+from support.runs.steps import PASSES, figures, prefetcher, train
 
 
 @pytest.mark.gpu

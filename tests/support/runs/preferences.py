@@ -10,7 +10,7 @@ from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import StepScalars, fill_buffer, write_scalars
 from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
 
-from support import parity
+from support.models import parity
 
 LENGTHS = (12, 20, 9, 9, 31, 7)
 

@@ -12,7 +12,7 @@ import torch
 
 from burnish_engine.models.transformers_path import plain
 
-from support.tiny import make_tokenizer
+from support.models.tiny import make_tokenizer
 
 WINDOW = 16
 ORIGINAL_CONTEXT = 32

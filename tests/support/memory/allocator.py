@@ -7,7 +7,7 @@ enough, where the last block counts as large as it can become; 512-byte rounding
 
 from bisect import bisect_left
 
-from support.live_bytes import LiveBytes
+from support.memory.live_bytes import LiveBytes
 
 MIB = 2**20
 _SMALL, _SMALL_UNIT, _LARGE_UNIT, _ROUNDED = MIB, 2 * MIB, 20 * MIB, 512

@@ -8,9 +8,9 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
-from support.catalog_models import pack_mxfp4
-from support.small_families import ORIGINAL_CONTEXT, WINDOW
-from support.tiny import make_tokenizer
+from support.models.catalog_models import pack_mxfp4
+from support.models.small_families import ORIGINAL_CONTEXT, WINDOW
+from support.models.tiny import make_tokenizer
 
 CPU = torch.device("cpu")
 PUBLISHED = {

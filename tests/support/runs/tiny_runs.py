@@ -8,7 +8,7 @@ from burnish_engine.contract.run.events import EvaluationDone, StepDone
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 
-from support.tiny import conversations, make_llama, write_jsonl
+from support.models.tiny import conversations, make_llama, write_jsonl
 
 WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\n'
 """Of a recipe whose runs are looked at on the way."""

@@ -11,7 +11,7 @@ from burnish_engine.train.fast.packed_batch import BucketLayout
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_kernels.attention.op import tile_rows
 
-from support import parity
+from support.models import parity
 
 SECTION = TrainSection(learning_rate=5e-3, weight_decay=0.01)
 PASSES = [parity.micro_batch(lengths, seed=seed) for seed, lengths in enumerate([(30, 20), (61,), (9, 40, 70), (128,)])]

@@ -10,8 +10,8 @@ import torch
 
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.published import CONFIGS
-from support.tiny import make_tokenizer
+from support.models.published import CONFIGS
+from support.models.tiny import make_tokenizer
 
 ORIGINAL_CONTEXT = 256  # llama.cpp rounds a context up to this
 WINDOW = 64

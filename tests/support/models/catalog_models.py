@@ -9,9 +9,9 @@ import torch
 from burnish_engine.contract.paths import assets_dir
 from burnish_engine.models.checkpoint.wrapper import WRAPPERS
 
-from support.sentencepiece import save_sentencepiece
-from support.small_families import shrink
-from support.tiny import make_tokenizer
+from support.models.sentencepiece import save_sentencepiece
+from support.models.small_families import shrink
+from support.models.tiny import make_tokenizer
 
 _SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "first", "gemma3": "gemma"}
 """Beginning of a shape's name to the kind of its tokenizer (`support.sentencepiece`); all others are byte-level BPE."""

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.models.families import family
 
-from support import parity
+from support.models import parity
 
 CONFIGS = {
     "blocks": {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"},

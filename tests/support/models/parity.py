@@ -24,7 +24,7 @@ from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import tile_rows
 from burnish_kernels.nf4 import op as nf4
 
-from support import tiny_models
+from support.models import tiny_models
 
 CPU = torch.device("cpu")
 LENGTHS = (5, 40, 70, 1)

@@ -5,7 +5,7 @@ import time
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.reference import ReferenceOptions
 
-from support.export import rows
+from support.models.export import rows
 
 
 def export_telling(source, adapter, out, stage):

@@ -10,7 +10,7 @@ from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.hardware.recording import replay
 
 GIB = 2**30
-RECORDINGS = Path(__file__).resolve().parents[1] / "golden" / "machines"
+RECORDINGS = Path(__file__).resolve().parents[2] / "golden" / "machines"
 
 PHONE = TargetSection(kind="phone", ram_gib=6.0)
 LAPTOP = TargetSection(kind="laptop", ram_gib=16.0)

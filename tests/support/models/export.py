@@ -20,7 +20,7 @@ from burnish_engine.models.gguf.gguf_library import library
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, load_base
 
-from support.tiny import CHATML, conversations, make_llama, make_tokenizer, randomize
+from support.models.tiny import CHATML, conversations, make_llama, make_tokenizer, randomize
 
 CHATML_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CPU = torch.device("cpu")

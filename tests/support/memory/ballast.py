@@ -1,7 +1,7 @@
 """Takes a GPU's memory away and gives it back, from a process of its own: `with Ballast() as ballast: ballast.take()`.
 
-Also by hand, to make a card look smaller: `python tests/support/ballast.py --leave-gib 8` leaves so much free until it
-is ended or its input closes.
+Also by hand, to make a card look smaller: `python tests/support/memory/ballast.py --leave-gib 8` leaves so much free
+until it is ended or its input closes.
 """
 
 import argparse

@@ -19,7 +19,7 @@ from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_line
 
 GIB = 2**30
 T = 1.7e9
-RECORDED = Path(__file__).resolve().parents[1] / "golden" / "hardware" / "h100.jsonl"
+RECORDED = Path(__file__).resolve().parents[2] / "golden" / "hardware" / "h100.jsonl"
 
 
 def history_of(lines):

@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 import pytest
-from app import data_facts, export_facts
-from app import machine_facts as machines
-from app import page_facts as facts
-from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
-from app.screenshots import settle
-from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
+from app.facts import data_facts, export_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
+from app.facts.run_facts import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
+from app.page_scenes.screenshots import settle
+from app.page_scenes.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 

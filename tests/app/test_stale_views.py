@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from app import data_facts, export_facts
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import data_facts, export_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
+from app.facts.run_facts import RUNS, TRAIN_SCENES, write_run
 from app.pages.test_hardware import words
-from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_engine.contract.serve.messages import Result

@@ -19,7 +19,7 @@ _ATTENTION = tr("Something in the recipe needs attention.")
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """How far a recipe is from a run.
+    """The distance of a recipe from a run, by what is there and what is missing.
 
     Attributes:
         is_valid: whether every value is valid.

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from app.handler_budget import assert_within_budget
-from app.scenes import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from app.facts.run_facts import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from app.measures.handler_budget import assert_within_budget
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 

@@ -1,7 +1,7 @@
 """How far a recipe is from a run."""
 
 import pytest
-from app import page_facts as facts
+from app.facts import page_facts as facts
 
 from burnish_app.recipe.readiness import Readiness
 from burnish_engine.contract.recipe.place import HERE

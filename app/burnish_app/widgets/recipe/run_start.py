@@ -22,7 +22,7 @@ class RunStart(QObject):
     Args:
         client: connection to the engine.
         bench: workbench with the recipe and its plan.
-        there: machine that the recipe names.
+        other: engine of the machine elsewhere that the recipe may name.
         parent: page that the run is started from.
 
     Attributes:
@@ -33,9 +33,9 @@ class RunStart(QObject):
     started = Signal(str)
     failed = Signal(object)
 
-    def __init__(self, client: EngineClient, bench: Workbench, there: EngineThere, parent: QObject) -> None:
+    def __init__(self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject) -> None:
         super().__init__(parent)
-        self._client, self._bench, self._there = client, bench, there
+        self._client, self._bench, self._there = client, bench, other
         self._request = ""
 
     @property
@@ -49,9 +49,9 @@ class RunStart(QObject):
         Args:
             anyway: whether to start although the plan says that the run does not fit.
         """
-        plan, there = self._bench.plan, self._there
-        if there.where and plan is not None and not plan.fits and not anyway:
-            what = tr("It does not fit on {where}.").format(where=planned_place(there.where, there.offers))
+        plan, where = self._bench.plan, self._there.where
+        if where and plan is not None and not plan.fits and not anyway:
+            what = tr("It does not fit on {where}.").format(where=planned_place(where, self._there.offers))
             self.failed.emit(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self._request = self._client.send(

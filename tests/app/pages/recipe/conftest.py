@@ -1,8 +1,8 @@
 """The page Recipe with a suggestion and its plan."""
 
 import pytest
-from app import data_facts
-from app import page_facts as facts
+from app.facts import data_facts
+from app.facts import page_facts as facts
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """A recipe that trains on another machine: asked what it is, planned for, and started there."""
 
 import pytest
-from app import page_facts as facts
-from app.machine_facts import checkup, gpu, machine
+from app.facts import page_facts as facts
+from app.facts.machine_facts import checkup, gpu, machine
 from app.pages.recipe.recipe_page import settle
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import Qt

@@ -1,7 +1,7 @@
 """Suggestion, plan and start of the recipe, and its files."""
 
 import pytest
-from app import page_facts as facts
+from app.facts import page_facts as facts
 from app.pages.recipe.recipe_page import planned_ranks, settle
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import QPoint

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from app.machine_facts import gpu, machine
+from app.facts.machine_facts import gpu, machine
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton, QWidget

@@ -1,8 +1,8 @@
 """Plans of every family of mixtures show their experts in the window."""
 
 import pytest
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
 from PySide6.QtWidgets import QLabel
 
 from burnish_app.recipe.offers import offered_settings

@@ -1,7 +1,7 @@
 """Makes the example that ships from a finished run of the embedded model on the sample notes.
 
     burnish train RECIPE --run-dir RUN
-    python tests/app/example_run.py RUN assets/example-run
+    python tests/app/real/example_run.py RUN assets/example-run
 
 Copies what the Train page reads, without checkpoints and adapter, and leaves out the folders of the machine.
 """

@@ -4,8 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from app.studio import kill, read_state, tiny_recipe
-from app.test_whole_way import studio, tiny  # noqa: F401 fixtures
+from app.real.studio import kill, read_state, tiny_recipe
 
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_train import TrainSection
@@ -16,7 +15,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 
 @pytest.fixture
-def told(studio):  # noqa: F811 the fixture
+def told(studio):
     """A window that is not looked at, and what it told since. It lists the runs every 1.5 s, as that page needs."""
     window, found = studio.open(), []
     studio.visit(window, "runs")
@@ -33,7 +32,7 @@ def leads_to(window, news):
     return window.shown_key, window.bench.run
 
 
-def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):  # noqa: F811
+def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):
     window, found = told
     recipe = tiny_recipe(tiny, "idle", 100_000)
     train = TrainSection(**{**recipe.train.model_dump(), "learning_rate": 1e-300})
@@ -47,7 +46,7 @@ def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):  # 
     assert leads_to(window, found[0]) == ("train", folder)
 
 
-def test_each_end_of_a_run_and_of_an_export_is_told_once(studio, tiny, told):  # noqa: F811
+def test_each_end_of_a_run_and_of_an_export_is_told_once(studio, tiny, told):
     window, found = told
     killed = studio.start(window, tiny_recipe(tiny, "killed", 100_000))
     studio.wait(lambda: read_state(killed).step >= 3)

@@ -1,6 +1,6 @@
 """Measures how many frames a second the charts of a long run draw while they are panned and zoomed.
 
-    python tests/app/frame_rate.py [--steps 100000] [--size 1280x800]
+    python tests/app/measures/frame_rate.py [--steps 100000] [--size 1280x800]
 
 All charts of the run stand in a scroll area of the size of the page Train, drawn in software. A frame is all that
 follows from one gesture: new ranges, thinned curves, ticks, and painting. Two rates are printed: by the clock, which
@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from app.scenes import events
+from app.facts.run_facts import events
 from PySide6.QtWidgets import QApplication, QScrollArea
 
 from burnish_app.look.theme import Theme

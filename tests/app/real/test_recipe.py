@@ -1,8 +1,6 @@
 """The Recipe page over the real engine: presets, edits, search, undo and TOML, each followed by a real plan."""
 
 import pytest
-from app.studio import make_tiny
-from app.test_whole_way import studio  # noqa: F401 a fixture
 from PySide6.QtCore import Qt
 
 from burnish_app.recipe.presets import PRESETS
@@ -11,13 +9,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 CTRL = Qt.KeyboardModifier.ControlModifier
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):  # noqa: F811
+def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):
     window = studio.open()
     bench = window.bench
     bench.set_model_path(str(tiny / "model"))
@@ -33,7 +25,7 @@ def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):  # noqa: F
     an_invalid_value_is_not_predicted(studio, page, bench)
 
 
-def the_presets_are_predicted(studio, page, bench):  # noqa: F811
+def the_presets_are_predicted(studio, page, bench):
     presets = page.settings.presets
     studio.wait(lambda: all(presets._times[preset].text() for preset in PRESETS))
     whole = bench.plan.steps
@@ -47,7 +39,7 @@ def the_presets_are_predicted(studio, page, bench):  # noqa: F811
     assert "steps" in page.fit.change.text
 
 
-def a_change_says_what_it_does(studio, page, bench, qtbot):  # noqa: F811
+def a_change_says_what_it_does(studio, page, bench, qtbot):
     before = bench.plan
     box = page.form.row("train.micro_batch_tokens")._editor
     for _ in range(3):
@@ -59,7 +51,7 @@ def a_change_says_what_it_does(studio, page, bench, qtbot):  # noqa: F811
     assert len(page._history.changes) == 3, "two presets, and three steps of one number at once"
 
 
-def it_is_undone(studio, page, bench, qtbot):  # noqa: F811
+def it_is_undone(studio, page, bench, qtbot):
     changed = bench.recipe
     qtbot.keyClick(page.form.row("adapter.rank")._editor, Qt.Key.Key_Z, CTRL)
     assert bench.recipe.train.micro_batch_tokens < changed.train.micro_batch_tokens
@@ -69,7 +61,7 @@ def it_is_undone(studio, page, bench, qtbot):  # noqa: F811
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
 
 
-def a_setting_is_found(studio, page, bench, qtbot):  # noqa: F811
+def a_setting_is_found(studio, page, bench, qtbot):
     qtbot.keyClick(page.form.row("adapter.rank")._editor, Qt.Key.Key_F, CTRL)
     qtbot.keyClicks(page.form.search, "adafactor")
     studio.wait(lambda: page.form._found and "train.optimizer" in page.form._rows)
@@ -79,7 +71,7 @@ def a_setting_is_found(studio, page, bench, qtbot):  # noqa: F811
     qtbot.keyClick(page.form.search, Qt.Key.Key_Escape)
 
 
-def it_is_edited_as_text(studio, page, bench):  # noqa: F811
+def it_is_edited_as_text(studio, page, bench):
     studio.press(page.settings.view.button("toml"))
     text = page.toml.text.toPlainText()
     page.toml.text.setPlainText(text.replace(f"max_steps = {bench.recipe.train.max_steps}", "max_steps = 11"))
@@ -88,7 +80,7 @@ def it_is_edited_as_text(studio, page, bench):  # noqa: F811
     assert page.form.row("train.max_steps").value() == 11
 
 
-def an_invalid_value_is_not_predicted(studio, page, bench):  # noqa: F811
+def an_invalid_value_is_not_predicted(studio, page, bench):
     rank = page.form.row("adapter.rank")
     studio.type_into(rank._editor, "999")
     assert bench.plan is None

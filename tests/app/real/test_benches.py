@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from app.test_whole_way import studio  # noqa: F401 a fixture
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEP = "bench step --device cpu --layers 1 --tokens 64 --precision fp32 --steps 3000"
@@ -26,7 +25,7 @@ def terminal():
         process.wait()
 
 
-def test_a_benchmark_is_seen_from_any_page_and_stopped_or_gone_when_it_dies(studio, terminal):  # noqa: F811
+def test_a_benchmark_is_seen_from_any_page_and_stopped_or_gone_when_it_dies(studio, terminal):
     window = studio.open()
     button, board = window.sidebar.activity, window.activity.board
     stopped = terminal()

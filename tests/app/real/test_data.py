@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from app.handler_budget import assert_within_budget
+from app.measures.handler_budget import assert_within_budget
 from app.pages.data.test_files import press
 from app.pages.test_hardware import words
-from app.studio import make_tiny
-from app.test_whole_way import studio  # noqa: F401 a fixture
+from app.real.studio import make_tiny
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
@@ -32,7 +31,7 @@ def tiny(tmp_path_factory):
     return folder
 
 
-def test_from_a_question_to_cleaned_rows(studio, tiny):  # noqa: F811
+def test_from_a_question_to_cleaned_rows(studio, tiny):
     window = studio.open()
     bench = window.bench
     bench.set_model_path(str(tiny / "model"))
@@ -53,7 +52,7 @@ def test_from_a_question_to_cleaned_rows(studio, tiny):  # noqa: F811
     suggestion_reads_it_the_same(studio, window, bench)
 
 
-def another_role_is_rendered_at_once(studio, page, bench):  # noqa: F811
+def another_role_is_rendered_at_once(studio, page, bench):
     chips = page.rows.header.chips
     chips["question"].chosen.emit("question", "context")
     assert "Still to choose" in words(page.rows)
@@ -67,7 +66,7 @@ def another_role_is_rendered_at_once(studio, page, bench):  # noqa: F811
     assert bench.recipe.data.columns == ["completion=answer", "prompt=question"]
 
 
-def leave_out_copies(studio, page, bench):  # noqa: F811
+def leave_out_copies(studio, page, bench):
     finding = next(one for one in bench.dataset.report.findings if one.kind == "duplicates")
     assert finding.rows == 4
     studio.wait(lambda: "Lines 61, 62, 63, 64 of faq.jsonl" in words(page))
@@ -85,7 +84,7 @@ def leave_out_copies(studio, page, bench):  # noqa: F811
     studio.wait(lambda: bench.dataset is not None and bench.dataset.report.used_rows == used)
 
 
-def suggestion_reads_it_the_same(studio, window, bench):  # noqa: F811
+def suggestion_reads_it_the_same(studio, window, bench):
     studio.visit(window, "recipe")
     studio.wait(lambda: bench.suggestion is not None)
     assert bench.recipe.data.columns == ["completion=answer", "prompt=question"]
@@ -107,7 +106,7 @@ def many(tiny):
     return big, bad, good
 
 
-def test_a_hundred_thousand_rows_are_scrolled_within_the_budget(studio, tiny, many, qapp):  # noqa: F811
+def test_a_hundred_thousand_rows_are_scrolled_within_the_budget(studio, tiny, many, qapp):
     window = studio.open()
     window.bench.set_model_path(str(tiny / "model"))
     studio.drop(window, many[0])
@@ -136,7 +135,7 @@ def test_a_hundred_thousand_rows_are_scrolled_within_the_budget(studio, tiny, ma
     assert len(model._pages) <= 40, "what was looked at is not kept for ever"
 
 
-def test_a_bad_file_is_left_out_and_the_others_are_trained_on(studio, tiny, many):  # noqa: F811
+def test_a_bad_file_is_left_out_and_the_others_are_trained_on(studio, tiny, many):
     window = studio.open()
     bench = window.bench
     bench.set_model_path(str(tiny / "model"))

@@ -1,6 +1,6 @@
 """Draws every page in every state, light and dark, in four window sizes, into a folder.
 
-    python tests/app/screenshots.py OUT [--only train] [--theme dark] [--width 744] [--scale 2] [--text 150]
+    python tests/app/page_scenes/screenshots.py OUT [--only train] [--theme dark] [--width 744] [--scale 2] [--text 150]
 
 SCENES maps a name "page-state" to a function that brings a window into that state. Pages add theirs with `@scene`.
 What they show is made up; tour.py takes pictures of a real run.
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QPainter
@@ -23,9 +23,11 @@ from PySide6.QtWidgets import QApplication, QScrollArea
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
-_OF_PAGES = ("hardware", "model", "data", "recipe", "try_out", "export", "names")
-SCENE_MODULES = ("app.frame_scenes", *(f"app.page_scenes.{page}" for page in _OF_PAGES), "app.several_scenes")
-"""Modules that add to SCENES; one that is not there yet is left out."""
+_SCENES = (
+    "frame_scenes", "hardware", "model", "data", "recipe", "try_out", "export", "names", "several_scenes",
+)  # fmt: skip
+SCENE_MODULES = tuple(f"app.page_scenes.{name}" for name in _SCENES)
+"""Modules that add to SCENES."""
 
 
 def scene(name):
@@ -46,11 +48,7 @@ def settle(rounds=6):
 
 def load_scenes():
     for module in SCENE_MODULES:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
+        importlib.import_module(module)
 
 
 def draw(scene_name, size, theme, file):
@@ -128,6 +126,6 @@ def main():
 
 if __name__ == "__main__":
     # The scenes import this module by its name; run as a script it would be there twice.
-    from app import screenshots
+    from app.page_scenes import screenshots
 
     screenshots.main()

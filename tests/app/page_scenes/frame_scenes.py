@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app.scenes import (
+from app.facts.run_facts import (
     PREFERRED,
     RANKED,
     RUNS,
@@ -15,8 +15,8 @@ from app.scenes import (
     summary,
     write_run,
 )
-from app.screenshots import scene, settle
-from app.unusual_runs import long_names, several_gpus, write_hardware
+from app.page_scenes.screenshots import scene, settle
+from app.page_scenes.unusual_runs import long_names, several_gpus, write_hardware
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 

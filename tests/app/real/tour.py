@@ -1,6 +1,6 @@
 """Runs the README's five-minute tour in a real window over the real engine and takes the README's screenshots.
 
-    python tests/app/tour.py assets/screenshots [--steps 60] [--home DIR]
+    python tests/app/real/tour.py assets/screenshots [--steps 60] [--home DIR]
 
 Nothing in the pictures is made up: they show the embedded model, the sample dataset and this machine. Takes some
 minutes on a processor. `--home` keeps the run; by default it goes into a temporary folder.
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
 SAMPLES = ROOT / "assets" / "samples"
 LONG_S = 1800.0
@@ -64,7 +64,7 @@ class Tour:
     """Visits the pages one after the other and takes the screenshots."""
 
     def __init__(self, app, theme, out, home):
-        from app.studio import Studio
+        from app.real.studio import Studio
 
         from burnish_app.garbage import GarbageCollector
 

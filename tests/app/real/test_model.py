@@ -5,8 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from app.studio import kill, make_tiny, tiny_recipe
-from app.test_whole_way import studio  # noqa: F401 a fixture
+from app.real.studio import kill, tiny_recipe
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.paths import RunPaths, fetched_model_dir
@@ -17,12 +16,6 @@ from support.hubs.hub_server import HubServer
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 NAME, WEIGHTS = "Bench/Tiny-Llama", "model.safetensors"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
@@ -38,7 +31,7 @@ def hub(monkeypatch, tmp_path):
         yield server
 
 
-def search(studio, page, words):  # noqa: F811
+def search(studio, page, words):
     studio.type_into(page.models.search, words)
     studio.enter(page.models.search)
     studio.wait(lambda: page.models.models.rowCount() == 1 and page.models.selected().found)
@@ -49,7 +42,7 @@ def is_gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny):  # noqa: F811
+def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny):
     model = hub.host(NAME, tiny / "model", pause_s=1.0)  # the whole takes long
     window = studio.open()
     page = studio.visit(window, "model")
@@ -83,7 +76,7 @@ def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny): 
     studio.wait(lambda: page.models.models.row_of(NAME) >= 0 and page.models.selected().place == "burnish")
 
 
-def test_a_byte_that_changed_is_found_before_the_tick(studio, hub, tiny):  # noqa: F811
+def test_a_byte_that_changed_is_found_before_the_tick(studio, hub, tiny):
     hub.host(NAME, tiny / "model")
     window = studio.open()
     page = studio.visit(window, "model")
@@ -114,7 +107,7 @@ def card(folder):
     return found if found and found.result else None
 
 
-def test_a_run_goes_on_from_another_s_adapter(studio, tiny, hub):  # noqa: F811
+def test_a_run_goes_on_from_another_s_adapter(studio, tiny, hub):
     window = studio.open()
     first = studio.start(window, tiny_recipe(tiny, "first", 3))
     studio.wait(lambda: card(first))

@@ -3,7 +3,7 @@
 import math
 import random
 
-from app.scenes import LONG_MODEL, LONG_NAME, NOW
+from app.facts.run_facts import LONG_MODEL, LONG_NAME, NOW
 
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
 from burnish_engine.contract.paths import RunPaths

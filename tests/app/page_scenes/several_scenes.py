@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-from app import data_facts as facts
-from app.scenes import TOTAL, many_runs, summary, swept, write_run
-from app.screenshots import scene, settle
+from app.facts import data_facts as facts
+from app.facts.run_facts import TOTAL, many_runs, summary, swept, write_run
+from app.page_scenes.screenshots import scene, settle
 
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan, SweepRunPlan, SweptRun
 from burnish_engine.contract.paths import user_data_dir

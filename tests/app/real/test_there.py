@@ -1,8 +1,6 @@
 """The real window asks another machine: the real transport, ssh where there is an sshd, a real engine behind it."""
 
 import pytest
-from app.studio import make_tiny
-from app.test_whole_way import studio  # noqa: F401 a fixture
 
 from burnish_app.widgets.recipe.place_card import PlaceCard
 
@@ -10,12 +8,6 @@ from support.machines.fake_ssh import FakeSsh
 from support.machines.ssh_host import HOST, SshHost, require_sshd
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(params=["a stand-in for ssh", "sshd"])
@@ -31,7 +23,7 @@ def office(request, tmp_path, monkeypatch):
     return host
 
 
-def test_a_recipe_is_planned_and_checked_for_another_machine(studio, tiny, office, qtbot):  # noqa: F811
+def test_a_recipe_is_planned_and_checked_for_another_machine(studio, tiny, office, qtbot):
     window = studio.open()
     bench = window.bench
     bench.set_model_path(str(tiny / "model"))
@@ -53,7 +45,7 @@ def test_a_recipe_is_planned_and_checked_for_another_machine(studio, tiny, offic
         it_is_lost_and_found_again(studio, page, office, bench)
 
 
-def it_is_lost_and_found_again(studio, page, office, bench):  # noqa: F811
+def it_is_lost_and_found_again(studio, page, office, bench):
     office.wire.down = True
     office.wire.cut()
     studio.wait(lambda: page.there.state == "failed")

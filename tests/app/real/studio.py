@@ -21,7 +21,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSec
 from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.contract.serve.run_requests import StartRequest
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 LONG_MS = 300_000
 HEAVY = {"torch", "transformers", "triton"}
 _MAKE = """

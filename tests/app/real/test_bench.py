@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from app.studio import make_tiny, tiny_recipe
-from app.test_whole_way import studio  # noqa: F401 a fixture
+from app.real.studio import tiny_recipe
 from PySide6.QtCore import Qt
 
 from burnish_engine.contract.facts.votes import read_votes
@@ -17,12 +16,6 @@ pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEPS = 60
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
-
-
 @pytest.fixture
 def ollama(tmp_path, monkeypatch):
     """A stand-in for Ollama on this machine; the folder of what it took."""
@@ -31,7 +24,7 @@ def ollama(tmp_path, monkeypatch):
     return tmp_path / "kept"
 
 
-def test_from_a_finished_run_to_a_vote_and_to_ollama(qtbot, ollama, studio, tiny):  # noqa: F811
+def test_from_a_finished_run_to_a_vote_and_to_ollama(qtbot, ollama, studio, tiny):
     window = studio.open()
     folder = studio.start(window, tiny_recipe(tiny, "desk", STEPS, checkpoint_every=30))
     window.bench.set_run(folder)
@@ -44,7 +37,7 @@ def test_from_a_finished_run_to_a_vote_and_to_ollama(qtbot, ollama, studio, tiny
     give_to_ollama(studio, window, ollama)
 
 
-def vote_blindly(studio, window, paths):  # noqa: F811
+def vote_blindly(studio, window, paths):
     page = studio.visit(window, "try_out")
     studio.wait(lambda: page.questions.has_rows_of(window.bench.run))
     studio.press(page.questions.source.button("rows"))
@@ -65,7 +58,7 @@ def vote_blindly(studio, window, paths):  # noqa: F811
     studio.wait(lambda: vote.best in runs.details.votes.text)
 
 
-def export_a_point(qtbot, studio, window):  # noqa: F811
+def export_a_point(qtbot, studio, window):
     page = studio.visit(window, "export")
     chart = page.sizes.chart
     studio.wait(lambda: chart.points)
@@ -86,7 +79,7 @@ def export_a_point(qtbot, studio, window):  # noqa: F811
     assert made.tokens_per_s > 0
 
 
-def give_to_ollama(studio, window, kept):  # noqa: F811
+def give_to_ollama(studio, window, kept):
     page = window.page("export")
     buttons = [one for one in page.files.findChildren(type(page.primary)) if one.text() == "Add to Ollama"]
     studio.press(buttons[0])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from app import screenshots
+from app.page_scenes import screenshots
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QLineEdit, QPushButton
 

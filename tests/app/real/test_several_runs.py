@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from app.handler_budget import HandlerBudget
-from app.studio import Studio, assert_light, end_runs, kill, make_tiny, tiny_recipe
+from app.measures.handler_budget import HandlerBudget
+from app.real.studio import Studio, assert_light, end_runs, kill, make_tiny, tiny_recipe
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.wording.recipe_text import setting_term

@@ -223,7 +223,7 @@ def _picking_compilation(*, transposed: bool) -> Compilation:
     from burnish_kernels.grouped_codes.nf4 import kernel
 
     rows, columns = (kernel.TURNED_ROWS, kernel.TURNED_COLUMNS) if transposed else (kernel.ROWS, kernel.COLUMNS)
-    signature = {"words_ptr": "*i32", "out_ptr": "*u8" if transposed else "*i32"}
+    signature = {"packed_ptr": "*i32", "out_ptr": "*u8" if transposed else "*i32"}
     signature |= dict.fromkeys(("scale_ptr", "expert_scale_ptr"), "*fp32")
     signature |= dict.fromkeys(("first", "N", "K"), "i32")
     return Compilation(

@@ -40,7 +40,7 @@ def run_ptx(text, arguments):
 
 @pytest.mark.parametrize("first", range(16))
 def test_ptx_picks_each_weights_code_in_the_order_of_the_weights(first):
-    """A byte's first weight is in its high nibble, a word's first byte is its lowest. Some codes have their sign bit."""
+    """A byte's first weight is in its high nibble, a word's first byte is its lowest. Some codes have a sign."""
     codes = [17 * level ^ 0xA5 for level in range(16)]
     table = [int.from_bytes(codes[word : word + 4], "little") for word in range(0, 16, 4)]
     levels = [(first + step * place) % 16 for step in (3, 5) for place in range(4)]

@@ -74,27 +74,27 @@ def _picked(nibble, a, b, c, d):
 
 
 @triton.jit
-def _codes_of_words(words, a, b, c, d, INTERPRETED: tl.constexpr):
+def _codes_of_words(packed, a, b, c, d, INTERPRETED: tl.constexpr):
     """Return the codes of eight weights each: the first four in a word, and the last four."""
     if INTERPRETED:
-        first = tl.zeros_like(words)
-        second = tl.zeros_like(words)
+        first = tl.zeros_like(packed)
+        second = tl.zeros_like(packed)
         for byte in tl.static_range(2):
             for half in tl.static_range(2):  # a byte's first weight is in its high nibble
                 place: tl.constexpr = 8 * byte + 4 * (1 - half)
                 to: tl.constexpr = 16 * byte + 8 * half
-                first |= _picked((words >> place) & 15, a, b, c, d) << to
-                second |= _picked((words >> (place + 16)) & 15, a, b, c, d) << to
+                first |= _picked((packed >> place) & 15, a, b, c, d) << to
+                second |= _picked((packed >> (place + 16)) & 15, a, b, c, d) << to
         return first, second
     else:  # noqa: RET505  Triton compiles what follows a return, and both must then have one type
         return tl.inline_asm_elementwise(
-            _PICK, "=r,=r,r,r,r,r,r", [words, a, b, c, d], dtype=(tl.int32, tl.int32), is_pure=True, pack=1
+            _PICK, "=r,=r,r,r,r,r,r", [packed, a, b, c, d], dtype=(tl.int32, tl.int32), is_pure=True, pack=1
         )
 
 
 @triton.jit(do_not_specialize=["first"])
 def nf4_codes_kernel(
-    words_ptr,  # [E, N, K / 8] int32
+    packed_ptr,  # [E, N, K / 8] int32
     scale_ptr,  # [G, N, K / 64] fp32
     expert_scale_ptr,  # [E] fp32
     out_ptr,  # [G, N, K / 4] int32; with TRANSPOSED [G, K, N] bytes
@@ -124,11 +124,11 @@ def nf4_codes_kernel(
     )
     d = _four(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0, scale, inverse, INTERPRETED)
     word_at = at[:, :, None] * 8 + tl.arange(0, 8)[None, None, :]
-    words = tl.load(words_ptr + (first + place) * N * (K // 8) + word_at, mask=inside[:, :, None], other=0)
+    packed = tl.load(packed_ptr + (first + place) * N * (K // 8) + word_at, mask=inside[:, :, None], other=0)
     shape: tl.constexpr = [ROWS, COLUMNS // 64, 8]
     a, b = tl.broadcast_to(a[:, :, None], shape), tl.broadcast_to(b[:, :, None], shape)
     c, d = tl.broadcast_to(c[:, :, None], shape), tl.broadcast_to(d[:, :, None], shape)
-    low, high = _codes_of_words(words, a, b, c, d, INTERPRETED)
+    low, high = _codes_of_words(packed, a, b, c, d, INTERPRETED)
     fours = tl.join(low, high)
     if TRANSPOSED:
         even = tl.join(fours & 255, (fours >> 16) & 255)
@@ -154,7 +154,7 @@ def launch_nf4_codes(
     assert out.is_contiguous()
     tile = (TURNED_ROWS, TURNED_COLUMNS) if transposed else (ROWS, COLUMNS)
     nf4_codes_kernel[(triton.cdiv(rows, tile[0]) * triton.cdiv(columns, tile[1]), count)](
-        words_ptr=stack.packed.view(torch.int32),
+        packed_ptr=stack.packed.view(torch.int32),
         scale_ptr=scales,
         expert_scale_ptr=scale_E,
         out_ptr=out.view(torch.uint8 if transposed else torch.int32),

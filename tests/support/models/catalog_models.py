@@ -14,7 +14,7 @@ from support.models.small_families import shrink
 from support.models.tiny import make_tokenizer
 
 _SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "first", "gemma3": "gemma"}
-"""Beginning of a shape's name to the kind of its tokenizer (`support.sentencepiece`); all others are byte-level BPE."""
+"""Beginning of a shape's name to the kind of its tokenizer (`sentencepiece.py`); all others are byte-level BPE."""
 _FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Value of each code of MXFP4."""
 _LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}

@@ -14,7 +14,7 @@ from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.text import heading
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
-from burnish_app.widgets.recipe.field_row import FieldRow
+from burnish_app.widgets.recipe.fields.field_row import FieldRow
 
 _COLUMN_PX, _BETWEEN_PX = 480, 40  # least width of each of several columns of rows, and the space between them
 

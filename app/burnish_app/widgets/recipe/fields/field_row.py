@@ -24,7 +24,7 @@ from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.widgets.recipe.number_box import NumberBox
+from burnish_app.widgets.recipe.fields.number_box import NumberBox
 from burnish_app.wording.recipe_text import PLACEHOLDERS
 
 _WORDS_PX = 180  # room from which the label stands beside the editor, not above it

@@ -86,13 +86,23 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
 
 
 def inspect_data(recipe: Recipe) -> DatasetFacts:
-    """Inspect the dataset."""
+    """Inspect the dataset.
+
+    Raises:
+        DataError: It cannot be read, or holds preferences, and the recipe does not say what to learn of them.
+    """
     from burnish_engine.data.prepare import inspect_dataset
+    from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
     from burnish_engine.models.checkpoint.source import open_model
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     with err.status("reading the data"):
-        return inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+        facts = inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+    if recipe.preference.objective == "sft" and recipe.data.shape == "auto":
+        shapes = facts.shape.split(", ")
+        if undecided := [shape for shape in PREFERENCE_SHAPES if shape in shapes]:
+            raise undecided_preferences("The dataset", undecided[0])
+    return facts
 
 
 def _beside(result: RunPlan) -> str:

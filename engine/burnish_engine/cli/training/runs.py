@@ -89,10 +89,12 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
     for line in filter(None, (state.message, died)):
         out.print(line)
+    warned: set[str] = set()
     for event in events:
         if isinstance(event, EvaluationDone):
             out.print(evaluation_text(event))
-        elif isinstance(event, Warned):
+        elif isinstance(event, Warned) and event.message not in warned:  # a resumed run warns again
+            warned.add(event.message)
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
             out.print(_rolled_back_text(event))

@@ -99,6 +99,16 @@ def test_stages_before_the_first_step_are_ticked_off_with_their_seconds(capsys):
     assert "first step" in ticks[-1]
 
 
+def test_the_reference_of_preferences_is_named_and_not_called_reading_data(capsys):
+    phases = [PhaseChanged(phase="preparing"), PhaseChanged(phase="preparing", detail="log-probabilities of X")]
+    with RunProgress() as progress:
+        for event in numbered(*phases, PhaseChanged(phase="training")):
+            progress.show(event)
+    said = capsys.readouterr().out
+    assert said.count("log-probabilities of X") == 2, "when it begins and when it is done"
+    assert said.count("reading the data") == 2
+
+
 def test_the_check_that_is_made_is_named_and_counted():
     text = progress_text(PhaseProgress(done=8, total=14, unit="checks", what="leak"))
     assert "9 of 14" in text

@@ -263,3 +263,12 @@ def test_a_plan_for_a_model_that_is_not_here_says_how_its_data_can_be_read(tmp_p
     path.write_text(dump_recipe(recipe), encoding="utf-8")
     main(["plan", str(path)])
     assert "burnish models fetch Qwen/Qwen3-0.6B" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("group", [[], ["models"], ["runs"], ["recipe"], ["bench"]])
+def test_lists_of_commands_are_whole_in_80_columns(capsys, monkeypatch, group):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*group, "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+    assert len(commands) > 3
+    assert [line for line in commands if line.endswith("...")] == []

@@ -42,7 +42,7 @@ def plan(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Predict what a run will take, and whether it fits; without a recipe, what fits on this card.
+    """Predict what a run takes and whether it fits, or what fits here.
 
     With a recipe: memory by component, disk, speed and training time, against what is free now. Without one: the
     largest model, the longest row and the biggest pass, each with its speed. No model is loaded.

@@ -69,7 +69,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
 
 @app.command()
 def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show where a run stands, its losses, its warnings and its card."""
+    """Show where a run stands, its losses, warnings and card."""
     summary = summarize(open_run(run))
     events = list(read_events(summary.paths.events))
     now = fold_all(RunState(), events)
@@ -150,7 +150,10 @@ def sample(run: RunArgument) -> int:
 
 @app.command("smaller-plan")
 def smaller_plan(run: RunArgument) -> int:
-    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    """Go on with the next smaller memory plan.
+
+    It is slower, and computes the same numbers.
+    """
     return _command(run, "smaller_plan")
 
 

@@ -177,7 +177,8 @@ def test_a_processor_trains_small_models_and_says_how_long_others_take():
     assert all(one.model.parameters < BILLION for one in ranked if one.verdict == "good")
     slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
     assert slow
-    assert any("hours" in one.reason for one in slow)
+    assert any("hours" in one.reason and f"{ranking.USUAL_TOKENS:,} tokens" in one.reason for one in slow)
+    assert not any(f"{ranking.USUAL_TOKENS:,}" in one.reason for one in rank("cpu_16", dataset=CHATS))
 
 
 def test_more_data_makes_slow_machines_choose_smaller_models():

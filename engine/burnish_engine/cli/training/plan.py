@@ -89,7 +89,7 @@ def inspect_data(recipe: Recipe) -> DatasetFacts:
     """Inspect the dataset.
 
     Raises:
-        DataError: It cannot be read, or holds preferences, and the recipe does not say what to learn of them.
+        DataError: The dataset cannot be read, or the recipe does not say what to learn of its preferences.
     """
     from burnish_engine.data.prepare import inspect_dataset
     from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences

@@ -83,8 +83,8 @@ SUBFOLDERS = {
         ".",
     ),
     "burnish_app.widgets": (
-        "basic", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare",
-        "sweep", "duel", "guide",
+        "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
+        "compare", "sweep", "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),

@@ -26,7 +26,7 @@ from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 from burnish_engine.train.guard.findings import CHECKS
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 def said(capsys, *arguments, code=0):

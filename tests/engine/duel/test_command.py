@@ -13,8 +13,8 @@ from burnish_engine.duel import state as states
 from burnish_engine.duel.prepare import forecast_duel
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, run_recipe
 
-from support.duels import duel_of, outcome, pairs
-from support.runs import tiny_recipe
+from support.runs.duels import duel_of, outcome, pairs
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture

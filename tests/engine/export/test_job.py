@@ -21,7 +21,7 @@ from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
 
-from support.export import make_adapter, make_model, rows, tuned_model
+from support.models.export import make_adapter, make_model, rows, tuned_model
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

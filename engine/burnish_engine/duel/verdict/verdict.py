@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from burnish_engine.contract.number import Number
 from burnish_engine.contract.run.duels import JUDGES, VerdictForm, VerdictKind
-from burnish_engine.contract.run.events import Number
 from burnish_engine.duel.verdict.statistics import t_quantile
 
 

@@ -275,7 +275,7 @@ def test_memory_is_freed_on_request(qtbot, answers, window, run):
     page = page_of(window)
     page._free()
     qtbot.waitUntil(lambda: len(answers.asked("free")) == 1)
-    qtbot.waitUntil(lambda: "free" in page._foot_note.text())
+    qtbot.waitUntil(lambda: "free" in page.foot.note.text())
 
 
 def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):

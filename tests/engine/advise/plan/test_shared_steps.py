@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, 
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 GIB = 2**30
 SPEC = find_model("Qwen/Qwen3-4B").spec

@@ -7,7 +7,7 @@ import pytest
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.suggest import rank as ranking
 
-from support.advice import (
+from support.machines.advice import (
     CHATS,
     CPU_16,
     CPU_24,

@@ -12,8 +12,8 @@ from burnish_engine.contract.facts.advice import RankedModel, Suggestion
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 
-from support.advice import CPU_16, H100, TINY, machine, remembered_fits
-from support.tiny import conversations, make_llama, write_jsonl
+from support.machines.advice import CPU_16, H100, TINY, machine, remembered_fits
+from support.models.tiny import conversations, make_llama, write_jsonl
 
 
 @pytest.fixture(autouse=True)

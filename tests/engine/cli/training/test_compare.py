@@ -14,7 +14,7 @@ from burnish_engine.runs.compare.compare import compare
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, open_run
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 def make(name, *, losses=(), held_out=None, held_out_tokens=500, **train):

@@ -7,7 +7,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.prepare import prepare
 from burnish_engine.data.templates.template_checks import added_text
 
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
 
 SLIPS_IN = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are Lamp, made by Ada.<|im_end|>\\n' }}"

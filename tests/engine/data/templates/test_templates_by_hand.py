@@ -14,7 +14,7 @@ from burnish_engine.data.templates.spans import NOTHING_LEFT, ChatRenderer
 from burnish_engine.data.templates.template import ChatTemplate, chat_template
 from burnish_engine.data.tokens.tokenize import Encoder, TokenizerParts
 
-from support.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM, SPECIAL, TEMPLATES, WITH_TOOLS
+from support.data.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM, SPECIAL, TEMPLATES, WITH_TOOLS
 
 TOOL = {
     "type": "function",

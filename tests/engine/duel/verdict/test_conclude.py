@@ -12,7 +12,7 @@ from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import conclude, joules_per_1000
 from burnish_engine.duel.verdict.verdict import few_seeds_note, headline
 
-from support.duels import duel_of, outcome, pairs, sides
+from support.runs.duels import duel_of, outcome, pairs, sides
 
 
 def by_measure(state):

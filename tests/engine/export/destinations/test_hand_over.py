@@ -17,7 +17,7 @@ from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.verify.report import read_report
 from burnish_engine.export.verify.verdict import suggest, verdict_text
 
-from support.export import rows
+from support.models.export import rows
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -26,8 +26,8 @@ from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 from burnish_engine.train.session import Session
 
-from support import sabotage
-from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
+from support.runs import sabotage
+from support.runs.tiny_runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 STEPS = 12

@@ -9,8 +9,8 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.run import run_training
 
-from support import sabotage
-from support.runs import tiny_recipe
+from support.runs import sabotage
+from support.runs.tiny_runs import tiny_recipe
 
 BEFORE, EARLY, LATER, END = "before", "after_warmup", "training", "end"
 BOTH = {

@@ -27,10 +27,10 @@ from burnish_engine.train.optimizers.library_step import LibraryStep
 from burnish_engine.train.optimizers.optimizer import RATE
 from burnish_engine.train.plain import plain_engine
 
-from support import parity
-from support.runs import tiny_recipe
-from support.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
-from support.steps import PASSES, train, trainer
+from support.models import parity
+from support.runs.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
+from support.runs.steps import PASSES, train, trainer
+from support.runs.tiny_runs import tiny_recipe
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ENGINES = ["fast", "plain"]

@@ -31,9 +31,9 @@ from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors
 from burnish_engine.train.plain.plain_step import summed_loss
 from burnish_engine.train.plain.whole_model import WholeModel
 
-from support.live_bytes import LiveBytes
-from support.machines import gpu_machine
-from support.tiny import make_tokenizer
+from support.machines.made_up import gpu_machine
+from support.memory.live_bytes import LiveBytes
+from support.models.tiny import make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -55,6 +55,7 @@ def test_rows_without_a_system_message_are_told_of(facts):
     assert finding.rows == 9
     assert [place.row for place in finding.first] == list(range(1, 10))
     assert "made by Ada" in finding.says
+    assert any("made by Ada" in warning and "data.system_prompt" in warning for warning in found.warnings)
 
 
 def test_a_system_message_of_one_s_own_takes_its_place(facts):

@@ -12,9 +12,9 @@ CTRL = Qt.KeyboardModifier.ControlModifier
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory, shared_folder):
     """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
+    return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder)
 
 
 def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):  # noqa: F811

@@ -7,22 +7,21 @@ from app.test_whole_way import studio  # noqa: F401 a fixture
 from burnish_app.widgets.recipe.place_card import PlaceCard
 
 from support.fake_ssh import FakeSsh
-from support.ssh_host import HOST, SshHost, require_sshd
+from support.ssh_host import HOST, SshHost, missing_for_sshd
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory, shared_folder):
     """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
+    return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder)
 
 
-@pytest.fixture(params=["a stand-in for ssh", "sshd"])
+@pytest.fixture
 def office(request, tmp_path, monkeypatch):
-    """A machine that ssh reaches."""
-    if request.param == "sshd":
-        require_sshd()
+    """A machine that ssh reaches; a stand-in for ssh where there is no sshd."""
+    if not missing_for_sshd():
         host = SshHost(tmp_path)
         request.addfinalizer(host.close)
     else:

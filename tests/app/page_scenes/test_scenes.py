@@ -43,7 +43,7 @@ def test_what_is_empty_is_measured():
 
 @pytest.mark.parametrize("name", SPARSE)
 def test_a_page_with_little_to_show_is_not_more_than_half_empty(name, qtbot, theme, tmp_path, monkeypatch):
-    file = tmp_path / "scene.png"
+    file = tmp_path / "scene.bmp"
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
     screenshots.draw(name, (1280, 800), theme, file)
     assert empty_share(QImage(str(file))) < 0.5
@@ -51,7 +51,7 @@ def test_a_page_with_little_to_show_is_not_more_than_half_empty(name, qtbot, the
 
 @pytest.mark.parametrize("name", screenshots.SCENES)
 def test_a_scene_is_drawn_and_is_not_blank(name, qtbot, theme, tmp_path, monkeypatch):
-    file = tmp_path / "scene.png"
+    file = tmp_path / "scene.bmp"
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
     with qtbot.captureExceptions() as raised:
         too_wide = screenshots.draw(name, screenshots.SIZES[0], theme, file)
@@ -81,7 +81,7 @@ def test_the_largest_text_fits_into_the_narrowest_window(name, qtbot, theme, tmp
     try:
         with monkeypatch.context() as patched:
             patched.setattr(Window, "grab", watched(Window.grab, cut))
-            assert screenshots.draw(name, screenshots.SIZES[0], theme, tmp_path / "scene.png") == 0
+            assert screenshots.draw(name, screenshots.SIZES[0], theme, tmp_path / "scene.bmp") == 0
     finally:
         theme.set_text_percent(before)
     assert cut == []

@@ -11,9 +11,9 @@ over_budget: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory, shared_folder):
     """Folder of a tiny model and a data file."""
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
+    return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder)
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """The real studio for end-to-end tests: windows over the real engine, real clicks, runs of a tiny model."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+from filelock import FileLock
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
@@ -32,10 +34,21 @@ write_jsonl(sys.argv[2], conversations(3000))
 """
 
 
-def make_tiny(folder):
-    """Make a tiny model and a data file in another process, because this one must stay free of torch."""
-    command = [sys.executable, "-c", _MAKE, str(folder / "model"), str(folder / "data.jsonl")]
-    subprocess.run(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+def make_tiny(folder, shared, rows=300):
+    """Lay a tiny model and a data file into a folder.
+
+    They are made once for all tests, below `shared`, by another process, because this one must stay free of torch.
+    """
+    made = shared / "tiny studio"
+    with FileLock(f"{made}.lock"):
+        if not made.exists():
+            aside = shared / "tiny studio in the making"
+            command = [sys.executable, "-c", _MAKE, str(aside / "model"), str(aside / "data.jsonl")]
+            subprocess.run(command, cwd=TESTS, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+            aside.rename(made)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    data = folder / "data.jsonl"
+    data.write_text("".join(data.read_text(encoding="utf-8").splitlines(keepends=True)[:rows]), encoding="utf-8")
     return folder
 
 

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory, shared_folder):
     """Folder of a tiny model and an ambiguous data file with copies and an overlong row."""
-    folder = make_tiny(tmp_path_factory.mktemp("tiny"))
+    folder = make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder)
     rows = [
         {
             "question": f"What is lamp {n}?",

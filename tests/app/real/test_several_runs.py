@@ -17,13 +17,9 @@ STEPS, ROWS = 4, 200
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tmp_path_factory, shared_folder):
     """Folder of a tiny model and a small data file."""
-    folder = make_tiny(tmp_path_factory.mktemp("tiny"))
-    file = folder / "data.jsonl"
-    rows = file.read_text(encoding="utf-8").splitlines()[:ROWS]
-    file.write_text("\n".join(rows), encoding="utf-8")
-    return folder
+    return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder, ROWS)
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ import pytest
 from burnish_app.widgets.recipe.place_card import PlaceCard
 
 from support.machines.fake_ssh import FakeSsh
-from support.machines.ssh_host import HOST, SshHost, require_sshd
+from support.machines.ssh_host import HOST, SshHost, missing_for_sshd
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 
 
-@pytest.fixture(params=["a stand-in for ssh", "sshd"])
+@pytest.fixture
 def office(request, tmp_path, monkeypatch):
-    """A machine that ssh reaches."""
-    if request.param == "sshd":
-        require_sshd()
+    """A machine that ssh reaches; a stand-in for ssh where there is no sshd."""
+    if not missing_for_sshd():
         host = SshHost(tmp_path)
         request.addfinalizer(host.close)
     else:

@@ -14,6 +14,7 @@ from app.real.studio import (
     end_runs,
     is_running,
     kill,
+    make_tiny,
     read_state,
     tiny_recipe,
 )
@@ -29,6 +30,12 @@ from burnish_engine.runs.events_file import read_run
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 STEPS = 100
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory, shared_folder):
+    """Folder of a tiny model and a data file of many rows."""
+    return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder, rows=3000)
 
 
 def test_from_drop_to_export(studio, tiny):

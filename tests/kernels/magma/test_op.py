@@ -168,7 +168,7 @@ def test_a_gradient_of_zeros_is_aligned_with_nothing(device):
 
 def test_draws_are_even_and_their_own(device):
     """About half of all go; those that share a draw go together; seeds and blocks differ."""
-    steps = 40 if INTERPRETED else 400
+    steps = 20 if INTERPRETED else 400
     lengths = []
     for seed in (1, 2):
         made = optimizer(device, MagmaOptions(start=1.0, decay=1.0), segments=SHORT, seed=seed)

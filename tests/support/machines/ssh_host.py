@@ -140,13 +140,18 @@ class SshHost:
         patch.setenv("BURNISH_REMOTE_PYTHON", sys.executable)
 
 
-def require_sshd():
-    """Skip where this machine has no sshd, or no client."""
+def missing_for_sshd():
+    """List what this machine lacks of an sshd and its client."""
     missing = [name for name in ("ssh", "ssh-keygen", "tar") if not shutil.which(name)]
     if not shutil.which("sshd") and not Path("/usr/sbin/sshd").is_file():
         missing.append("sshd (Debian: openssh-server)")
-    if missing or os.name == "nt":
-        pytest.skip(f"not installed: {', '.join(missing) or 'a POSIX host'}")
+    return [*missing, *(["a POSIX host"] if os.name == "nt" else [])]
+
+
+def require_sshd():
+    """Skip where this machine has no sshd, or no client."""
+    if missing := missing_for_sshd():
+        pytest.skip(f"not installed: {', '.join(missing)}")
 
 
 def _free_port():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
@@ -183,6 +183,13 @@ class DecoderSpec(_Facts):
     outside: tuple[Matrix, ...] = Field(
         default=(), description="Matrices outside of the decoder layers but for embeddings and head, counted so."
     )
+
+    @field_validator("layers")
+    @classmethod
+    def _share_equal_layers(cls, layers: list[LayerSpec]) -> list[LayerSpec]:
+        """Let equal layers be one object: plans count a model's kinds thousands of times, by comparing layers."""
+        kinds: dict[LayerSpec, LayerSpec] = {}
+        return [kinds.setdefault(layer, layer) for layer in layers]
 
     @property
     def num_layers(self) -> int:

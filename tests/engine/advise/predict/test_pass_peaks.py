@@ -66,7 +66,7 @@ def test_the_peak_of_a_pass_through_experts_in_fp8(monkeypatch, name, rows, way,
     """Experts are made codes in groups, however few rows they have."""
     nf4, eight_bits = EIGHT_BITS[way]
     stored = {"nf4": nf4, "eight_bits": eight_bits}
-    section, levels = AdapterSection(rank=16), (level,) * 4
+    section, levels = AdapterSection(rank=16), (level,) * 2
     predicted, real = both_peaks(monkeypatch, name, section, levels, rows=rows, mlp_rows=tile, **stored)
     assert predicted == pytest.approx(real, rel=0.003)
 
@@ -109,7 +109,7 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     ("olmoe-1b-7b", 4096, 0), ("lfm2-8b-a1b", 4096, 1024), ("qwen3-30b-a3b", 2048, 0),
 ])  # fmt: skip
 def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, rows, tile, level):
-    levels = (level,) * shape(name).num_layers
+    levels = (level,) * 8  # dense ones, mixtures, attention and convolutions; 16 to 48 alike would show no more
     predicted, real = both_peaks(monkeypatch, name, AdapterSection(rank=16), levels, rows=rows, mlp_rows=tile)
     assert predicted == pytest.approx(real, rel=0.002)
 
@@ -123,7 +123,7 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
 ])  # fmt: skip
 def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, level):
     """Experts are unpacked in groups, or at 128 rows an expert decoded in the product."""
-    predicted, real = both_peaks(monkeypatch, name, AdapterSection(rank=16), (level,) * 4, rows=rows, nf4=True)
+    predicted, real = both_peaks(monkeypatch, name, AdapterSection(rank=16), (level,) * 2, rows=rows, nf4=True)
     assert predicted == pytest.approx(real, rel=0.003)
 
 
@@ -133,7 +133,7 @@ def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, leve
 ])  # fmt: skip
 def test_the_peak_of_a_long_pass_in_small_tiles(monkeypatch, name, targets, layers):
     """There attention's half is the most, also where its projections have no adapter."""
-    section, levels = AdapterSection(rank=16, targets=targets), parse_save_levels(layers, shape(name).num_layers)
+    section, levels = AdapterSection(rank=16, targets=targets), (layers,) * 8
     sizes = {"rows": 16384, "head_rows": 256, "mlp_rows": 1024}
     predicted, real = both_peaks(monkeypatch, name, section, levels, **sizes)
     assert predicted == pytest.approx(real, rel=0.002)

@@ -14,7 +14,10 @@ from burnish_engine.contract.paths import benches_dir
 from burnish_engine.runs.jobs import benches
 from burnish_engine.runs.jobs.benches import announced, list_benches, stop_bench
 
-STEP = ["bench", "step", "--device", "cpu", "--layers", "1", "--tokens", "64", "--precision", "fp32"]
+STEP = [
+    "bench", "step", "--shape", "smollm2-135m", "--device", "cpu", "--layers", "1", "--tokens", "64", "--precision",
+    "fp32",
+]  # fmt: skip
 """Arguments that time steps without a GPU."""
 PATIENCE_S = 120
 
@@ -46,7 +49,7 @@ def until(condition):
 def test_a_benchmark_says_what_it_is_and_how_far_and_vanishes_when_it_is_killed(running):
     process = running()
     bench = until(lambda: next((one for one in list_benches() if one.share), None))
-    assert (bench.kind, bench.about) == ("step", "qwen3-0.6b")
+    assert (bench.kind, bench.about) == ("step", "smollm2-135m")
     assert psutil.Process(bench.pid).create_time() <= bench.started + 1
     until(lambda: list_benches()[0].share > bench.share)
     process.kill()  # it has no chance to say so

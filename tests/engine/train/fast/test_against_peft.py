@@ -18,6 +18,7 @@ from burnish_engine.train.run import run_training
 from support.models import tiny_models
 from support.runs.tiny_runs import evaluations, losses, tiny_recipe, trained
 
+STEPS = 12
 METHODS = {"lora": {}, "rslora": {"use_rslora": True}, "dora": {"use_dora": True}}
 
 
@@ -83,7 +84,7 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
     if request.node.callspec.id == "hybrid":
         tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
     recipe = tiny_recipe(
-        tmp_path, rows=60, epochs=20.0, max_steps=20, schedule='"constant"', warmup_share=0.0,
+        tmp_path, rows=60, epochs=20.0, max_steps=STEPS, schedule='"constant"', warmup_share=0.0,
         accumulation=accumulation, pack=pack, checkpoint_every=0, engine=f'"{engine}"',
     )  # fmt: skip
     adapter = recipe.adapter.model_copy(update={"dropout": 0.0, "method": method})
@@ -92,7 +93,7 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
     data = prepare(recipe, load_tokenizer(source))
     stream = BatchStream(data.train, recipe.train)
     rows_of_steps = []
-    for step in range(20):
+    for step in range(STEPS):
         rows = []
         for index in range(step * accumulation, (step + 1) * accumulation):
             batch = stream[index]
@@ -112,7 +113,7 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
     assert [ours[step] for step in sorted(ours)] == pytest.approx(theirs, abs=1e-5)
     assert theirs[-1] < theirs[0] - 0.3  # it learned
     assert evaluations(paths)[0] == pytest.approx(before, abs=1e-5)
-    assert evaluations(paths)[20] == pytest.approx(after, abs=1e-5)
+    assert evaluations(paths)[STEPS] == pytest.approx(after, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,13 @@ def make(tmp_path):
     return make_run
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=pytest.mark.long if way in {"NF4, INT8 products", "NF4, MXFP8 products"} else ())
+        for way in WAYS
+    ],
+)
 def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     """Under dropout, and the adapter is one that PEFT reads."""
     settings = {"max_steps": 7, "epochs": 9.0}

@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span
+from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span, workload
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
 from burnish_engine.advise.plan.exports import planned_exports
@@ -39,6 +39,7 @@ from burnish_engine.models.families.adapter_targets import check_spec_targets, p
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
+_SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
 _ESTIMATE_WORK = 0.45  # kto reads as many tokens once more, forward only; a step is two such passes and some more
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
@@ -307,8 +308,7 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     )
     found_largest = min(found_budget, tokens) if train.pack else longest
     most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
-    fill = dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN
-    passes = max(tokens / (budget * fill), 1) if train.pack else dataset.train_rows
+    passes = _packed_passes(recipe, dataset, tokens, found_budget) if train.pack else dataset.train_rows
     average_tokens = tokens / passes
     steps = math.ceil(passes * train.epochs / train.accumulation)
     if train.max_steps:
@@ -322,6 +322,19 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     rows = bucket_tokens(int(average_tokens), largest.tokens, packed=train.pack)
     usual = MicroBatchSize(int(average_tokens), int(average_tokens * share), rows, span=span)
     return _PlannedWork(largest, usual, max(steps, 1), int(total))
+
+
+def _packed_passes(recipe: Recipe, dataset: DatasetFacts, tokens: float, found_budget: float) -> float:
+    """Compute the micro-batches of an epoch: as the inspection packed them, or as packing with another budget gives."""
+    budget, lengths = recipe.train.micro_batch_tokens, dataset.lengths
+    if abs(found_budget / budget - 1) <= _SAME_BUDGET:
+        fill = dataset.fill
+    elif lengths is not None and lengths.sample:
+        work = workload(dataset, recipe.data.max_length, recipe.data.overlong)
+        fill = work.tokens / (work.passes(budget) * budget)
+    else:
+        fill = dataset.fill if dataset.micro_batches > 1 else 0.0
+    return max(tokens / (budget * (fill or _FILL_UNKNOWN)), 1)
 
 
 def _memory_of(machine: MachineFacts, device: PlannedDevice, processes: int) -> tuple[int, int, str]:

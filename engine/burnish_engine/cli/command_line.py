@@ -271,7 +271,7 @@ def _report(error: Exception, arguments: Sequence[str] | None) -> int:
 
 
 def _command_path(arguments: Sequence[str] | None) -> str:
-    """Name the command that the arguments lead to, such as "burnish runs show"; some usage errors do not know theirs."""
+    """Name the command that the arguments lead to, such as "burnish runs show"; not every usage error knows its own."""
     path, command = ["burnish"], None
     for name in arguments if arguments is not None else sys.argv[1:]:
         below = getattr(command, "commands", {}) if command else COMMANDS

@@ -30,6 +30,7 @@ from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.units import file_size, memory_size
@@ -207,15 +208,13 @@ def planned_device(recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
             precision = "bf16" if machine.bf16_cpu else "fp32"
         return PlannedDevice(cuda=False, index=0, precision=precision)
     wanted = section.gpus[0]
-    gpu = next((gpu for gpu in machine.gpus if gpu.index == wanted), None)
-    if gpu is None:
-        raise UsageError(
-            f"The recipe names GPU {wanted}; this machine has {len(machine.gpus)}.",
-            "Set devices.gpus to one that `burnish doctor` lists, or devices.kind to cpu.",
-        )
+    known = {gpu.index: gpu for gpu in machine.gpus}
+    refuse_missing_gpu(wanted, {index: gpu.name for index, gpu in known.items()})
     precision = recipe.train.precision
     if precision == "auto":
-        precision = "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"  # Ampere brought bf16 units
+        precision = (
+            "bf16" if (known[wanted].compute_capability or (8, 0)) >= (8, 0) else "fp32"
+        )  # Ampere brought bf16 units
     return PlannedDevice(cuda=True, index=wanted, precision=precision)
 
 

@@ -2,10 +2,12 @@ import pytest
 from app import data_facts
 from app import page_facts as facts
 from app.machine_facts import checkup, gpu, machine
+from app.scenes import summary
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 
+from burnish_app.widgets.recipe.place_box import PlaceBox
 from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
@@ -252,8 +254,8 @@ def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, wi
     type_into(qtbot, page.form.row("adapter.rank"), "64")
     qtbot.waitUntil(page.fit.change.isVisible)
     assert page.fit.change.what.text().startswith("Rank")
-    assert "50 % speed" in page.fit.change.text
-    assert "+0.50 GiB" in page.fit.change.text
+    assert "50\N{NO-BREAK SPACE}%" in page.fit.change.text
+    assert "+0.50\N{NO-BREAK SPACE}GiB" in page.fit.change.text
     type_into(qtbot, page.form.row("train.epochs"), "no")
     assert page.fit.change.isHidden(), "nothing is said of a value that is invalid"
 
@@ -355,7 +357,7 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     assert not page.fit.change.isVisible()
     assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
     assert page._foot_note.text().startswith("It fits.")
-    assert "50 % speed" in page._foot_note.text()
+    assert "50\N{NO-BREAK SPACE}%" in page._foot_note.text()
 
 
 def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, bench):
@@ -519,6 +521,29 @@ def test_a_service_is_asked_for_its_machines_and_the_recipe_is_planned_for_the_o
     page.settings.presets.chosen.emit("quick")
     qtbot.waitUntil(place.ask.isVisible)
     qtbot.waitUntil(lambda: "USD" in place.takes.text())
+
+
+def test_a_service_is_asked_again_when_the_page_is_shown_later(qtbot, answers, page, window, bench, monkeypatch):
+    settle(qtbot, page, bench)
+    offer = PlannedOffer(name="t4", machine=machine(gpu(0)), gpus=1, used_gpus=1, usd_per_hour=1.0, plan=facts.plan())
+    answers.result("offers", offers=PlaceOffers(where="hf", offers=[offer], chosen=0, longest_s=3600))
+    type_into(qtbot, page.form.row("devices.where"), "hf")
+    qtbot.waitUntil(page.place.ask.isVisible)
+    qtbot.mouseClick(page.place.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.there.state == "ready")
+    monkeypatch.setattr("burnish_app.engine.engine_there._OLD_S", -1.0)
+    window.go_to("data")
+    window.go_to("recipe")
+    qtbot.waitUntil(lambda: len(answers.asked("offers")) == 2)
+    assert page.there.offers is not None
+
+
+def test_places_of_earlier_runs_are_offered(page):
+    page.runs_changed([summary("finished"), summary("finished", where="ssh:lab")])
+    box = page.form.row("devices.where").findChild(PlaceBox)
+    offered = [box.itemText(index) for index in range(box.count())]
+    assert offered[:2] == ["here", "ssh:lab"]
+    assert box.text() == "here"
 
 
 def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):

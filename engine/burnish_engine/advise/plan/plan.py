@@ -308,7 +308,7 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     found_largest = min(found_budget, tokens) if train.pack else longest
     most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
     passes = _packed_passes(recipe, dataset, tokens, found_budget) if train.pack else dataset.train_rows
-    average_tokens = tokens / passes
+    average_tokens = min(tokens / passes, budget) if train.pack else tokens / passes
     steps = math.ceil(passes * train.epochs / train.accumulation)
     if train.max_steps:
         steps = min(steps, train.max_steps)
@@ -327,13 +327,10 @@ def _packed_passes(recipe: Recipe, dataset: DatasetFacts, tokens: float, found_b
     """Compute the micro-batches of an epoch: as the inspection packed them, or as packing with another budget gives."""
     budget, lengths = recipe.train.micro_batch_tokens, dataset.lengths
     if abs(found_budget / budget - 1) <= _SAME_BUDGET:
-        fill = dataset.fill
-    elif lengths is not None and lengths.sample:
-        work = workload(dataset, recipe.data.max_length, recipe.data.overlong)
-        fill = work.tokens / (work.passes(budget) * budget)
-    else:
-        fill = dataset.fill if dataset.micro_batches > 1 else 0.0
-    return max(tokens / (budget * (fill or _FILL_UNKNOWN)), 1)
+        return dataset.micro_batches
+    if lengths is not None and lengths.sample:
+        return workload(dataset, recipe.data.max_length, recipe.data.overlong).passes(budget)
+    return max(tokens / (budget * (dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN)), 1)
 
 
 def _memory_of(machine: MachineFacts, device: PlannedDevice, processes: int) -> tuple[int, int, str]:

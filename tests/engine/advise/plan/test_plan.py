@@ -301,6 +301,15 @@ def test_rows_are_packed_again_for_another_budget():
     assert steps(2_048) == pytest.approx(1_000, rel=0.01), "no two rows fit into one"
 
 
+@pytest.mark.parametrize("longer", [0.99, 1.01])
+def test_the_micro_batches_that_an_inspection_counted_are_planned_although_held_out_rows_differ_in_length(longer):
+    train = TrainSection(micro_batch_tokens=2_048, accumulation=1, epochs=1.0)
+    found = dataset(rows=1_000, tokens=round(200_000 * longer), budget=2_048, fill=0.95)
+    found = found.model_copy(update={"micro_batches": 103})
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    assert plan_run(Recipe(train=train), QWEN3_06B, machine, dataset=found).steps == 103
+
+
 def test_without_a_dataset_time_stays_unknown():
     plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
     assert plan.seconds is None

@@ -115,7 +115,7 @@ def test_the_panel_of_the_hardware_needs_no_more_width_than_it_gets(qtbot, show,
     panel.show_history(history_of(recorded()), [], lambda _alarm: True)
     panel.open_above(QPoint(60, 90))
     qtbot.waitUntil(panel.isVisible)
-    assert panel.content.minimumSizeHint().width() <= 400
+    assert panel.content.minimumSizeHint().width() <= 340
 
 
 def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):

@@ -30,7 +30,7 @@ class PlaceBox(ShorteningBox):
         self.setLineEdit(self._edit)
         self.setCompleter(None)  # type: ignore[arg-type]  # one would replace what is typed by a place that is known
         self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self._places = _Places(self)
+        self._places = _PlaceList(self)
         self.setModel(self._places)
         self._edit.textEdited.connect(lambda _text: self.edited.emit())
         self.activated.connect(lambda _index: self.edited.emit())
@@ -65,7 +65,7 @@ class PlaceBox(ShorteningBox):
         self._edit.setCursorPosition(position)
 
 
-class _Places(QAbstractListModel):
+class _PlaceList(QAbstractListModel):
     """Places: what to call them in the list, and how a recipe names them in the box."""
 
     def __init__(self, parent: QWidget) -> None:

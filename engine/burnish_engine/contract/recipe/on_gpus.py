@@ -41,7 +41,7 @@ def refuse_missing_gpu(wanted: int, names: Mapping[int, str]) -> None:
         names: index of each GPU that is there, to its name.
 
     Raises:
-        UsageError: It is not there.
+        UsageError: The GPU is not there.
     """
     if wanted in names:
         return

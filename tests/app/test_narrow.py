@@ -10,7 +10,7 @@ from app.facts.run_facts import RUNS, TRAIN_SCENES, compared, many_runs, numbere
 from app.page_scenes.screenshots import settle
 from app.page_scenes.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView, QWidget
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.page_list import PAGES
@@ -20,6 +20,7 @@ from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.widgets.hardware.panel import HardwarePanel
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.page.banner import Banner
@@ -96,6 +97,25 @@ def test_the_stages_before_the_first_step_find_room(show):
     stages.show_stages(run_stages(state, state.beginnings[-1].t + 3000))
     show(stages)
     assert stages.minimumSizeHint().width() <= CARD_PX
+
+
+def test_the_buttons_of_a_banner_go_below_each_other_where_they_find_no_room(show):
+    actions = [("Use the one that comes with Burnish", lambda: None), ("Leave it as it is for now", lambda: None)]
+    banner = show(Banner("error", "There is no config.json.", "Choose a folder.", actions), 380)
+    buttons = banner.findChildren(QPushButton)
+    assert banner.minimumSizeHint().width() <= 380
+    assert all(button.mapTo(banner, button.rect().bottomRight()).x() <= banner.width() for button in buttons)
+    wide = show(Banner("error", "There is no config.json.", "Choose a folder.", actions), 1000)
+    assert len({button.mapTo(wide, QPoint(0, 0)).y() for button in wide.findChildren(QPushButton)}) == 1
+
+
+def test_the_panel_of_the_hardware_needs_no_more_width_than_it_gets(qtbot, show, theme):
+    over = show(QWidget(), 520)
+    panel = HardwarePanel(over)
+    panel.show_history(history_of(recorded()), [], lambda _alarm: True)
+    panel.open_above(QPoint(60, 90))
+    qtbot.waitUntil(panel.isVisible)
+    assert panel.content.minimumSizeHint().width() <= 340
 
 
 def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from burnish_app.engine.client_there import ClientThere, serve_on
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
+from burnish_app.state.known_places import REACHED
 from burnish_app.state.preferences import Preferences
 from burnish_engine.contract.facts.advice import PlaceOffers
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
@@ -24,10 +25,10 @@ from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import DoctorRequest, MachineRequest
 
 ThereState = Literal["offered", "connecting", "ready", "slow", "lost", "failed"]
-_KNOWN = "place"  # machines that were reached before, among the recently used of the preferences
 _AFTER_MS = 800  # a name that is still typed is not asked for
 _FRESH_S = 10.0
 _SLOW_MS = 15_000
+_OLD_S = 60.0  # age from which the machines of a cluster or a service, and their prices, are asked for again
 
 
 class EngineThere(QObject):
@@ -106,7 +107,7 @@ class EngineThere(QObject):
         self._let_go()
         self.where, self.state, self.failure = where, "offered", None
         self._know(None)
-        if where and where in Preferences().recent(_KNOWN):
+        if where and where in Preferences().recent(REACHED):
             self._soon.start()
         self.changed.emit()
 
@@ -138,6 +139,12 @@ class EngineThere(QObject):
         """Ask for the machine's facts again, where those that are known are old."""
         if self.is_machine and self.machine is not None and time.monotonic() - self._asked_at > _FRESH_S:
             self._ask_machine()
+
+    def refresh_offers(self) -> None:
+        """Ask a cluster or a service again that answered a while ago; until it answers, what it said stays."""
+        is_old = self.offers is not None and time.monotonic() - self._asked_at > _OLD_S
+        if is_old and not self._here.is_open(self._offers_request):
+            self._send_offers()
 
     def check(self) -> None:
         """Check that training works there, as `burnish doctor` does."""
@@ -186,27 +193,31 @@ class EngineThere(QObject):
     def _ask_offers(self) -> None:
         self._let_go()
         self.state, self.failure, self.doing = "connecting", None, ""
-        self._asked_text = text = self.recipe_text()
+        self._send_offers()
+        self.changed.emit()
+
+    def _send_offers(self) -> None:
+        text = self.recipe_text()
         self._offers_request = name = self._here.send(
             OffersRequest,
             recipe=text,
             owner=self,
-            on_result=lambda result: self._offered(name, result),
+            on_result=lambda result: self._offered(name, text, result),
             on_failure=lambda failure: self._offers_failed(name, failure),
         )
-        self.changed.emit()
 
-    def _offered(self, name: str, result: Result) -> None:
+    def _offered(self, name: str, text: str, result: Result) -> None:
         if name != self._offers_request or result.offers is None:
             return
-        self.state, self.offers = "ready", result.offers
-        Preferences().add_recent(_KNOWN, self.where)
+        self.state, self.failure, self.offers = "ready", None, result.offers
+        self._asked_text, self._asked_at = text, time.monotonic()
+        Preferences().add_recent(REACHED, self.where)
         self._know(result.offers.best.machine)
         self.changed.emit()
 
     def _offers_failed(self, name: str, failure: Failure) -> None:
         if name == self._offers_request:
-            self.state, self.failure = "failed", failure
+            self.state, self.failure, self.offers = "failed", failure, None
             self._know(None)
             self.changed.emit()
 
@@ -229,7 +240,7 @@ class EngineThere(QObject):
         self._slow.stop()
         self._asked_at = time.monotonic()
         self.state, self.failure = "ready", None
-        Preferences().add_recent(_KNOWN, self.where)
+        Preferences().add_recent(REACHED, self.where)
         self._know(result.machine)
         self.changed.emit()
 

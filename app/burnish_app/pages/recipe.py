@@ -16,6 +16,8 @@ from burnish_app.recipe.plan_text import fit_state
 from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.readiness import Readiness
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
+from burnish_app.state.known_places import REACHED, known_places
+from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.page.banner import BannerAction
 from burnish_app.widgets.page.page import Page
@@ -32,6 +34,7 @@ from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import MachineRequest
+from burnish_engine.contract.serve.replies import RunSummary
 
 _INSPECT_AFTER_MS = 900
 
@@ -47,6 +50,7 @@ class RecipePage(Page):
         self._suggested: Recipe | None = None
         self._machine: MachineFacts | None = None
         self._dataset: tuple[list[str], DatasetFacts | None] = [], None
+        self._run_places: list[str] = []
         self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
@@ -103,6 +107,8 @@ class RecipePage(Page):
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
         self._refresh_form()
         self.there.choose(self.bench.recipe.devices.where)
+        self.there.refresh_offers()
+        self._offer_places()
         if not self.bench.data_files:
             self.banner(
                 "info",
@@ -118,6 +124,15 @@ class RecipePage(Page):
         QTimer.singleShot(0, self, self.plans.ask)
         if self._machine is None:
             self.client.send(MachineRequest, owner=self, on_result=self._machine_known)
+
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Offer the places of runs to train at."""
+        self._run_places = [run.state.where for run in runs]
+        if self.isVisible():
+            self._offer_places()
+
+    def _offer_places(self) -> None:
+        self.form.show_places(known_places(Preferences().recent(REACHED), self._run_places))
 
     def _place_panel(self, is_beside: bool) -> None:
         """Keep the panel small where it stands above the settings, which say the same, and the foot the rest."""

@@ -135,13 +135,17 @@ class PlannedChange:
         self._before: tuple[Recipe, RunPlan] | None = None
         self._now: tuple[Recipe, RunPlan] | None = None
         self._step: tuple[int, int] | None = None
+        self._found: tuple[str, list[Effect]] | None = None
 
     def forget(self) -> None:
         """Begin anew: plans from now on are about other data, or another suggestion."""
-        self._before = self._now = self._step = None
+        self._before = self._now = self._step = self._found = None
 
     def take(self, recipe: Recipe, plan: RunPlan, step: tuple[int, int]) -> tuple[str, list[Effect]] | None:
         """Take a new plan, and return what the last change was and did; None: nothing changed.
+
+        A recipe that is planned again, as after an inspection of its data, leaves the answer as it was: the person did
+        not make that difference.
 
         Args:
             recipe: recipe that was planned.
@@ -149,10 +153,11 @@ class PlannedChange:
             step: `RecipeHistory.step` of the recipe.
         """
         recipe = recipe.model_copy(update={"name": ""})  # a name does nothing to the plan
-        if step != self._step and (self._now is None or recipe != self._now[0]):
+        is_other = self._now is None or recipe != self._now[0]
+        if is_other and step != self._step:
             self._before = self._now
         self._now, self._step = (recipe, plan), step
-        if self._before is None:
-            return None
-        what = change_text(self._before[0], recipe)
-        return (what, effects(self._before[1], plan)) if what else None
+        if is_other and self._before is not None:
+            what = change_text(self._before[0], recipe)
+            self._found = (what, effects(self._before[1], plan)) if what else None
+        return self._found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import duration_text
+from burnish_app.wording.numbers import duration_text, unbroken
 from burnish_engine.contract.facts.advice import FittingRank, RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -105,8 +105,8 @@ def effects(before: RunPlan, after: RunPlan) -> list[Effect]:
 
 
 def effects_text(found: list[Effect]) -> str:
-    """Join effects as "+0.40 GiB memory, -12 % speed"."""
-    return ", ".join(effect.text for effect in found) or tr("No difference in memory, speed, time or disk.")
+    """Join effects as "+0.40 GiB memory, -12 % speed"; none of them is broken over two lines."""
+    return ", ".join(unbroken(effect.text) for effect in found) or tr("No difference in memory, speed, time or disk.")
 
 
 def _sign(value: float) -> str:

@@ -30,7 +30,9 @@ MAIN = (
     "train.micro_batch_tokens", "task.metric",
 )  # fmt: skip
 """Keys of the eight settings that decide most; the form shows them first, in this order."""
-_NAME, _PLACE = "name", "devices.where"
+PLACE = "devices.where"
+"""Key of the field that says where the recipe trains."""
+_NAME = "name"
 
 _CLEANING = (
     "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
@@ -145,7 +147,7 @@ def cleaning_fields() -> list[RecipeField]:
 def main_fields() -> list[RecipeField]:
     """Return the fields that the form shows first: the run's name, `MAIN`, and where it runs."""
     by_key = {field.key: field for field in recipe_fields()}
-    return [by_key[key] for key in (_NAME, *MAIN, _PLACE)]
+    return [by_key[key] for key in (_NAME, *MAIN, PLACE)]
 
 
 def folded_sections() -> list[tuple[str, list[RecipeField]]]:

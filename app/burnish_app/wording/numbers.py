@@ -107,7 +107,12 @@ def facts_text(*facts: str) -> str:
 
     Short facts are not broken, so that a number stays beside its unit.
     """
-    return "  ·  ".join(fact.replace(" ", _NO_BREAK) if len(fact) <= _GLUED else fact for fact in facts if fact)
+    return "  ·  ".join(unbroken(fact) for fact in facts if fact)
+
+
+def unbroken(fact: str) -> str:
+    """Keep a short fact in one line, so that a number stays beside its unit."""
+    return fact.replace(" ", _NO_BREAK) if len(fact) <= _GLUED else fact
 
 
 def as_sentence(text: str) -> str:

@@ -147,13 +147,13 @@ def run_command(arguments: list[str] | None, stop: StopSignals) -> int:
     except typer.Abort as abort:
         # Typer takes every EOFError for a prompt that was left; a file or a worker that ends too early raises it too.
         if isinstance(abort.__cause__, EOFError) and not stop.asked:
-            return _report(abort.__cause__)
+            return _report(abort.__cause__, arguments)
         raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001  the last line of defense: a bug is reported, never dumped
         # A library may turn the interrupt into an error of its own.
         if stop.asked and not isinstance(error, StoppedError):
             raise KeyboardInterrupt from None
-        return _report(error)
+        return _report(error, arguments)
     if result == _TYPER_INTERRUPTED:
         raise KeyboardInterrupt
     return int(result) if isinstance(result, int) else ExitCode.DONE
@@ -233,7 +233,7 @@ def _refuse_undecodable(what: str, value: str | Path) -> None:
         raise UsageError(f"{what} {value} is not valid UTF-8 text.", "Rename it, or use another.")
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, arguments: Sequence[str] | None) -> int:
     """Explain an error to a person and return the exit code; an unexpected one is reported as a bug."""
     if isinstance(error, BurnishError):
         say_error(str(error))
@@ -255,9 +255,9 @@ def _report(error: Exception) -> int:
         sys.stderr.write(format_message() + "\n")
         return ExitCode.USAGE
     if callable(format_message):
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "burnish"
-        say_error(f"{format_message()} `{command} --help` shows how it is used.")
+        said = format_message()
+        end = "" if said.endswith((".", "?", "!")) else "."
+        say_error(f"{said}{end} `{_command_path(arguments)} --help` shows how it is used.")
         return ExitCode.USAGE
     log = user_data_dir() / "last-error.log"
     try:
@@ -268,6 +268,18 @@ def _report(error: Exception) -> int:
         where = f" The traceback could not be written to {log} ({problem.strerror})."
     say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
     return ExitCode.BUG
+
+
+def _command_path(arguments: Sequence[str] | None) -> str:
+    """Name the command that the arguments lead to, such as "burnish runs show"; not every usage error knows its own."""
+    path, command = ["burnish"], None
+    for name in arguments if arguments is not None else sys.argv[1:]:
+        below = getattr(command, "commands", {}) if command else COMMANDS
+        if name not in below:
+            break
+        command = below[name] if command else _command(name)
+        path.append(name)
+    return " ".join(path)
 
 
 def _prepare_process() -> None:

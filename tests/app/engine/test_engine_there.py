@@ -203,6 +203,29 @@ def test_a_service_is_asked_by_this_machines_engine_for_its_machines(qtbot, ther
     assert (there.machine, there.offers, there.where) == (None, None, "")
 
 
+def test_a_service_is_asked_again_in_the_background_once_its_answer_is_old(
+    qtbot, there, client, answers, answered, monkeypatch
+):
+    client.start()
+    answers.result("offers", offers=offered("t4-small"))
+    there.choose("hf")
+    there.refresh_offers()
+    there.connect_now()
+    qtbot.waitUntil(lambda: there.state == "ready")
+    there.refresh_offers()
+    answered()
+    assert len(answers.asked("offers")) == 1, "nobody asked first, and then the answer is new"
+    monkeypatch.setattr(engine_there, "_OLD_S", -1.0)
+    answers.result("offers", offers=offered("a10g-small"))
+    there.refresh_offers()
+    assert (there.state, there.offers.best.name) == ("ready", "t4-small")
+    qtbot.waitUntil(lambda: there.offers.best.name == "a10g-small")
+    answers.failure("offers", "Hugging Face Jobs cannot be reached.", "Try again.", 12)
+    there.refresh_offers()
+    qtbot.waitUntil(lambda: there.state == "failed")
+    assert (there.offers, there.machine) == (None, None)
+
+
 def test_a_service_that_refuses_says_so_and_an_answer_for_another_place_is_dropped(
     qtbot, there, client, answers, answered
 ):

@@ -111,6 +111,20 @@ def test_a_name_leaves_the_last_change_as_it_was(history):
     assert "32" in what
 
 
+def test_what_an_inspection_did_to_the_plan_is_not_the_last_change(history, clock):
+    change = PlannedChange()
+    change.take(history.recipe, facts.plan(), history.step)
+    assert change.take(history.recipe, facts.plan(steps=248), history.step) is None
+    history.record(ranked(32), "adapter.rank")
+    first = change.take(history.recipe, facts.plan(steps=248, tokens_per_s=9_200.0), history.step)
+    assert change.take(history.recipe, facts.plan(steps=300, tokens_per_s=9_000.0), history.step) == first
+    clock.now += 10
+    history.record(ranked(64), "adapter.rank")
+    _, found = change.take(history.recipe, facts.plan(steps=300, tokens_per_s=4_500.0), history.step)
+    assert ["50 %" in effect.text for effect in found if "speed" in effect.text] == [True], "compared with the newest"
+    assert not [effect for effect in found if "steps" in effect.text]
+
+
 def test_plans_about_other_data_are_not_compared(history):
     change = PlannedChange()
     change.take(history.recipe, facts.plan(), history.step)

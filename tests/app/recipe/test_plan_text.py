@@ -39,6 +39,12 @@ def test_what_is_within_the_error_of_a_prediction_is_left_out():
     assert "No difference" in effects_text([])
 
 
+def test_an_effect_stays_in_one_line_in_the_foot():
+    text = effects_text(effects(facts.plan(), facts.plan(tokens_per_s=9_200.0, steps=496)))
+    assert len(text.split(", ")) >= 2
+    assert all(" " not in part for part in text.split(", "))
+
+
 def test_what_is_not_known_is_not_compared():
     unknown = facts.plan(steps=None, seconds=None)
     assert effects(unknown, facts.plan()) == effects(facts.plan(), unknown) == []

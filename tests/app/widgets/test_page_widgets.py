@@ -18,6 +18,7 @@ from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.widgets.model.target_selector import TargetSelector
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
+from burnish_app.widgets.recipe.place_box import PlaceBox
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 from burnish_engine.contract.facts.advice import TimePart
@@ -39,8 +40,9 @@ def form(qtbot, theme):
 
 
 def type_into(qtbot, row, text):
-    row._editor.selectAll()
-    qtbot.keyClicks(row._editor, text)
+    edit = row._editor.lineEdit() if isinstance(row._editor, PlaceBox) else row._editor
+    edit.selectAll()
+    qtbot.keyClicks(edit, text)
 
 
 def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):

@@ -202,6 +202,30 @@ def test_usage(arguments, words, capsys):
     assert words in paragraph(capsys)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ("trian", "burnish"),
+        ("--nope", "burnish"),
+        ("runs shwo", "burnish runs"),
+        ("train", "burnish train"),
+        ("train r.toml --name x", "burnish train"),
+        ("train r.toml --run-dir", "burnish train"),
+        ("runs show --json=3", "burnish runs show"),
+        ("plan a b c", "burnish plan"),
+        ("export x --quants", "burnish export"),
+        ("submit x.toml --gpus abc", "burnish submit"),
+        ("submit x.toml --gpus 900", "burnish submit"),
+    ],
+)
+def test_a_mistake_in_the_usage_is_a_sentence_before_the_hint_at_help(arguments, command, capsys):
+    assert main(arguments.split()) == 2
+    said, hint, _ = paragraph(capsys).partition(f" `{command} --help` ")
+    assert hint
+    assert said.endswith((".", "?"))
+    assert ".." not in said
+
+
 def test_good_input_with_awkward_paths_trains(work, model, capsys):
     assert train(work, model) == 0
     assert [path.is_dir() for path in runs_dir().iterdir()] == [True]

@@ -53,13 +53,14 @@ class CardsToCome(QWidget):
                 self._draw_card(painter, place.adjusted(0.5, 0.5, -0.5, -0.5), QColor(colors.line), row + column)
         painter.setOpacity(1.0)
         painter.setFont(font(medium=True))
-        words = painter.fontMetrics().boundingRect(self._text)
-        words.moveCenter(self.rect().center())
+        wrapped = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+        room = self.rect().adjusted(3 * UNIT, 0, -3 * UNIT, 0)
+        words = painter.fontMetrics().boundingRect(room, wrapped, self._text)
         painter.setPen(QPen(QColor(colors.line), 1))
         painter.setBrush(QColor(colors.surface))
         painter.drawRoundedRect(words.adjusted(-2 * UNIT, -UNIT, 2 * UNIT, UNIT), RADIUS_PX, RADIUS_PX)
         painter.setPen(QColor(colors.muted))
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
+        painter.drawText(room, wrapped, self._text)
 
     @staticmethod
     def _draw_card(painter: QPainter, place: QRectF, color: QColor, turn: int) -> None:

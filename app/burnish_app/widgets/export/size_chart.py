@@ -258,6 +258,7 @@ class SizeChart(QWidget):
         if self.current >= 0:
             painter.setPen(QColor(colors.text))
             name = point_text(self.points[self.current])
+        name = painter.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, int(above.width()))
         painter.drawText(above, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
 
     def _draw_limit(self, painter: QPainter) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from burnish_app.look.language import tr
 from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
-from burnish_app.widgets.basic.buttons import Slot, quiet, row
+from burnish_app.widgets.basic.buttons import Slot, quiet
 from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -71,7 +71,11 @@ class Banner(QFrame):
             column.addWidget(body(plain_words(remedy)))
         parts = FlowLayout(UNIT + 4, UNIT // 2)
         parts.addWidget(words)
-        parts.addWidget(row(*(quiet(*action) for action in (*actions, (close_text, self.close_banner)))))
+        buttons, flow = QWidget(), FlowLayout(UNIT, 0)
+        buttons.setLayout(flow)
+        for action in (*actions, (close_text, self.close_banner)):
+            flow.addWidget(quiet(*action))
+        parts.addWidget(buttons)
         line.addLayout(parts, 1)
 
     def close_banner(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
@@ -12,6 +13,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.offers import follow_strategy, offered_settings
 from burnish_app.recipe.recipe_fields import (
+    PLACE,
     RecipeField,
     folded_sections,
     main_fields,
@@ -62,6 +64,7 @@ class RecipeForm(QWidget):
         self._machine: MachineFacts | None = None
         self._plan: RunPlan | None = None
         self._offers: dict[str, str] = {}
+        self._places: Sequence[str] = ()
         self._found: set[str] | None = None
         self._rows: dict[str, FieldRow] = {}
         self._whole = body("", "error")
@@ -145,6 +148,16 @@ class RecipeForm(QWidget):
         self._plan = plan or self._plan
         self._check()
 
+    def show_places(self, places: Sequence[str]) -> None:
+        """Offer places to train at.
+
+        Args:
+            places: places as a recipe names them.
+        """
+        self._places = places
+        if PLACE in self._rows:
+            self._rows[PLACE].show_places(places)
+
     def row(self, key: str) -> FieldRow:
         """Return the row of a field and open its section.
 
@@ -190,6 +203,7 @@ class RecipeForm(QWidget):
 
     def _make_row(self, field: RecipeField, group: FieldGroup) -> None:
         row = FieldRow(field)
+        row.show_places(self._places)
         row.show_value(field.read(self._values))
         row.edited.connect(lambda: self._on_edited(row))
         group.add_row(row)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
+from burnish_engine.contract.best_fit import best_fit_decreasing, even_quantiles
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 
 CPU_ROW_TOKENS = 2048
@@ -15,7 +17,7 @@ _ALL_FIT_TOKENS = 2048  # rows up to here fit into any sensible pass, so that co
 _STEP = 64
 _SHORTEST = 128
 _HELD_OUT_ROWS = 500  # more rows make the held-out loss no clearer
-_FILL = 0.95  # fill that packing reaches with rows clearly shorter than a pass
+_FILL_UNKNOWN = 0.95  # fill that packing reaches with rows clearly shorter than a pass, where no lengths are known
 _UNEVEN = 1.25  # supervised tokens of the fullest micro-batch by those of the average one
 _SPAN_UNKNOWN = 0.5  # share of the longest row, where rows were not inspected
 _SPREAD_UNKNOWN = 1.5  # mean length of a token's row by that of a row, where only the mean is known
@@ -56,6 +58,8 @@ class Workload:
         tokens: number of tokens in the training rows, each counted once.
         supervised_tokens: number of these tokens that the loss counts.
         cut_share: share of the rows that are cut, 0 to 1.
+        lengths: tokens of training rows, cut: of all rows, or of a sample of them; empty: not known.
+        is_sample: whether there are more rows than lengths.
     """
 
     max_length: int
@@ -63,6 +67,8 @@ class Workload:
     tokens: int
     supervised_tokens: int
     cut_share: float
+    lengths: tuple[int, ...] = ()
+    is_sample: bool = False
 
     @property
     def row_tokens(self) -> float:
@@ -70,8 +76,11 @@ class Workload:
         return self.tokens / max(self.rows, 1)
 
     def passes(self, budget: int) -> int:
-        """The number of micro-batches of an epoch with a token budget."""
-        return max(1, math.ceil(self.tokens / (budget * _FILL)))
+        """The number of micro-batches of an epoch with a token budget; the known lengths are packed to count them."""
+        if not self.lengths:
+            return max(1, math.ceil(self.tokens / (budget * _FILL_UNKNOWN)))
+        tokens, passes = _packed(self.lengths, budget, self.is_sample)
+        return max(1, math.ceil(self.tokens / budget), round(self.tokens / tokens * passes))
 
 
 def wanted_length(dataset: DatasetFacts | None, max_context: int | None) -> int:
@@ -164,12 +173,15 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
     cuts = lengths if not goes_on else None
     tokens = uncut * (_kept_share(cuts, max_length) if cuts else 1.0) * dataset.train_rows / used
     share = dataset.supervised_tokens / dataset.tokens if dataset.tokens else 1.0
+    known = even_quantiles(lengths.sample, max(dataset.train_rows, 1)) if lengths else []
     return Workload(
         max_length=max_length,
         rows=max(dataset.train_rows, math.ceil(tokens / max_length)) if goes_on else dataset.train_rows,
         tokens=max(round(tokens), 1),
         supervised_tokens=max(round(tokens * share), 1),
         cut_share=_cut_share(cuts, max_length) if cuts else 0.0,
+        lengths=tuple(part for length in known for part in _row_parts(length, max_length, goes_on=goes_on)),
+        is_sample=dataset.train_rows > len(known),
     )
 
 
@@ -193,6 +205,27 @@ def planned_facts(dataset: DatasetFacts, work: Workload, budget: int) -> Dataset
             "most_supervised": int(min(1.0, share * _UNEVEN) * min(budget, work.tokens)),
         }
     )
+
+
+def _row_parts(length: int, max_length: int, *, goes_on: bool) -> list[int]:
+    """Cut a row's length to the longest row, or split it into several rows."""
+    if length <= max_length or not goes_on:
+        return [min(length, max_length)]
+    whole, rest = divmod(length, max_length)
+    return [max_length] * whole + ([rest] if rest else [])
+
+
+@lru_cache(maxsize=256)
+def _packed(lengths: tuple[int, ...], budget: int, is_sample: bool) -> tuple[int, int]:
+    """Pack rows by best-fit decreasing, and return their tokens and the number of micro-batches.
+
+    Of a sample the emptiest micro-batch does not count: an epoch has one such among many more.
+    """
+    fitting = [min(length, budget) for length in lengths]
+    packed = [sum(fitting[row] for row in group) for group in best_fit_decreasing(range(len(fitting)), fitting, budget)]
+    if is_sample and len(packed) > 1:
+        packed.remove(min(packed))
+    return max(sum(packed), 1), len(packed)
 
 
 def _bins(lengths: LengthStats) -> list[tuple[float, float, int]]:

@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span
+from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span, workload
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
 from burnish_engine.advise.plan.exports import planned_exports
@@ -30,6 +30,7 @@ from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
+from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.units import file_size, memory_size
@@ -39,6 +40,7 @@ from burnish_engine.models.families.adapter_targets import check_spec_targets, p
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
+_SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
 _ESTIMATE_WORK = 0.45  # kto reads as many tokens once more, forward only; a step is two such passes and some more
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
@@ -206,15 +208,13 @@ def planned_device(recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
             precision = "bf16" if machine.bf16_cpu else "fp32"
         return PlannedDevice(cuda=False, index=0, precision=precision)
     wanted = section.gpus[0]
-    gpu = next((gpu for gpu in machine.gpus if gpu.index == wanted), None)
-    if gpu is None:
-        raise UsageError(
-            f"The recipe names GPU {wanted}; this machine has {len(machine.gpus)}.",
-            "Set devices.gpus to one that `burnish doctor` lists, or devices.kind to cpu.",
-        )
+    known = {gpu.index: gpu for gpu in machine.gpus}
+    refuse_missing_gpu(wanted, {index: gpu.name for index, gpu in known.items()})
     precision = recipe.train.precision
     if precision == "auto":
-        precision = "bf16" if (gpu.compute_capability or (8, 0)) >= (8, 0) else "fp32"  # Ampere brought bf16 units
+        precision = (
+            "bf16" if (known[wanted].compute_capability or (8, 0)) >= (8, 0) else "fp32"
+        )  # Ampere brought bf16 units
     return PlannedDevice(cuda=True, index=wanted, precision=precision)
 
 
@@ -307,9 +307,8 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     )
     found_largest = min(found_budget, tokens) if train.pack else longest
     most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
-    fill = dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN
-    passes = max(tokens / (budget * fill), 1) if train.pack else dataset.train_rows
-    average_tokens = tokens / passes
+    passes = _packed_passes(recipe, dataset, tokens, found_budget) if train.pack else dataset.train_rows
+    average_tokens = min(tokens / passes, budget) if train.pack else tokens / passes
     steps = math.ceil(passes * train.epochs / train.accumulation)
     if train.max_steps:
         steps = min(steps, train.max_steps)
@@ -322,6 +321,16 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     rows = bucket_tokens(int(average_tokens), largest.tokens, packed=train.pack)
     usual = MicroBatchSize(int(average_tokens), int(average_tokens * share), rows, span=span)
     return _PlannedWork(largest, usual, max(steps, 1), int(total))
+
+
+def _packed_passes(recipe: Recipe, dataset: DatasetFacts, tokens: float, found_budget: float) -> float:
+    """Compute the micro-batches of an epoch: as the inspection packed them, or as packing with another budget gives."""
+    budget, lengths = recipe.train.micro_batch_tokens, dataset.lengths
+    if abs(found_budget / budget - 1) <= _SAME_BUDGET:
+        return dataset.micro_batches
+    if lengths is not None and lengths.sample:
+        return workload(dataset, recipe.data.max_length, recipe.data.overlong).passes(budget)
+    return max(tokens / (budget * (dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN)), 1)
 
 
 def _memory_of(machine: MachineFacts, device: PlannedDevice, processes: int) -> tuple[int, int, str]:

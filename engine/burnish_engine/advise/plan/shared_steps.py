@@ -10,6 +10,7 @@ from burnish_engine.advise.facts.trained_bytes import trained_parameters
 from burnish_engine.advise.predict.plain.whole_model_memory import GATHERED_SHARE
 from burnish_engine.contract.facts.advice import SharedSteps
 from burnish_engine.contract.facts.machine import EdgeFacts, LinkKind, MachineFacts
+from burnish_engine.contract.recipe.on_gpus import gpus_text
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
@@ -124,10 +125,8 @@ def shared_problems(devices: DevicesSection, machine: MachineFacts) -> list[str]
     known = {gpu.index: gpu for gpu in machine.gpus}
     missing = [index for index in devices.gpus if index not in known]
     if missing:
-        return [
-            f"GPU {missing[0]} is to share the run; this machine has {len(known)}, numbered from 0. Name those that "
-            "`burnish doctor` lists in devices.gpus."
-        ]
+        there = gpus_text({index: gpu.name for index, gpu in known.items()})
+        return [f"GPU {missing[0]} is to share the run; this machine has {there}. Name others in devices.gpus."]
     if machine.os.startswith("Windows"):
         return ["GPUs share a run over NCCL, which Windows does not have. Use WSL2, or one GPU."]
     names = {known[index].name: index for index in devices.gpus}

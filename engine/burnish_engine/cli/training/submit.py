@@ -87,22 +87,22 @@ def _plan(recipe: Recipe, gpus: int, *, json: bool) -> int:
         plans = plan_there(recipe, backend.offers(), gpus=gpus, dataset=known_data(recipe))
         found = place_offers(recipe.devices.where, plans, recipe.devices.timeout_hours)
         bundle = make_bundle(recipe, recipe.name or "run", gpus=gpus, timeout_s=found.longest_s)
-        said = backend.check(bundle, choose(plans, anyway=True).offer) if found.best.plan.fits else ""
+        if found.best.plan.fits:
+            found = found.model_copy(update={"said": backend.check(bundle, choose(plans, anyway=True).offer)})
     except DroppedError as dropped:
         raise SetupError(f"{recipe.devices.where} cannot be reached: {dropped}.", "Try again.") from None
     if json:
         print_json(found.model_dump_json(indent=2))
     else:
-        _show(found, said, bundle.size_bytes, recipe.train.accumulation)
+        _show(found, bundle.size_bytes, recipe.train.accumulation)
     return ExitCode.DONE if found.best.plan.fits else ExitCode.DOES_NOT_FIT
 
 
-def _show(found: PlaceOffers, said: str, size_bytes: int, passes: int) -> None:
+def _show(found: PlaceOffers, size_bytes: int, passes: int) -> None:
     """Print what the place has to offer.
 
     Args:
-        found: its machines, with plans.
-        said: what the place says of the job; empty: nothing.
+        found: its machines, with plans, and what it says of the job.
         size_bytes: bytes that would be sent.
         passes: passes of a step, which GPUs can share.
     """
@@ -131,8 +131,8 @@ def _show(found: PlaceOffers, said: str, size_bytes: int, passes: int) -> None:
         out.dim(f"note: Of {best.name}'s {best.gpus} GPUs, {best.used_gpus} would train.{hint}")
     for problem in best.plan.problems:
         out.problem(problem)
-    if said:
-        out.print(said)
+    if found.said:
+        out.print(found.said)
     out.print(f"To send: {file_size(size_bytes)}. Longest time there: {duration(found.longest_s)}.")
     out.print(f"It would run on {best.name}." if best.plan.fits else "It fits nowhere there.", style="bold")
 

@@ -181,6 +181,10 @@ class PlaceOffers(_Advice):
     offers: list[PlannedOffer] = Field(description="Machines with as many GPUs as are wanted; at least one.")
     chosen: int = Field(description="Position of the one that the run would take, or that comes closest.")
     longest_s: int = Field(description="Longest time that the run would be given there, seconds.")
+    said: str = Field(
+        default="",
+        description="Words of the place on the job, which it did not start; empty: it was not asked, or cannot say.",
+    )
 
     @property
     def best(self) -> PlannedOffer:

@@ -210,6 +210,9 @@ class LengthStats(_Facts):
     p95: float
     longest: int
     histogram: list[tuple[int, int]] = Field(default=[], description="(upper edge in tokens, rows) pairs.")
+    sample: list[int] = Field(
+        default=[], description="Lengths at even quantiles, ascending; those of all documents where there are few."
+    )
 
 
 class DatasetFacts(_Facts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -31,6 +31,44 @@ def with_gpus(recipe: Recipe, gpus: Sequence[int]) -> Recipe:
             f"With --gpus {len(gpus)} the recipe's devices {reason}.", "Change the recipe, or --gpus."
         ) from None
     return recipe.model_copy(update={"devices": devices})
+
+
+def refuse_missing_gpu(wanted: int, names: Mapping[int, str]) -> None:
+    """Check that a GPU that a recipe names is there.
+
+    Args:
+        wanted: index of the GPU.
+        names: index of each GPU that is there, to its name.
+
+    Raises:
+        UsageError: The GPU is not there.
+    """
+    if wanted in names:
+        return
+    there = f"this machine has {gpus_text(names)}"
+    if not names:
+        raise UsageError(f"The recipe names GPU {wanted}; {there}.", 'Set devices.kind to "auto" or "cpu".')
+    nearest = min(names, key=lambda index: abs(index - wanted))
+    raise UsageError(
+        f"The recipe names GPU {wanted}; {there}.",
+        f"Set devices.gpus to {'[0]' if len(names) == 1 else f'one of them, such as [{nearest}]'}.",
+    )
+
+
+def gpus_text(names: Mapping[int, str]) -> str:
+    """List GPUs as "GPUs 0 and 1 (NVIDIA GeForce RTX 4090)".
+
+    Args:
+        names: index of each GPU, to its name.
+    """
+    alike: dict[str, list[str]] = {}
+    for index, name in sorted(names.items()):
+        alike.setdefault(name, []).append(str(index))
+    parts = [
+        f"GPU {found[0]} ({name})" if len(found) == 1 else f"GPUs {', '.join(found[:-1])} and {found[-1]} ({name})"
+        for name, found in alike.items()
+    ]
+    return ", ".join(parts) or "no GPU that Burnish can use"
 
 
 def recipe_there(recipe: Recipe, gpus: int = 0) -> Recipe:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.contract.best_fit import even_quantiles
 from burnish_engine.contract.facts.facts import LengthStats
 from burnish_engine.data.tokens.tokenize import Document
 
@@ -17,6 +18,8 @@ EXAMPLE_TOKENS = 1000
 """Most tokens of the example row."""
 MOST_BINS = 20
 """Most bins of a length histogram."""
+MOST_SAMPLED = 1024
+"""Most lengths that are kept to pack rows again for another token budget."""
 MOST_STEPS = 128
 """Most even steps of length."""
 _LEAST_STEP = 8  # tokens
@@ -37,6 +40,7 @@ def length_stats(lengths: npt.ArrayLike) -> LengthStats:
         p95=length_to_keep(lengths, 0.95),
         longest=int(counts.max()),
         histogram=_histogram(counts),
+        sample=even_quantiles(np.sort(counts).tolist(), MOST_SAMPLED),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -10,6 +9,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.contract.best_fit import best_fit_decreasing
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.tokenize import Document
 
@@ -230,42 +230,6 @@ def _even_windows(
     stretch = np.arange(len(rows)) // count
     dealt = rows[np.lexsort((random.random_sample(len(rows)), stretch))]
     return [dealt[window::count].tolist() for window in range(count)]
-
-
-def best_fit_decreasing(rows: Sequence[int], lengths: Sequence[int], budget: int) -> list[tuple[int, ...]]:
-    """Pack documents by best-fit decreasing: each, longest first, goes where it leaves the least room.
-
-    Args:
-        rows: indices of documents; documents of equal length are placed in this order.
-        lengths: tokens of every document.
-        budget: most tokens of a micro-batch.
-
-    Returns:
-        Indices of the documents of each micro-batch.
-    """
-    groups: list[list[int]] = []
-    with_room: dict[int, list[int]] = {}  # free tokens -> groups with just that much room
-    rooms: list[int] = []  # the keys of with_room, ascending
-    for row in sorted(rows, key=lambda row: -lengths[row]):
-        length = lengths[row]
-        at = bisect_left(rooms, length)
-        if at == len(rooms):
-            group, room = len(groups), budget
-            groups.append([])
-        else:
-            room = rooms[at]
-            group = with_room[room].pop()
-            if not with_room[room]:
-                del with_room[room]
-                rooms.pop(at)
-        groups[group].append(row)
-        left = room - length
-        if left in with_room:
-            with_room[left].append(group)
-        elif left:
-            with_room[left] = [group]
-            rooms.insert(bisect_left(rooms, left), left)
-    return [tuple(group) for group in groups]
 
 
 def micro_batch(documents: Sequence[Document], rows: Sequence[int]) -> MicroBatch:

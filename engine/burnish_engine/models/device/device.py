@@ -9,6 +9,7 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.visible import lease_name_of
@@ -65,12 +66,9 @@ def choose_device(devices: DevicesSection, machine: MachineFacts | None = None) 
     machine = machine or probe()
     wanted = devices.gpus[0]
     if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        if wanted >= count:
-            raise UsageError(
-                f"The recipe names GPU {wanted}; this machine has {count}, numbered from 0.",
-                "Set devices.gpus to one that `burnish doctor` lists.",
-            )
+        names = {gpu.index: gpu.name for gpu in machine.gpus}
+        usable = range(torch.cuda.device_count())
+        refuse_missing_gpu(wanted, {index: names.get(index, "name unknown") for index in usable})
         return torch.device("cuda", wanted)
     if machine.gpu_problem:
         raise SetupError(

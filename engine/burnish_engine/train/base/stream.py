@@ -10,18 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.contract.best_fit import best_fit_decreasing
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
-from burnish_engine.data.tokens.pack import (
-    DATA_ORDER,
-    EpochPlan,
-    MicroBatch,
-    best_fit_decreasing,
-    epoch_batches,
-    micro_batch,
-)
+from burnish_engine.data.tokens.pack import DATA_ORDER, EpochPlan, MicroBatch, epoch_batches, micro_batch
 from burnish_engine.data.tokens.tokenize import Document
 
 

@@ -57,8 +57,8 @@ def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, wi
     type_into(qtbot, page.form.row("adapter.rank"), "64")
     qtbot.waitUntil(page.fit.change.isVisible)
     assert page.fit.change.what.text().startswith("Rank")
-    assert "50 % speed" in page.fit.change.text
-    assert "+0.50 GiB" in page.fit.change.text
+    assert "50\N{NO-BREAK SPACE}%" in page.fit.change.text
+    assert "+0.50\N{NO-BREAK SPACE}GiB" in page.fit.change.text
     type_into(qtbot, page.form.row("train.epochs"), "no")
     assert page.fit.change.isHidden(), "nothing is said of a value that is invalid"
 

@@ -3,11 +3,13 @@
 import pytest
 from app.facts import page_facts as facts
 from app.facts.machine_facts import checkup, gpu, machine
+from app.facts.run_facts import summary
 from app.pages.recipe.recipe_page import settle
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
+from burnish_app.widgets.recipe.fields.place_box import PlaceBox
 from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps
 
@@ -181,3 +183,26 @@ def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):
     type_into(qtbot, page.form.row("devices.where"), "ssh:-oProxyCommand=x")
     assert page.form.recipe() is None
     assert not page.primary.isEnabled()
+
+
+def test_a_service_is_asked_again_when_the_page_is_shown_later(qtbot, answers, page, window, bench, monkeypatch):
+    settle(qtbot, page, bench)
+    offer = PlannedOffer(name="t4", machine=machine(gpu(0)), gpus=1, used_gpus=1, usd_per_hour=1.0, plan=facts.plan())
+    answers.result("offers", offers=PlaceOffers(where="hf", offers=[offer], chosen=0, longest_s=3600))
+    type_into(qtbot, page.form.row("devices.where"), "hf")
+    qtbot.waitUntil(page.place.ask.isVisible)
+    qtbot.mouseClick(page.place.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.there.state == "ready")
+    monkeypatch.setattr("burnish_app.engine.engine_there._OLD_S", -1.0)
+    window.go_to("data")
+    window.go_to("recipe")
+    qtbot.waitUntil(lambda: len(answers.asked("offers")) == 2)
+    assert page.there.offers is not None
+
+
+def test_places_of_earlier_runs_are_offered(page):
+    page.runs_changed([summary("finished"), summary("finished", where="ssh:lab")])
+    box = page.form.row("devices.where").findChild(PlaceBox)
+    offered = [box.itemText(index) for index in range(box.count())]
+    assert offered[:2] == ["here", "ssh:lab"]
+    assert box.text() == "here"

@@ -204,4 +204,4 @@ def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, a
     assert not page.fit.change.isVisible()
     assert page.fit.mapTo(page, QPoint(0, 0)).y() < page.form.mapTo(page, QPoint(0, 0)).y()
     assert page.foot.note.text().startswith("It fits.")
-    assert "50 % speed" in page.foot.note.text()
+    assert "50\N{NO-BREAK SPACE}%" in page.foot.note.text()

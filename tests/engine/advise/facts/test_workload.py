@@ -1,8 +1,12 @@
 """Row lengths and amounts, from what was found in a dataset."""
 
+import numpy as np
 import pytest
 
 from burnish_engine.advise.facts.workload import hold_out, planned_facts, wanted_length, workload
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.data.report.describe import length_stats
+from burnish_engine.data.tokens.pack import epoch_batches
 
 from support.machines.advice import CHATS, DOCUMENTS, TINY, dataset
 
@@ -58,6 +62,43 @@ def test_planned_facts_agree_with_the_budget():
     assert facts.micro_batches * facts.fill * 4096 == pytest.approx(work.tokens, rel=0.01)
     assert facts.micro_batches * 4096 * 0.95 >= work.tokens
     assert 0.6 * 4096 < facts.most_supervised <= 4096
+
+
+def facts_of(lengths, *, shape="messages", held=0):
+    """Facts as of an inspection that found rows of these lengths."""
+    tokens, rows = int(sum(lengths)), len(lengths)
+    return DatasetFacts(
+        files=["a.jsonl"], format="jsonl", shape=shape, columns=["messages"], rows=rows, train_rows=rows - held,
+        validation_rows=held, tokens=tokens, supervised_tokens=tokens // 2, lengths=length_stats(lengths),
+    )  # fmt: skip
+
+
+def lengths_of(kind, rows):
+    random = np.random.RandomState(3)
+    if kind == "halves":  # a little more than half a micro-batch: the rest stays empty
+        return random.randint(1_030, 1_300, rows)
+    return np.clip(random.lognormal(5, 0.8, rows), 8, 2_048).astype(int)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(40, 0), (1_000, 0), (30_000, 0.01)])
+@pytest.mark.parametrize("kind", ["halves", "usual"])
+def test_as_many_micro_batches_are_planned_as_training_packs(kind, rows, apart):
+    lengths = lengths_of(kind, rows)
+    packed = epoch_batches([range(length) for length in lengths], 2_048, True, 0, 0)
+    work = workload(facts_of(lengths), 2_048)
+    assert work.passes(2_048) == pytest.approx(len(packed), rel=apart)
+    facts = planned_facts(facts_of(lengths), work, 2_048)
+    assert facts.fill == pytest.approx(packed.fill, rel=apart + 1e-3)
+
+
+def test_held_out_rows_are_not_packed():
+    lengths = lengths_of("halves", 200)
+    assert workload(facts_of(lengths, held=20), 2_048).passes(2_048) == 180
+
+
+def test_texts_that_go_on_are_packed_in_parts():
+    work = workload(facts_of([3_000] * 100, shape="text"), 2_048)
+    assert work.passes(2_048) == 100 + 50, "two rests of 952 tokens share a micro-batch"
 
 
 @pytest.mark.parametrize(("rows", "held"), [(2, 1), (100, 10), (2_000, 100), (50_000, 500), (1_000_000, 1_000)])

@@ -286,6 +286,30 @@ def test_facts_found_with_another_budget_are_scaled():
     assert large.memory_bytes > small.memory_bytes * 1.3
 
 
+def test_rows_are_packed_again_for_another_budget():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    known = dataset(rows=1_000, tokens=1_100_000, budget=16_384, fill=0.97)
+    lengths = LengthStats(mean=1100, median=1100, p95=1100, longest=1100, sample=[1100] * 1_000)
+    found = known.model_copy(update={"lengths": lengths})
+
+    def steps(budget):
+        train = TrainSection(micro_batch_tokens=budget, accumulation=1, epochs=1.0)
+        recipe = Recipe(data=DataSection(max_length=2_048), train=train)
+        return plan_run(recipe, QWEN3_06B, machine, dataset=found).steps
+
+    assert steps(16_384) == pytest.approx(1_100_000 / (16_384 * 0.97), rel=0.02), "as the inspection found"
+    assert steps(2_048) == pytest.approx(1_000, rel=0.01), "no two rows fit into one"
+
+
+@pytest.mark.parametrize("longer", [0.99, 1.01])
+def test_the_micro_batches_that_an_inspection_counted_are_planned_although_held_out_rows_differ_in_length(longer):
+    train = TrainSection(micro_batch_tokens=2_048, accumulation=1, epochs=1.0)
+    found = dataset(rows=1_000, tokens=round(200_000 * longer), budget=2_048, fill=0.95)
+    found = found.model_copy(update={"micro_batches": 103})
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+    assert plan_run(Recipe(train=train), QWEN3_06B, machine, dataset=found).steps == 103
+
+
 def test_without_a_dataset_time_stays_unknown():
     plan = plan_run(Recipe(), QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
     assert plan.seconds is None

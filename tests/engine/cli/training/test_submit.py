@@ -11,6 +11,7 @@ from burnish_engine.contract.facts.advice import PlaceOffers
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.remote.backends.ssh import SshBackend
 
 from support.machines.fake_ssh import FakeSsh
 from support.runs.tiny_runs import tiny_recipe
@@ -97,6 +98,13 @@ def test_several_gpus_there_are_planned_as_the_run_would_use_them(office, on_gpu
     Path(on_gpus).write_text(alone, encoding="utf-8")
     assert "--gpus" not in dry_run(on_gpus, capsys)[1]  # a step of one pass has nothing for the other
     assert dry_run(on_gpus, capsys, "--gpus", "3")[0] == ExitCode.ENVIRONMENT
+
+
+def test_what_the_place_says_of_the_job_is_shown_and_is_in_the_form_for_programs(office, on_gpus, monkeypatch, capsys):
+    said = "sbatch: Job 7 to start at 2026-12-01T00:00:00 on node n1"
+    monkeypatch.setattr(SshBackend, "check", lambda _self, _bundle, _offer: said)
+    assert said in dry_run(on_gpus, capsys)[1]
+    assert PlaceOffers.model_validate_json(dry_run(on_gpus, capsys, "--json")[1]).said == said
 
 
 def test_a_plan_alone_has_a_form_for_programs(recipe, capsys):

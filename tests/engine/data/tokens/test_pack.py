@@ -5,9 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnish_engine.contract.best_fit import best_fit_decreasing
 from burnish_engine.data.tokens import pack as packing
 from burnish_engine.data.tokens.documents import DocumentSelection
-from burnish_engine.data.tokens.pack import IGNORED, best_fit_decreasing, epoch_batches, held_out_batches
+from burnish_engine.data.tokens.pack import IGNORED, epoch_batches, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 
 
@@ -112,11 +113,6 @@ def test_without_packing_the_order_is_shuffled_too():
     order = [group[0] for group in groups(documents, 0, 0, pack=False)]
     assert sorted(order) == list(range(50))
     assert order != list(range(50))
-
-
-def test_best_fit_takes_the_tightest_place():
-    lengths = [7, 6, 4, 3, 2]
-    assert sorted(map(sorted, best_fit_decreasing(range(5), lengths, 10))) == [[0, 3], [1, 2], [4]]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Signal
@@ -17,14 +18,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import CONTROL_PX, UNIT
-from burnish_app.recipe.recipe_fields import RecipeField
+from burnish_app.recipe.recipe_fields import PLACE, RecipeField
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import link
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.fields.number_box import NumberBox
+from burnish_app.widgets.recipe.fields.place_box import PlaceBox
 from burnish_app.wording.recipe_text import PLACEHOLDERS
 
 _WORDS_PX = 180  # room from which the label stands beside the editor, not above it
@@ -73,7 +76,7 @@ class FieldRow(QWidget):
             middle.setMinimumWidth(_AREA_PX)
             middle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         else:
-            middle.setFixedWidth(_EDITOR_PX)
+            middle.setFixedWidth(scaled_width(_EDITOR_PX))
         inner = QVBoxLayout(middle)
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self._editor)
@@ -91,7 +94,7 @@ class FieldRow(QWidget):
         editor = self._editor
         if isinstance(editor, QCheckBox):
             return editor.isChecked()
-        if isinstance(editor, QComboBox):
+        if isinstance(editor, QComboBox) and not isinstance(editor, PlaceBox):
             return editor.currentData()
         text = editor.toPlainText() if isinstance(editor, QPlainTextEdit) else editor.text()
         return self.field.from_text(text)
@@ -102,7 +105,7 @@ class FieldRow(QWidget):
         before = editor.blockSignals(True)
         if isinstance(editor, QCheckBox):
             editor.setChecked(bool(value))
-        elif isinstance(editor, QComboBox):
+        elif isinstance(editor, QComboBox) and not isinstance(editor, PlaceBox):
             editor.setCurrentIndex(editor.findData(str(value)))
         elif isinstance(editor, NumberBox):
             editor.show_value(value)
@@ -153,6 +156,15 @@ class FieldRow(QWidget):
             self._note = note
             self._show_state()
 
+    def show_places(self, places: Sequence[str]) -> None:
+        """Offer places in the row that says where to run; other rows have no use for them.
+
+        Args:
+            places: places as a recipe names them.
+        """
+        if isinstance(self._editor, PlaceBox):
+            self._editor.show_places(places)
+
     def inner_widgets(self) -> list[QWidget]:
         """Return the widgets whose layouts follow the row's texts, from the innermost to the row itself."""
         return [self._words.top, self._words, self]
@@ -173,7 +185,7 @@ class FieldRow(QWidget):
             return True
         return super().eventFilter(watched, event)
 
-    def _make_editor(self) -> QCheckBox | QComboBox | QPlainTextEdit | QLineEdit | NumberBox:
+    def _make_editor(self) -> QCheckBox | QComboBox | QPlainTextEdit | QLineEdit | NumberBox | PlaceBox:
         kind = self.field.kind
         if kind == "switch":
             check = QCheckBox()
@@ -197,6 +209,10 @@ class FieldRow(QWidget):
             box = NumberBox(self.field)
             box.edited.connect(self._on_edited)
             return box
+        if self.field.key == PLACE:
+            places = PlaceBox()
+            places.edited.connect(self._on_edited)
+            return places
         edit = QLineEdit()
         edit.setPlaceholderText(tr("Separated by commas") if kind == "list" else PLACEHOLDERS.get(self.field.key, ""))
         edit.textEdited.connect(self._on_edited)

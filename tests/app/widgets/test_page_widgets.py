@@ -16,9 +16,9 @@ from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.widgets.model.target_selector import TargetSelector
+from burnish_app.widgets.recipe.fields.place_box import PlaceBox
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.memory_bar import MemoryBar, MemorySegment
-from burnish_app.widgets.recipe.place_box import PlaceBox
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 from burnish_engine.contract.facts.advice import TimePart

@@ -233,7 +233,7 @@ def test_the_last_change_is_said_to_eyes_and_to_screen_readers(qtbot, theme):
     assert box.isHidden()
     box.show_change("Rank: 16 → 32", [Effect("+0.40 GiB memory", better=False)])
     assert not box.isHidden()
-    assert "+0.40 GiB" in box.text
+    assert "+0.40\N{NO-BREAK SPACE}GiB" in box.text
     assert "Rank" in box.what.text()
     box.forget()
     assert box.isHidden()

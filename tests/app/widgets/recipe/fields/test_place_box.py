@@ -3,7 +3,7 @@
 import pytest
 from PySide6.QtCore import Qt
 
-from burnish_app.widgets.recipe.place_box import PlaceBox
+from burnish_app.widgets.recipe.fields.place_box import PlaceBox
 
 pytestmark = pytest.mark.gui
 

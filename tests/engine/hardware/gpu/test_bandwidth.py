@@ -18,8 +18,8 @@ def measured(name, change=lambda answer: None):
     return merge_measurements(replay(load(GOLDEN / "machines" / f"{name}.json")), answer)
 
 
-@pytest.mark.parametrize(("name", "gpus"), [("h200x2", 2), ("h200x4", 4)])
-def test_two_and_four_h200_as_measured(name, gpus):
+@pytest.mark.parametrize(("name", "gpus"), [("h200x2", 2), ("h200x4", 4), ("h100x4", 4)])
+def test_two_and_four_cards_as_measured(name, gpus):
     found = measured(name)
     assert not found.problems
     machine = found.machine

@@ -14,13 +14,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pynvml
@@ -84,6 +85,25 @@ general_text = false
     )
 
 
+def end_on_termination(leave: Callable[[], None]) -> None:
+    """Call a function on SIGTERM, on a thread: Python's handlers wait for what the main thread waits for.
+
+    While the run looks for signals by itself, it is told by `stopping`.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while reader.recv(1)[0] != signal.SIGTERM:
+            pass
+        writer.close()
+        leave()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 class Row:
     """Collects the steps of a run and prints its row.
 
@@ -92,7 +112,7 @@ class Row:
         leave: function that ends everything at once.
     """
 
-    def __init__(self, options: argparse.Namespace, leave: Any) -> None:
+    def __init__(self, options: argparse.Namespace, leave: Callable[[int], None]) -> None:
         self._options, self._leave, self._began = options, leave, time.monotonic()
         self._steps: list[StepDone] = []
         self._peaks = [0] * options.gpus
@@ -148,7 +168,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(code)
 
-    signal.signal(signal.SIGTERM, lambda *_: leave(1))  # until the run looks for signals by itself: then `stopping`
+    end_on_termination(lambda: leave(1))
     row = Row(options, leave)
     count = 4 * options.gpus * options.steps * options.tokens // 300
     run = create_run(recipe_of(options, write_rows(folder / "rows.jsonl", count)), folder / "run")

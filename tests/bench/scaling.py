@@ -46,7 +46,7 @@ ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
 JOBS = ("steps", "forms", "host", "peers", "shared", "whole", "faults")
-KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
+KEY = ("job", "engine", "model", "tokens", "gpus", "exchange", "keep")
 WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
 SHARED, SHARED_GIB = "qwen3-14b", 24
 TESTED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED)\b")
@@ -55,7 +55,7 @@ CORES_OF_A_TEST, MOST_AT_ONCE = 4, 12  # of tests with up to four ranks each
 END_S = 5.0  # for a process that is told to end
 WARM_UP = 4  # steps of ours before those that are timed
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib", "nvml_gib")
-SHOWN = ("model", "tokens", "gpus", "exchange", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib",
+SHOWN = ("model", "tokens", "gpus", "exchange", "keep", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib",
          "test", "after_s", "passed", "error")  # fmt: skip
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
 """Columns of its rows, a command, and the environment of each process that runs it at the same time."""
@@ -144,7 +144,7 @@ class Bench:
                 "shape": shape,
                 "tokens": tokens,
                 "method": SHAPES[shape],
-                "keep": peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
+                "keep": options.keep or peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
                 "exchange": exchange,
                 "steps": options.steps,
                 "warmup": WARM_UP,
@@ -152,7 +152,8 @@ class Bench:
             for shape, tokens, exchange in itertools.product(options.models, options.tokens, exchanges)
         ]
         given = json.dumps({"gpus": [count], "settings": settings})
-        return {"engine": "burnish"}, [sys.executable, str(HERE / "scaling_rows.py"), given], environments
+        kept = {"keep": options.keep} if options.keep else {}
+        return {"engine": "burnish"} | kept, [sys.executable, str(HERE / "scaling_rows.py"), given], environments
 
     def _steps(self, turn: int) -> Iterator[Job]:
         counts = self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]
@@ -268,13 +269,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         for key, own in groups.items()
     }
     lines = [
-        "| job | engine | model | tokens a GPU | GPUs | exchange | rows | tok/s | times one | step ms | exchange ms "
+        "| job | engine | model | tokens a GPU | GPUs | exchange | keep | rows | tok/s | times one | step ms | exchange ms "
         "| predicted | GB/s | GiB | of the process |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
         job = "steps" if key[0] in ("forms", "host") else key[0]
-        one = next((medians[other] for other in medians if other[:5] == (job, *key[1:4], 1)), None)
+        alone = (job, *key[1:4], 1, key[-1])
+        one = next((medians[other] for other in medians if (*other[:5], other[-1]) == alone), None)
         times = f"{found['tok_s'] / one['tok_s']:.3f}" if one else ""
         cells = [f"{found['tok_s']:,.0f}", times, f"{found['step_ms']:.1f}"]
         cells += [f"{found[cell]:.3f}" if cell in found else "" for cell in CELLS[2:]]
@@ -295,6 +297,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, nargs="+", default=[16384, 4096], help="of each GPU")
     parser.add_argument("--peers", nargs="+", choices=["trl", "unsloth"], default=["unsloth", "trl"])
     parser.add_argument("--steps", type=int, default=16, help="that are timed, of ours")
+    parser.add_argument("--keep", default="", help="what layers keep, of ours, in place of what suits each model")
     parser.add_argument("--repeat", type=int, default=1, help="turns, each second one from the last number of GPUs")
     parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models and caches of peers")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")

@@ -55,8 +55,8 @@ CORES_OF_A_TEST, MOST_AT_ONCE = 4, 12  # of tests with up to four ranks each
 END_S = 5.0  # for a process that is told to end
 WARM_UP = 4  # steps of ours before those that are timed
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib", "nvml_gib")
-SHOWN = ("model", "tokens", "gpus", "exchange", "keep", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib",
-         "test", "after_s", "passed", "error")  # fmt: skip
+SHOWN = ("model", "tokens", "gpus", "exchange", "keep", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs",
+         "card_gib", "test", "after_s", "passed", "error")  # fmt: skip
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
 """Columns of its rows, a command, and the environment of each process that runs it at the same time."""
 
@@ -269,8 +269,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         for key, own in groups.items()
     }
     lines = [
-        "| job | engine | model | tokens a GPU | GPUs | exchange | keep | rows | tok/s | times one | step ms | exchange ms "
-        "| predicted | GB/s | GiB | of the process |",
+        "| job | engine | model | tokens a GPU | GPUs | exchange | keep | rows | tok/s | times one | step ms "
+        "| exchange ms | predicted | GB/s | GiB | of the process |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):

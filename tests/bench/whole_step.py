@@ -134,12 +134,15 @@ class Row:
     def print(self, outcome: str) -> None:
         """Print the row of the steps so far."""
         timed = self._steps[WARM_UP:]
+        speed = {
+            "tok_s": statistics.median(step.tokens_per_s for step in timed),
+            "step_ms": 1000 * statistics.median(step.step_s for step in timed),
+        } if timed else {"error": outcome}  # fmt: skip
         row = {
             "gpus": self._options.gpus,
             "outcome": outcome,
+            **speed,
             "wall_s": time.monotonic() - self._began,
-            "tok_s": statistics.median(step.tokens_per_s for step in timed) if timed else 0.0,
-            "step_ms": 1000 * statistics.median(step.step_s for step in timed) if timed else 0.0,
             "card_gib": [peak / 2**30 for peak in self._peaks],
             "loss": [step.loss for step in self._steps],
         }

@@ -83,8 +83,8 @@ SUBFOLDERS = {
         ".",
     ),
     "burnish_app.widgets": (
-        "basic", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data", "compare",
-        "sweep", "duel", "guide",
+        "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
+        "compare", "sweep", "duel", "guide",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),
@@ -256,6 +256,16 @@ def test_light_packages_leave_torch_out(package):
         or (module.startswith(package + ".") and package not in {"burnish_engine", "burnish_kernels"})
     ]
     code = f"import sys, {', '.join(own)}; print([m for m in ('torch', 'triton', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["burnish_engine.train.run", "burnish_engine.bench.step"])
+def test_training_starts_without_libraries_that_it_may_not_need(module):
+    """Importing what trains, or times a step, loads none of the libraries that a run may do without."""
+    late = "transformers", "peft", "datasets", "pandas", "pyarrow", "huggingface_hub", "gguf", "bitsandbytes", "triton"
+    compilers = "torch._dynamo", "torch._inductor", "sympy"
+    code = f"import sys, {module}; print([name for name in {late + compilers} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

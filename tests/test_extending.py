@@ -17,8 +17,8 @@ from burnish_engine.models.decoder.frozen.format_choice import CARDS
 from burnish_engine.models.families import family
 from burnish_engine.train.optimizers.flat_step import LIBRARY_STEPS
 
-from support.shelf import OPTIMIZERS
-from support.tiny_models import MIXTURES, SHAPES
+from support.models.tiny_models import MIXTURES, SHAPES
+from support.runs.shelf import OPTIMIZERS
 
 
 def test_every_optimizer_has_its_settings_words_and_comparison():

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.hardware_watch import HardwareWatch
     from burnish_app.notifier import Notifier
     from burnish_app.state.workbench import Workbench
-    from burnish_app.widgets.basic.page import Page
+    from burnish_app.widgets.page.page import Page
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.serve.messages import Failure
     from burnish_engine.contract.serve.replies import RunSummary

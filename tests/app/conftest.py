@@ -26,7 +26,7 @@ from burnish_app.window import Window
 from burnish_engine.contract.serve.model_requests import MachineRequest
 
 PATIENCE_MS = 30_000
-FAKE = Path(__file__).resolve().parents[1] / "support" / "fake_serve.py"
+FAKE = Path(__file__).resolve().parents[1] / "support" / "app" / "fake_serve.py"
 
 
 class Answers:

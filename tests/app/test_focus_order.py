@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from app import screenshots
+from app.page_scenes import screenshots
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit
 

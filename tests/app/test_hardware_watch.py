@@ -1,10 +1,10 @@
 """The card in view: the strip and its panel in a window, alarms, and their remedy."""
 
 import pytest
-from app.scenes import summary
+from app.facts.run_facts import summary
 from PySide6.QtCore import Qt
 
-from support.hardware import made_up, recorded
+from support.machines.hardware import made_up, recorded
 
 
 def feed(window, lines):

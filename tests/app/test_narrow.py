@@ -3,19 +3,17 @@
 from itertools import pairwise
 
 import pytest
-from app import data_facts, export_facts
-from app import machine_facts as machines
-from app import page_facts as facts
-from app.scenes import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
-from app.screenshots import settle
-from app.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
+from app.facts import data_facts, export_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
+from app.facts.run_facts import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
+from app.page_scenes.screenshots import settle
+from app.page_scenes.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.page_list import PAGES
-from burnish_app.widgets.basic.banner import Banner
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value
 from burnish_app.widgets.data.role_header import RoleHeader
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
@@ -24,6 +22,8 @@ from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.model.model_list import ModelList
+from burnish_app.widgets.page.banner import Banner
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.runs.run_charts import RunCharts
@@ -35,7 +35,7 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import EvaluationHistory, RunState, fold_all
 
-from support.hardware import history_of, recorded
+from support.machines.hardware import history_of, recorded
 
 pytestmark = pytest.mark.gui
 
@@ -105,7 +105,7 @@ def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):
     page.set_primary("The main action", lambda: None)
     page.set_foot_note("It fits. 4.0 GiB of 21.9 GiB free, about 31 s.")
     show(page)
-    note = page._foot_note
+    note = page.foot.note
     assert note.width() > CARD_PX / 2
     assert note.geometry().bottom() < page.primary.y()
     page.resize(1200, 400)

@@ -1,8 +1,8 @@
 """News between two lists of runs or duels: each end, and each need for a person, once."""
 
 import pytest
-from app.scenes import summary
-from app.several_scenes import a_duel
+from app.facts.run_facts import summary
+from app.page_scenes.several_scenes import a_duel
 
 from burnish_app.news import duel_news, run_news
 from burnish_engine.contract.serve.replies import ExportJob

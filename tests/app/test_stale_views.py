@@ -3,16 +3,16 @@
 import os
 
 import pytest
-from app import data_facts, export_facts
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import data_facts, export_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
+from app.facts.run_facts import RUNS, TRAIN_SCENES, write_run
 from app.pages.test_hardware import words
-from app.scenes import RUNS, TRAIN_SCENES, write_run
 
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_engine.contract.serve.messages import Result
 
-from support.hardware import history_of, made_up
+from support.machines.hardware import history_of, made_up
 
 pytestmark = pytest.mark.gui
 
@@ -257,7 +257,7 @@ def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
     page.set_foot_note("Asked.")
     bench.set_run("")
     assert not page.nothing.isHidden()
-    assert page._foot_note.text() == ""
+    assert page.foot.note.text() == ""
     assert page.summary is None
 
 

@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2)
     options = parser.parse_args()
     sys.path.append(str(Path(__file__).resolve().parents[1]))
-    from support.ballast import Ballast
+    from support.memory.ballast import Ballast
 
     with Ballast() as ballast:
         for card in options.cards:

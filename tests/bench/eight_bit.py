@@ -49,6 +49,7 @@ WAYS = {
     "bf16": ("none", "16"),
     "fp8": ("fp8", "fp8"),
     "fp8 stored": ("fp8", "16"),
+    "fp8 products": ("none", "fp8"),
     "nf4": ("nf4", "16"),
     "nf4, fp8 products": ("nf4", "fp8"),
     "int8": ("none", "int8"),
@@ -67,8 +68,8 @@ SPEED = {
 }
 """Shape: what layers keep, and the ways to time; one that the card does not do is written down with the reason."""
 BESIDE = {
-    "fp8": "bf16", "fp8 stored": "bf16", "nf4": "bf16", "nf4, fp8 products": "nf4", "int8": "bf16",
-    "nf4, int8 products": "nf4", "mxfp8": "bf16", "nf4, mxfp8 products": "nf4",
+    "fp8": "bf16", "fp8 stored": "bf16", "fp8 products": "bf16", "nf4": "bf16", "nf4, fp8 products": "nf4",
+    "int8": "bf16", "nf4, int8 products": "nf4", "mxfp8": "bf16", "nf4, mxfp8 products": "nf4",
 }  # fmt: skip
 """The way that another one's first gradient is compared with."""
 MOST_KL_TOKENS, LAST = 1500, 100

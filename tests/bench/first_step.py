@@ -81,7 +81,7 @@ def imports(work: Path) -> Counter[str]:
 
 def make_tiny(folder: Path) -> None:
     """Make a model of two small layers with its tokenizer."""
-    from support.tiny import make_llama, make_tokenizer
+    from support.models.tiny import make_llama, make_tokenizer
 
     folder.mkdir(parents=True)
     make_llama(folder)

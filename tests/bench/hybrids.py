@@ -23,7 +23,7 @@ DENSE = [("qwen3-0.6b", 16384, "rotated"), ("qwen3-0.6b", 4096, "rotated"), ("ll
 TESTS = [
     ["tests/kernels/test_against_reference.py", "-k", "short_conv"],
     ["tests/engine/models/decoder/test_decoder.py", "-k", "lfm"],
-    ["tests/engine/train/fast/test_captured_steps.py", "-k", "hybrid"],
+    ["tests/engine/train/fast/captured/test_same_bits.py", "-k", "hybrid"],
 ]
 SHOWN = ("tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "first_step_s")
 

@@ -1,9 +1,10 @@
 """One peer's LoRA training speed and memory, in a process that `peers.py` starts. Prints RESULT and a JSON row.
 
-Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens. Experts get
-a rank of their own, 16 over the experts of a token unless --expert-rank says otherwise. Only whole steps are timed (not
-the loading of batches or logging between them), which favors the peers. Under torchrun it is DDP: --tokens are those of
-each GPU, and the row counts those of all.
+Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens; with --length
+a batch of equally long documents, one a row, which needs neither packing nor padding. Experts get a rank of their own,
+16 over the experts of a token unless --expert-rank says otherwise. Only whole steps are timed (not the loading of
+batches or logging between them), which favors the peers. Under torchrun it is DDP: --tokens are those of each GPU, and
+the row counts those of all.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
         adapter = LoraConfig(
             r=RANK, lora_alpha=RANK, lora_dropout=0, target_modules=targets(options), task_type="CAUSAL_LM"
         )
-    ids = [document.tolist() for document in documents(options.documents)]
+    ids = [document.tolist() for document in documents(options.documents, length=options.length)]
     return SFTTrainer(
         model=model,
         train_dataset=Dataset.from_dict({"input_ids": ids}),
@@ -122,7 +123,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
         peft_config=adapter,
         args=SFTConfig(
             output_dir=tempfile.mkdtemp(),
-            per_device_train_batch_size=options.tokens // LONGEST,
+            per_device_train_batch_size=options.tokens // (options.length or LONGEST),
             max_steps=options.steps,
             gradient_accumulation_steps=1,  # Unsloth's own default is 2
             learning_rate=2e-4,
@@ -130,7 +131,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
             optim=options.optimizer,
             bf16=True,
             max_length=LONGEST,
-            packing=not options.padded,
+            packing=not (options.padded or options.length),
             report_to=[],
             save_strategy="no",
             gradient_checkpointing=options.checkpointing != "none",
@@ -177,7 +178,7 @@ class Watch:
             is_mask = mask is not None and mask.dim() == 2 and mask.max() <= 1
             self.tokens[-1] += int(mask.sum()) if is_mask else inputs["input_ids"].numel()
             if records:  # looked at later: nothing is to be slowed down
-                names = ("input_ids", "packed_seq_lengths", "position_ids")
+                names = ("input_ids", "packed_seq_lengths", "position_ids", "attention_mask")
                 self.passes.append({name: inputs[name] for name in names if inputs.get(name) is not None})
             return inner(model, inputs, *args, **keywords)
 
@@ -209,11 +210,14 @@ class Watch:
         ids, lengths, documents = [], [], []
         for inputs in self.passes:
             own = inputs["input_ids"].reshape(-1).cpu().numpy()
+            mask = inputs.get("attention_mask")
             if "packed_seq_lengths" in inputs:
                 sizes = inputs["packed_seq_lengths"].cpu().numpy()
             elif "position_ids" in inputs:
                 starts = np.flatnonzero(inputs["position_ids"].reshape(-1).cpu().numpy() == 0)
                 sizes = np.diff([*starts, len(own)])
+            elif mask is not None and mask.shape == inputs["input_ids"].shape:  # a document a row
+                own, sizes = own[mask.reshape(-1).cpu().numpy() == 1], mask.sum(dim=1).cpu().numpy()
             else:
                 return
             if sizes.sum() != len(own):
@@ -238,6 +242,7 @@ def main() -> None:
     parser.add_argument("--expert-rank", type=int, default=0, help="of Unsloth's experts; 0: 16 over those of a token")
     parser.add_argument("--documents", type=int, default=COUNT)
     parser.add_argument("--padded", action="store_true", help="one document a row, padded, instead of packing")
+    parser.add_argument("--length", type=int, default=0, help="tokens of every document; 0: as in instruction data")
     parser.add_argument("--steps", type=int, default=18)
     parser.add_argument("--warm-up", type=int, default=6)
     parser.add_argument("--record", type=Path, help="write the passes here (npz)")
@@ -261,6 +266,8 @@ def main() -> None:
         "grad_norm": [entry.get("grad_norm") for entry in logs],
         "device": torch.cuda.get_device_name(),
         "model": Path(options.model).name,
+        "attention_used": getattr(trainer.model.config, "_attn_implementation", None),
+        "packing": trainer.args.packing,
         "trained_weights": sum(one.numel() for one in trainer.model.parameters() if one.requires_grad),
     }
     if options.record is not None:

@@ -2,14 +2,17 @@
 
     python tests/bench/peers.py --work /tmp/peers --tokenizer DIR --out rows.jsonl
         [--engines burnish burnish-fp8 unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b]
-        [--tokens 4096 16384] [--checkpointing none offload] [--attention fa2 sdpa] [--repeat N] [--limit-s S]
+        [--tokens 4096 16384] [--checkpointing none offload] [--attention fa2 sdpa] [--length N] [--repeat N]
+        [--limit-s S]
 
 Every run adds one JSON row to the file; the table at the end holds all rows of the file, so a comparison may be made
 in several calls (`--table` only prints it). FlashAttention-2 is taken from the folder in PEERS_FA2, which no run
 without it sees; Burnish has attention of its own. The first peer's passes are recorded in the work folder, and Burnish
 trains on these (`shared_packs` in its rows), so name peers before it. "offload" is what each engine does to save
 memory: Unsloth's offloaded checkpoints, gradient checkpointing in the others, and in Burnish the plan for as much as
-the most frugal of them allocated. Peak memory of the process is NVML's, read from outside.
+the most frugal of them allocated. --length makes all documents equally long and switches the peers' packing off, for a
+peer that cannot pack: no token is padding, and Burnish packs the same rows. Peak memory of the process is NVML's, read
+from outside. A peer's row holds the UNSLOTH_ variables that were set.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     """What to start: our own benchmark, or `peer_step.py`."""
     common = ["--method", run.method, "--tokens", str(run.tokens)]
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
-    packs = options.work / "packs" / f"{run.tokens}-{options.steps}.npz"
+    length = ["--length", str(options.length)] if options.length else []
+    packs = options.work / "packs" / f"{'-'.join([str(run.tokens), str(options.steps), *length[1:]])}.npz"
     if run.engine in OURS:
         shape, _, layers = run.model.partition(":")
         burnish = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--shape", shape]
@@ -87,7 +91,7 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
     folder = options.work / "models" / run.model
     script = [sys.executable, str(HERE / "peer_step.py"), "--engine", run.engine, "--model", str(folder)]
     common += ["--attention", run.attention, "--documents", str(options.documents)]
-    return [*script, *common, *([] if packs.is_file() else ["--record", str(packs)])]
+    return [*script, *common, *length, *([] if packs.is_file() else ["--record", str(packs)])]
 
 
 def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
@@ -139,6 +143,8 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
             file.seek(0)
         printed, complained = out.read(), err.read()
     row = asdict(run) | {"cold": cold, "wall_s": round(time.monotonic() - began, 1), "nvml_gib": peak / 2**30}
+    if run.engine == "unsloth":
+        row["settings"] = {name: value for name, value in os.environ.items() if name.startswith("UNSLOTH_")}
     result = parse(run.engine, printed) if process.returncode == 0 else None
     if result is None:
         return row | {"error": (complained or printed).strip()[-1500:], "returncode": process.returncode}
@@ -180,7 +186,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         key = tuple(row[name] for name in ("model", "method", "tokens", "checkpointing", "engine", "attention"))
         if "error" in row:
-            failed[key] = row["error"].splitlines()[-1][:60] if row["error"] else f"exit {row['returncode']}"
+            failed[key] = reason(row)
         else:
             groups[key].append(row)
     medians = {
@@ -217,6 +223,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def reason(row: dict[str, Any]) -> str:
+    """The last line that names an error of a run that failed, at most 60 characters."""
+    lines = row["error"].splitlines() or [f"exit {row['returncode']}"]
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1])[:60]
+
+
 def _order(key: tuple[Any, ...]) -> tuple[Any, ...]:
     model, method, tokens, checkpointing, engine, attention = key
     return list(SHAPES).index(model.partition(":")[0]), method, tokens, checkpointing, ENGINES.index(engine), attention
@@ -250,6 +262,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--checkpointing", nargs="+", choices=["none", "offload"], default=["none", "offload"])
     parser.add_argument("--attention", nargs="+", choices=["fa2", "sdpa"], help="of the peers; all there is")
     parser.add_argument("--documents", type=int, default=COUNT)
+    parser.add_argument("--length", type=int, default=0, help="tokens of every document, which peers do not pack then")
     parser.add_argument("--steps", type=int, default=18)
     parser.add_argument("--warm-up", type=int, default=6, help="steps left out of the speed")
     parser.add_argument("--repeat", type=int, default=1, help="fresh processes a configuration; the table has medians")

@@ -82,7 +82,7 @@ def make_model(folder: Path, config: dict[str, object]) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from support.tiny import make_tokenizer
+    from support.models.tiny import make_tokenizer
 
     if (folder / "config.json").is_file():
         return

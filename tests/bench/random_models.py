@@ -59,6 +59,12 @@ SHAPES = {
     "llama-55m": {"model_type": "llama", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1408,
                   "num_hidden_layers": 10, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
                   "max_position_embeddings": 2048, "tie_word_embeddings": True} | SPECIAL,
+    # The same for a mixture: 136 million weights, 46 million of which a token meets.
+    "qwen3-moe-136m": {"model_type": "qwen3_moe", "vocab_size": 49152, "hidden_size": 512, "intermediate_size": 1024,
+                       "moe_intermediate_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8,
+                       "num_key_value_heads": 4, "head_dim": 64, "num_experts": 32, "num_experts_per_tok": 4,
+                       "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                       "max_position_embeddings": 2048, "tie_word_embeddings": True} | SPECIAL,
 }  # fmt: skip
 
 

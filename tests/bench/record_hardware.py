@@ -38,7 +38,7 @@ def make_run(folder: Path, size: str, steps: int) -> Path:
     from burnish_engine.contract.recipe.recipe_file import parse_recipe
     from burnish_engine.runs.store import create_run
 
-    from support.tiny import conversations, make_llama, write_jsonl
+    from support.models.tiny import conversations, make_llama, write_jsonl
 
     model = folder / size
     if not model.exists():

@@ -22,7 +22,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from support import fake_ollama
+from support.models import fake_ollama
 
 
 class Clicker:

@@ -73,8 +73,8 @@ def offered(page):
 
 def measure(app, home, rows, *, by_chips):
     """Go from a dropped file to the first step of its training; returns the clicks, the drop not counted."""
-    from app.studio import Studio
-    from app.tour import Bot
+    from app.real.studio import Studio
+    from app.real.tour import Bot
 
     from burnish_app.garbage import GarbageCollector
     from burnish_app.look.theme import Theme

@@ -6,7 +6,7 @@ Each figure comes from a process of its own, which opens the real window over th
 `long_run.py` writes. Handlers: every page is visited and filled, and the charts are worked with by mouse; the times
 are the thread's CPU time. Each event passes through Python there, which makes a handler with many events up to twice as
 slow as it is in the studio. Resize: the same of all handlers that making the window as large as the screen takes, ten
-times. Frames: see `tests/app/frame_rate.py`; here a frame is one turn of the wheel or one step of
+times. Frames: see `tests/app/measures/frame_rate.py`; here a frame is one turn of the wheel or one step of
 a pan, until the whole page is painted by software.
 """
 

@@ -17,7 +17,7 @@ def one_thread():
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory):
     """Folder of a tiny checkpoint by family; made once, and not to be changed."""
-    from support import tiny_models
+    from support.models import tiny_models
 
     folder = tmp_path_factory.mktemp("bases")
     made = {}
@@ -56,7 +56,7 @@ def llama_source(shared_folder):
     """Folder of llama.cpp's own converter, fetched and unpacked once."""
     from filelock import FileLock
 
-    from support.llama_source import unpack_llama_source
+    from support.models.llama_source import unpack_llama_source
 
     with FileLock(shared_folder / "llama-source.lock"):
         return unpack_llama_source(shared_folder / "llama-source")

@@ -9,9 +9,9 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.to_come import NothingYet
 from burnish_app.widgets.compare.comparison_view import ComparisonView
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.wording.comparison_text import best_place, best_sentence
 from burnish_app.wording.numbers import plural

@@ -15,10 +15,8 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.banner import BannerAction
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_PREFIX, classify_drop, typed_path
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
@@ -28,6 +26,8 @@ from burnish_app.widgets.data.held_out_card import HeldOutCard
 from burnish_app.widgets.data.objective_card import ObjectiveCard
 from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
+from burnish_app.widgets.page.banner import BannerAction
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.data_report import FileStatus, RowPlace

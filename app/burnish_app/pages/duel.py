@@ -15,7 +15,6 @@ from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.basic.text import ShorteningBox, body
 from burnish_app.widgets.compare.followed_charts import FollowedCharts
@@ -23,6 +22,7 @@ from burnish_app.widgets.duel.duel_curves import overlaid
 from burnish_app.widgets.duel.planning import DuelPlanning
 from burnish_app.widgets.duel.progress_card import DuelProgressCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.causes import duel_failure
 from burnish_app.wording.duel_text import in_window
 from burnish_engine.contract.errors import BurnishError

@@ -17,7 +17,6 @@ from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.export.export_choices import ExportChoices
@@ -25,6 +24,7 @@ from burnish_app.widgets.export.export_progress import ExportProgress
 from burnish_app.widgets.export.exported_files import PROGRAMS, ExportedFiles, Outcome
 from burnish_app.widgets.export.fidelity_card import FidelityCard
 from burnish_app.widgets.export.size_card import SizeCard
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import Activity
 from burnish_app.wording.causes import export_failure
 from burnish_app.wording.export_stages import handed_over_text

@@ -15,16 +15,16 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.widgets.page.banner import BusyLine
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import Activity
 from burnish_app.wording.machine_text import sleep_text, training_device_text
 from burnish_app.wording.numbers import as_sentence, plural

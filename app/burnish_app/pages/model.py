@@ -14,11 +14,9 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import PathLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
@@ -26,6 +24,8 @@ from burnish_app.widgets.model.downloads_card import DownloadsCard
 from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.model.start_line import CONFIG_FILE, StartLine
 from burnish_app.widgets.model.target_selector import TargetSelector
+from burnish_app.widgets.page.banner import BusyLine
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import download_activity
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity

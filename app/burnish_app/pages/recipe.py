@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from PySide6.QtCore import QTimer
 
 from burnish_app.engine.engine_client import EngineClient
@@ -15,35 +12,28 @@ from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.recipe.history import PlannedChange, RecipeHistory
 from burnish_app.recipe.place_text import planned_place
-from burnish_app.recipe.plan_text import fit_state, plan_line
+from burnish_app.recipe.plan_text import fit_state
 from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
+from burnish_app.recipe.readiness import Readiness
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.workbench import ReplacedDraft, Workbench
-from burnish_app.widgets.basic.banner import BannerAction
-from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.page.banner import BannerAction
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
-from burnish_app.widgets.recipe.recipe_files import choose_recipe_file
+from burnish_app.widgets.recipe.recipe_files import RecipeFiles
 from burnish_app.widgets.recipe.run_preview import RunPreview
-from burnish_app.wording.machine_text import place_text
-from burnish_app.wording.numbers import sentence_list
-from burnish_app.wording.recipe_text import setting_term
-from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_app.widgets.recipe.run_start import RunStart
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
-from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import MachineRequest
-from burnish_engine.contract.serve.run_requests import StartRequest
 
 _INSPECT_AFTER_MS = 900
-_ATTENTION = tr("Something in the recipe needs attention.")
-_UNFIT = ExitCode.DOES_NOT_FIT
 
 
 class RecipePage(Page):
@@ -57,7 +47,6 @@ class RecipePage(Page):
         self._suggested: Recipe | None = None
         self._machine: MachineFacts | None = None
         self._dataset: tuple[list[str], DatasetFacts | None] = [], None
-        self._start_request = ""
         self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
         self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
@@ -70,6 +59,9 @@ class RecipePage(Page):
         self.suggestions.outdated.connect(self._suggest_again)
         self.suggestions.failed.connect(self._suggest_failed)
         self.suggestions.ended.connect(self._suggest_over)
+        self.starting = RunStart(client, bench, self.there, self)
+        self.starting.started.connect(self._started)
+        self.starting.failed.connect(self._start_failed)
         self.plans = PlanFollower(client, bench, self.there, self)
         self.plans.planned.connect(self._planned)
         self.plans.failed.connect(self._plan_failed)
@@ -87,7 +79,11 @@ class RecipePage(Page):
         self.settings.busy.cancel.connect(self.suggestions.cancel)
         self.suggestions.progressed.connect(self.settings.busy.set_progress)
         self.plans.other_planned.connect(self.settings.presets.show_plan)
-        self.add_secondary(tr("Import ..."), self._import, "import")
+        self.files = RecipeFiles(self, lambda: bench.recipe)
+        self.files.imported.connect(self._imported)
+        self.files.exported.connect(self._exported)
+        self.files.failed.connect(lambda what, remedy: self.banner("error", what, remedy))
+        self.add_secondary(tr("Import ..."), self.files.ask_import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
         self.aside.addWidget(self.fit)
         self.place = PlaceCard(self.there)
@@ -175,23 +171,10 @@ class RecipePage(Page):
             anyway: whether to start although the plan says that the run does not fit.
         """
         self.toml.read_pending()
-        if self.client.is_open(self._start_request) or self.settings.recipe() is None:
-            return
-        plan = self.bench.plan
-        if self.there.where and plan is not None and not plan.fits and not anyway:  # this machine's engine asks nothing
-            what = tr("It does not fit on {where}.").format(where=self._place())
-            self._start_failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
-            return
-        self.clear_banner()
-        self._start_request = self.client.send(
-            StartRequest,
-            recipe=self.bench.recipe_toml,
-            anyway=anyway,
-            owner=self,
-            on_result=self._started,
-            on_failure=self._start_failed,
-        )
-        self._show_state()
+        if not self.starting.is_waiting and self.settings.recipe() is not None:
+            self.clear_banner()
+            self.starting.start(anyway=anyway)
+            self._show_state()
 
     def _suggest(self) -> None:
         self.settings.busy.set_progress(tr("Choosing a recipe for machine and data ..."))
@@ -370,9 +353,9 @@ class RecipePage(Page):
         self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
         self._show_state()
 
-    def _started(self, result: Result) -> None:
-        if result.run:
-            self.bench.set_run(result.run)
+    def _started(self, folder: str) -> None:
+        if folder:
+            self.bench.set_run(folder)
             self.go_to.emit("train")
         self._show_state()
 
@@ -387,42 +370,28 @@ class RecipePage(Page):
         self._show_state()
 
     def _show_state(self) -> None:
-        recipe, plan = self.settings.recipe(), self.bench.plan
-        starting, suggesting = self.client.is_open(self._start_request), self.suggestions.is_waiting
-        has_data, where = bool(self.bench.data_files), self.bench.recipe.devices.where
+        bench, plan = self.bench, self.bench.plan
+        now = Readiness(
+            is_valid=self.settings.recipe() is not None,
+            has_data=bool(bench.data_files),
+            has_suggestion=bench.suggestion is not None,
+            has_run=bool(bench.run),
+            is_suggesting=self.suggestions.is_waiting,
+            is_starting=self.starting.is_waiting,
+            plan=plan,
+            where=bench.recipe.devices.where,
+        )
         if self.primary is not None:
-            self.primary.setEnabled((recipe is not None or not has_data) and not starting)
-            self.primary.setText(
-                tr("Starting ...")
-                if starting
-                else tr("Add data first")
-                if not has_data
-                else tr("Mend the value in red")
-                if recipe is None
-                else tr("Start training")
-                if where == HERE
-                else tr("Start on {place}").format(place=place_text(where))
-            )
-            self.primary.set_icon("rocket" if has_data else "next")
-        self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
-        self.set_state(*fit_state(plan if recipe is not None else None))
-        if recipe is None:
-            self.set_foot_note(_attention_text([] if self.settings.is_toml else list(self.form.problems())))
-        elif plan is not None:
-            place = f"{self._place()}: " if self.there.where else ""
-            self.set_foot_note(
-                f"{place}{plan_line(plan)} {'' if self.aside_is_beside else self.fit.change.text}".strip()
-            )
-        elif not self.plans.is_waiting:
-            self.set_foot_note("")
-        if suggesting or starting:
-            self.set_status("busy")
-        elif recipe is None or (plan is not None and not plan.fits):
-            self.set_status("attention")
-        elif self.bench.suggestion is not None:
-            self.set_status("done" if self.bench.run else "ready")
-        else:
-            self.set_status("ready" if self.bench.data_files else "empty")
+            self.primary.setEnabled(now.can_press)
+            self.primary.setText(now.button_text)
+            self.primary.set_icon("rocket" if now.has_data else "next")
+        self.preview.show_recipe(bench.recipe, bench.model, bench.dataset)
+        self.set_state(*fit_state(plan if now.is_valid else None))
+        if plan is not None or not now.is_valid or not self.plans.is_waiting:  # else the former note stays
+            problems = [] if self.settings.is_toml else list(self.form.problems())
+            change = "" if self.aside_is_beside else self.fit.change.text
+            self.set_foot_note(now.note(problems, self._place() if self.there.where else "", change))
+        self.set_status(now.status)
 
     def _show_as(self, view: str) -> None:
         self.toml.read_pending()
@@ -436,39 +405,14 @@ class RecipePage(Page):
             self._suggest()
         self._show_state()
 
-    def _import(self) -> None:
-        choose_recipe_file(self, tr("Import a recipe"), self.import_file, save=False)
-
     def _export(self) -> None:
         self.toml.read_pending()
-        choose_recipe_file(self, tr("Export the recipe"), self.export_file, save=True)
+        self.files.ask_export()
 
-    def import_file(self, path: Path) -> None:
-        """Replace the whole recipe (model, data and settings) by that of a file."""
-        try:
-            recipe = load_recipe(path)
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
+    def _imported(self, recipe: Recipe) -> None:
         self.clear_banner()
         self.bench.set_recipe(recipe)
         self._suggest()
 
-    def export_file(self, path: Path) -> None:
-        """Write the recipe to a file, with a comment on every key."""
-        try:
-            write_atomic(path, dump_recipe(self.bench.recipe, comments=True))
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
+    def _exported(self, path: str) -> None:
         self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))
-
-
-def _attention_text(problems: Sequence[str]) -> str:
-    """Name the settings that have to be mended, which may be scrolled out of view.
-
-    Args:
-        problems: dotted keys of those that are known.
-    """
-    settings = sentence_list([setting_term(key) for key in problems if key])
-    return tr("To be mended: {settings}.").format(settings=settings) if settings else _ATTENTION

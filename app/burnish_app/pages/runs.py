@@ -18,12 +18,12 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.deleted_runs import DeletedRuns
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails

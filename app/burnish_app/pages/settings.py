@@ -18,10 +18,10 @@ from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import PathLabel, ShorteningBox, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
+from burnish_app.widgets.page.page import Page
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version

@@ -17,9 +17,9 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import ActionButton, link, primary, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary

@@ -16,12 +16,12 @@ from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.text import ShorteningBox, body
 from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.sweep.plan_card import SweepPlanCard
 from burnish_app.widgets.sweep.planned_runs import PlannedRuns
 from burnish_app.widgets.sweep.runs_card import SweepRunsCard

@@ -18,9 +18,9 @@ from burnish_app.state.failure_details import details_text
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.to_come import NothingYet
 from burnish_app.widgets.hardware.run_hardware import RunHardware
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.run_beginning import RunBeginning
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures

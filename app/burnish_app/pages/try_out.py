@@ -14,9 +14,9 @@ from burnish_app.state.questions import Question, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import quiet, row
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.try_out.answering import Answering
 from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
 from burnish_app.widgets.try_out.pane_grid import PaneGrid

@@ -132,4 +132,4 @@ def processor() -> str:
                 break
     except OSError:
         pass
-    return f"{name}, {usable_cores()} cores"
+    return f"{name}, {usable_cores()} core{'' if usable_cores() == 1 else 's'}"

@@ -90,8 +90,10 @@ def forecast_recipes(
     if not options.anyway:
         refuse_unfair(found, names)
     if not any(one.kind == "compared" for one in found) and not options.anyway:
+        own = ", ".join(one.key for one in found)
+        differ = f"differ only in what a duel sets itself ({own})" if own else "are the same"
         raise UsageError(
-            f"{' and '.join(names)} are the same but for what a duel decides: there is nothing to compare.",
+            f"{' and '.join(names)} {differ}: there is nothing to compare.",
             "Change what the duel shall be about (optimizer, rank, engine, ...), or add --anyway: equal sides show how "
             "often this method finds a difference where there is none.",
         )

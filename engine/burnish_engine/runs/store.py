@@ -70,7 +70,7 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
     if paths.root.exists() and any(paths.root.iterdir()):
         raise UsageError(
             f"The run folder {paths.root} already holds something.",
-            "Give another --run-dir, or continue it with `burnish runs resume`.",
+            "Give another --run-dir, or go on with the run in it: `burnish runs resume FOLDER`.",
         )
     try:
         paths.root.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ Shapes: T tokens, K columns of the reduction, N outputs, R ranks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -276,48 +276,75 @@ def eight_bit_linear_kernel(
     tl.store(out, tile, mask=(token < T)[:, None] & (output < N)[None, :])
 
 
-def launch_eight_bit_linear(
-    *,
-    x: EightBitRows,
-    weight_NK: torch.Tensor,
-    scale_N: torch.Tensor | None,
-    narrow_TR: torch.Tensor | None,
-    adapter_NR: torch.Tensor | None,
-    rotation: int,
-    out_TN: torch.Tensor,
-    tile: EightBitTile,
-) -> None:
-    """Fill `out_TN`."""
+class EightBitProduct(NamedTuple):
+    """The operands, result and tile of one product, for its launcher.
+
+    Attributes:
+        x: quantized rows `[T, K]`.
+        weight_NK: codes of the weight, of the type of x.
+        scale_N: scale of each row of the weight; None: none.
+        narrow_TR: input times the adapter's first matrix; None: no adapter.
+        adapter_NR: second matrix of the adapter.
+        rotation: outputs of a block that is rotated; 0: none.
+        out_TN: tensor to fill.
+        tile: configuration.
+    """
+
+    x: EightBitRows
+    weight_NK: torch.Tensor
+    scale_N: torch.Tensor | None
+    narrow_TR: torch.Tensor | None
+    adapter_NR: torch.Tensor | None
+    rotation: int
+    out_TN: torch.Tensor
+    tile: EightBitTile
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that both kernels take: sizes, scales, adapter and tile."""
+        (tokens, columns), outputs, tile = self.x.codes.shape, len(self.weight_NK), self.tile
+        assert self.weight_NK.shape[1] == columns
+        assert self.out_TN.shape == (tokens, outputs)
+        return {
+            "x_scale_ptr": self.x.scale,
+            "scale_ptr": self.x.scale if self.scale_N is None else self.scale_N,
+            "T": tokens,
+            "N": outputs,
+            "K": columns,
+            **adapter_arguments(self.narrow_TR, self.adapter_NR, self.out_TN),
+            "HAS_SCALE": self.scale_N is not None,
+            "ROTATION": self.rotation,
+            "BLOCK_T": tile.tokens,
+            "BLOCK_N": tile.outputs,
+            "BLOCK_K": tile.reduction,
+            "GROUP": tile.group,
+            "IMPRECISE": short_columns(tile, self.x.codes.dtype),
+            "INTERPRETED": interpreted(),
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+            "maxnreg": tile.registers,
+        }
+
+    @property
+    def tiles(self) -> int:
+        """The number of tiles of the result."""
+        tokens, outputs = self.out_TN.shape
+        return triton.cdiv(tokens, self.tile.tokens) * triton.cdiv(outputs, self.tile.outputs)
+
+
+def launch_eight_bit_linear(product: EightBitProduct) -> None:
+    """Fill the product's `out_TN`."""
+    codes, tile = product.x.codes, product.tile
     assert not tile.persistent
-    (tokens, columns), outputs = x.codes.shape, len(weight_NK)
-    assert weight_NK.shape[1] == columns
-    assert out_TN.shape == (tokens, outputs)
-    eight_bit_linear_kernel[(triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs),)](
-        x_ptr=kernel_codes(x.codes),
-        x_scale_ptr=x.scale,
-        weight_ptr=kernel_codes(weight_NK),
-        scale_ptr=x.scale if scale_N is None else scale_N,
-        out_ptr=out_TN,
-        T=tokens,
-        N=outputs,
-        K=columns,
-        x_stride=x.codes.stride(0),
-        weight_stride=weight_NK.stride(0),
-        **adapter_arguments(narrow_TR, adapter_NR, out_TN),
-        out_stride=out_TN.stride(0),
-        HAS_SCALE=scale_N is not None,
-        ROTATION=rotation,
-        EVEN=columns % (tile.parts * tile.reduction) == 0,
-        BLOCK_T=tile.tokens,
-        BLOCK_N=tile.outputs,
-        BLOCK_K=tile.reduction,
+    eight_bit_linear_kernel[(product.tiles,)](
+        x_ptr=kernel_codes(codes),
+        weight_ptr=kernel_codes(product.weight_NK),
+        out_ptr=product.out_TN,
+        x_stride=codes.stride(0),
+        weight_stride=product.weight_NK.stride(0),
+        out_stride=product.out_TN.stride(0),
+        EVEN=codes.shape[1] % (tile.parts * tile.reduction) == 0,
         PARTS=tile.parts,
-        GROUP=tile.group,
-        IMPRECISE=short_columns(tile, x.codes.dtype),
-        INTERPRETED=interpreted(),
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-        maxnreg=tile.registers,
+        **product.arguments(),
     )
 
 

@@ -218,9 +218,10 @@ def eight_bit_linear(
     if not use_eight_bit_kernels(out, codes):
         operands = (x.codes, x.scale, weight_NK, scale_N, narrow_TR, adapter_NR)
         return out.copy_(reference.eight_bit_linear(*operands, rotation=rotation, result=out.dtype))
+    from burnish_kernels.eight_bit_linear.kernel import EightBitProduct, launch_eight_bit_linear
+
     tile = tile or choose_tile(out.device, codes, columns, rotated=rotation > 0)
-    arguments = {"x": x, "weight_NK": weight_NK, "scale_N": scale_N, "narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-    arguments |= {"rotation": rotation, "out_TN": out}
+    product = EightBitProduct(x, weight_NK, scale_N, narrow_TR, adapter_NR, rotation, out, tile)
     if tile.persistent:
         from burnish_kernels.eight_bit_linear.persistent.kernel import (
             fits_copy_engine,
@@ -228,12 +229,10 @@ def eight_bit_linear(
         )
 
         if fits_copy_engine(x.codes, weight_NK, out):
-            launch_eight_bit_linear_persistent(**arguments, tile=tile)
+            launch_eight_bit_linear_persistent(product)
             return out
-        tile = UNALIGNED
-    from burnish_kernels.eight_bit_linear.kernel import launch_eight_bit_linear
-
-    launch_eight_bit_linear(**arguments, tile=tile)
+        product = product._replace(tile=UNALIGNED)
+    launch_eight_bit_linear(product)
     return out
 
 

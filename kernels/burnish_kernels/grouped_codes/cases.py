@@ -195,17 +195,18 @@ def compilations() -> list[Compilation]:
 
     found = []
     tiles = {False: (kernel.ROWS, kernel.COLUMNS), True: (kernel.TURNED_ROWS, kernel.TURNED_COLUMNS)}
-    held = {"dense": ("*bf16", "*fp32"), "nf4": ("*u8", "*fp32"), "mxfp4": ("*u8", "*u8"), "codes": ("*u8", "*fp32")}
+    held = {"dense": ("*bf16", "*fp32"), "mxfp4": ("*u8", "*u8"), "codes": ("*u8", "*fp32")}
     for storage, (pointer, scale) in held.items():
         for transposed, (rows, columns) in tiles.items():
             signature = {"weight_ptr": pointer, "scale_ptr": scale, "expert_scale_ptr": "*fp32"}
             signature |= {"out_ptr": "*u8" if storage == "codes" else "*fp8e4nv"}
-            signature |= dict.fromkeys(("first", "first_scale", "N", "K", "weight_stride"), "i32")
+            signature |= dict.fromkeys(("first", "N", "K", "weight_stride"), "i32")
             constants = {"STORAGE": storage, "TRANSPOSED": transposed, "ROWS": rows, "COLUMNS": columns}
             constants |= {"INTERPRETED": False}
             name = f"codes-{storage}{'-transposed' * transposed}"
             function = kernel.unpack_codes_kernel
             found.append(Compilation(name, function, signature, constants, kernel.WARPS, capabilities=FP8_CAPABILITIES))
+    found += [_picking_compilation(transposed=transposed) for transposed in (False, True)]
     others = tuple(one for one in FP8_CAPABILITIES if one not in HOPPERS)
     for tile, capabilities in ((OTHERS, others), (HOPPER, HOPPERS)):
         compiled = partial(_compilation, kernel.grouped_codes_kernel, tile=tile, capabilities=capabilities)
@@ -215,6 +216,25 @@ def compilations() -> list[Compilation]:
     for tile in HOPPER_CANDIDATES:
         found.append(_compilation(kernel.grouped_codes_kernel, "bf16", tile, HOPPERS, transposed=False, even=True))
     return list({one.name: one for one in found}.values())  # a candidate is the choice
+
+
+def _picking_compilation(*, transposed: bool) -> Compilation:
+    """Describe the codes of NF4, whose PTX must permute bytes by a register: other permutations' are constants."""
+    from burnish_kernels.grouped_codes.nf4 import kernel
+
+    rows, columns = (kernel.TURNED_ROWS, kernel.TURNED_COLUMNS) if transposed else (kernel.ROWS, kernel.COLUMNS)
+    signature = {"packed_ptr": "*i32", "out_ptr": "*u8" if transposed else "*i32"}
+    signature |= dict.fromkeys(("scale_ptr", "expert_scale_ptr"), "*fp32")
+    signature |= dict.fromkeys(("first", "N", "K"), "i32")
+    return Compilation(
+        f"codes-nf4{'-transposed' * transposed}",
+        kernel.nf4_codes_kernel,
+        signature,
+        {"TRANSPOSED": transposed, "ROWS": rows, "COLUMNS": columns, "INTERPRETED": False},
+        kernel.WARPS,
+        capabilities=FP8_CAPABILITIES,
+        instructions=dict.fromkeys(FP8_CAPABILITIES, r"prmt\.b32\s+\S+ \S+ \S+ (?!0x)\S+;"),
+    )
 
 
 def _compilation(

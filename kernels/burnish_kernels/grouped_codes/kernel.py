@@ -22,21 +22,19 @@ from burnish_kernels.grouped_codes.stack import CodedExperts
 from burnish_kernels.grouped_linear.kernel import launched_tiles, tile_rows_of
 from burnish_kernels.moe_sort.order import ExpertOrder
 from burnish_kernels.moe_unpack.kernel import decode_tile, load_scales
-from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed
-from burnish_kernels.nf4.reference import BLOCK
+from burnish_kernels.moe_unpack.stacks import Mxfp4Experts
 
 ROWS, COLUMNS, WARPS = 16, 256, 4  # tile of a program that makes codes
 TURNED_ROWS, TURNED_COLUMNS = 64, 64  # the same where they are transposed
 
 
-@triton.jit(do_not_specialize=["first", "first_scale"])
+@triton.jit(do_not_specialize=["first"])
 def unpack_codes_kernel(
     weight_ptr,  # [E, N, K]; codes as bytes; packed [E, N, K / 2] uint8
-    scale_ptr,  # [G, N, K / 64] fp32 for NF4, [E, N, K / 32] uint8 for MXFP4; else not read
+    scale_ptr,  # [E, N, K / 32] uint8, read only of MXFP4
     expert_scale_ptr,  # [E] fp32
     out_ptr,  # [G, N, K] E4M3, in the interpreter and of codes bytes; [G, K, N] with TRANSPOSED
     first,
-    first_scale,
     N,
     K,
     weight_stride,  # from expert to expert, where they are not packed
@@ -47,7 +45,6 @@ def unpack_codes_kernel(
     INTERPRETED: tl.constexpr,
 ):
     """Make one tile of one expert codes, or move codes."""
-    GROUP: tl.constexpr = 64 if STORAGE == "nf4" else 32
     place = tl.program_id(1).to(tl.int64)
     columns = tl.cdiv(K, COLUMNS)
     row = (tl.program_id(0) // columns) * ROWS + tl.arange(0, ROWS)
@@ -59,9 +56,7 @@ def unpack_codes_kernel(
         weights = weight_ptr + (first + place) * weight_stride
         values = tl.load(weights + row[:, None] * K + column[None, :], mask=inside, other=0)
     else:
-        scales = load_scales(
-            scale_ptr + (first_scale + place) * N * K // GROUP, row, own, first_column, K, STORAGE, COLUMNS
-        )
+        scales = load_scales(scale_ptr + (first + place) * N * K // 32, row, own, first_column, K, STORAGE, COLUMNS)
         packed = weight_ptr + (first + place) * N * K // 2
         values = decode_tile(packed, scales, row, own, first_column, K, STORAGE, tl.float32, ROWS, COLUMNS)
     if STORAGE == "codes":
@@ -156,27 +151,22 @@ def grouped_codes_kernel(
 
 
 def launch_unpack_codes(
-    weight: torch.Tensor | Packed | CodedExperts,
-    scales: torch.Tensor | None,
+    weight: torch.Tensor | Mxfp4Experts | CodedExperts,
     scale_E: torch.Tensor,
     first: int,
     out: torch.Tensor,
     *,
     transposed: bool,
 ) -> None:
-    """Fill `out` with the codes of experts from `first` on; NF4's `scales` begin with that expert."""
+    """Fill `out` with the codes of experts from `first` on; those in NF4 have a kernel of their own."""
     count = len(out)
     rows, columns = out.shape[:0:-1] if transposed else out.shape[1:]
     if isinstance(weight, Mxfp4Experts):
-        storage, held, scales, first_scale = "mxfp4", weight.blocks, weight.scales, first
-    elif isinstance(weight, Nf4Experts):
-        assert scales is not None
-        assert scales.shape == (count, rows * columns // BLOCK)
-        storage, held, first_scale = "nf4", weight.packed, 0
+        storage, held, scales = "mxfp4", weight.blocks, weight.scales
     elif isinstance(weight, CodedExperts):
-        storage, held, scales, first_scale = "codes", weight.codes.view(torch.uint8), scale_E, 0
+        storage, held, scales = "codes", weight.codes.view(torch.uint8), scale_E
     else:
-        storage, held, scales, first_scale = "dense", weight, scale_E, 0
+        storage, held, scales = "dense", weight, scale_E
     tile = (TURNED_ROWS, TURNED_COLUMNS) if transposed else (ROWS, COLUMNS)
     unpack_codes_kernel[(triton.cdiv(rows, tile[0]) * triton.cdiv(columns, tile[1]), count)](
         weight_ptr=held,
@@ -184,7 +174,6 @@ def launch_unpack_codes(
         expert_scale_ptr=scale_E,
         out_ptr=out.view(torch.uint8) if storage == "codes" else kernel_codes(out),
         first=first,
-        first_scale=first_scale,
         N=rows,
         K=columns,
         weight_stride=held.stride(0),

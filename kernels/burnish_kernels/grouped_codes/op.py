@@ -81,10 +81,14 @@ def unpack_codes(
     if not use_eight_bit_kernels(out):
         codes = reference.unpack_codes(weight, scale_E, first, count)
         return out.copy_(codes.transpose(1, 2) if transposed else codes)
-    from burnish_kernels.grouped_codes.kernel import launch_unpack_codes
+    if isinstance(weight, Nf4Experts):
+        from burnish_kernels.grouped_codes.nf4.kernel import launch_nf4_codes
 
-    scales = nf4_scales(weight, first, count) if isinstance(weight, Nf4Experts) else None
-    launch_unpack_codes(weight, scales, scale_E, first, out, transposed=transposed)
+        launch_nf4_codes(weight, nf4_scales(weight, first, count), scale_E, first, out, transposed=transposed)
+    else:
+        from burnish_kernels.grouped_codes.kernel import launch_unpack_codes
+
+        launch_unpack_codes(weight, scale_E, first, out, transposed=transposed)
     return out
 
 

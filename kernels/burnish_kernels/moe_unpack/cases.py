@@ -90,7 +90,7 @@ def as_stored(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def compilations() -> list[Compilation]:
-    """List the unpacking of each storage into each type, and the scales' kernel."""
+    """List the unpacking of MXFP4 into each type, and the kernel of NF4's scales; what unpacks NF4 is `nf4`'s."""
     from burnish_kernels.moe_unpack import kernel
     from burnish_kernels.nf4.reference import NESTED_BLOCK
 
@@ -99,12 +99,11 @@ def compilations() -> list[Compilation]:
     constants: dict[str, Any] = {"NESTED": NESTED_BLOCK, "SCALES": kernel.SCALES}
     found = [Compilation("nf4-scales", kernel.nf4_scales_kernel, pointers | numbers, constants, kernel.WARPS)]
     for pointer in TYPES.values():
-        for storage, scale in (("nf4", "*fp32"), ("mxfp4", "*u8")):
-            signature = {"packed_ptr": "*u8", "scale_ptr": scale, "out_ptr": pointer}
-            signature |= dict.fromkeys(("first", "first_scale", "N", "K"), "i32") | {"out_stride": "i64"}
-            constants = {"STORAGE": storage, "ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS}
-            name = f"unpack-{storage}-{pointer[1:]}"
-            found.append(Compilation(name, kernel.unpack_kernel, signature, constants, kernel.WARPS))
+        signature = {"packed_ptr": "*u8", "scale_ptr": "*u8", "out_ptr": pointer}
+        signature |= dict.fromkeys(("first", "N", "K"), "i32") | {"out_stride": "i64"}
+        constants = {"ROWS": kernel.ROWS, "COLUMNS": kernel.COLUMNS}
+        name = f"unpack-mxfp4-{pointer[1:]}"
+        found.append(Compilation(name, kernel.unpack_mxfp4_kernel, signature, constants, kernel.WARPS))
     return found
 
 

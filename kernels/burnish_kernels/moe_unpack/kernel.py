@@ -1,8 +1,8 @@
-"""Four-bit weights in Triton: the decoding that products do on the fly, and the unpacking of a group of experts.
+"""Four-bit weights in Triton: the decoding that products do on the fly, and the unpacking of a group in MXFP4.
 
-Both call `decode_tile`, so they give the same bits: level times scale in fp32, rounded once. Levels of NF4 are found by
-a tree of selects on the nibble's bits; those of MXFP4 are made by placing the bits: a nibble's exponent and mantissa at
-the top of a float's are the value times 2^-126. Launchers assert and never allocate.
+Both give the same bits, level times scale in fp32, rounded once; and so does `nf4.kernel`, which unpacks groups in NF4.
+Levels of NF4 are found by a tree of selects on the nibble's bits; those of MXFP4 are made by placing the bits: a
+nibble's exponent and mantissa at the top of a float's are the value times 2^-126. Launchers assert and never allocate.
 
 Shapes: E experts, N rows and K columns of one expert's weight. Offsets are int64 between experts and int32 inside one.
 """
@@ -13,8 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed
-from burnish_kernels.nf4.reference import BLOCK, NESTED_BLOCK
+from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts
+from burnish_kernels.nf4.reference import NESTED_BLOCK
 
 ROWS, COLUMNS, WARPS = 16, 256, 4  # tile of a program that unpacks
 SCALES = 1024  # scales of a program
@@ -142,31 +142,28 @@ def nf4_scales_kernel(
     tl.store(out_ptr + tl.program_id(0).to(tl.int64) * blocks + block, scale, mask=inside)
 
 
-@triton.jit(do_not_specialize=["first", "first_scale"])
-def unpack_kernel(
+@triton.jit(do_not_specialize=["first"])
+def unpack_mxfp4_kernel(
     packed_ptr,  # [E, N, K / 2] uint8
-    scale_ptr,  # [count, N, K / 64] fp32 for NF4, [E, N, K / 32] uint8 for MXFP4
+    scale_ptr,  # [E, N, K / 32] uint8
     out_ptr,  # [count, N, K]
     first,
-    first_scale,
     N,
     K,
     out_stride,
-    STORAGE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Unpack one tile of one expert."""
-    GROUP: tl.constexpr = 64 if STORAGE == "nf4" else 32
     place = tl.program_id(1).to(tl.int64)
     columns = tl.cdiv(K, COLUMNS)
     row = (tl.program_id(0) // columns) * ROWS + tl.arange(0, ROWS)
     column = (tl.program_id(0) % columns) * COLUMNS
     own = row < N
-    scale_ptr += (first_scale + place) * N * K // GROUP
-    scale = load_scales(scale_ptr, row, own, column, K, STORAGE, COLUMNS)
+    scale_ptr += (first + place) * N * K // 32
+    scale = load_scales(scale_ptr, row, own, column, K, "mxfp4", COLUMNS)
     packed_ptr += (first + place) * N * K // 2
-    tile = decode_tile(packed_ptr, scale, row, own, column, K, STORAGE, out_ptr.dtype.element_ty, ROWS, COLUMNS)
+    tile = decode_tile(packed_ptr, scale, row, own, column, K, "mxfp4", out_ptr.dtype.element_ty, ROWS, COLUMNS)
     at = column + tl.arange(0, COLUMNS)
     inside = own[:, None] & (at < K)[None, :]
     tl.store(out_ptr + place * out_stride + row[:, None] * K + at[None, :], tile, mask=inside)
@@ -193,23 +190,19 @@ def launch_nf4_scales(stack: Nf4Experts, first: int, out_Gb: torch.Tensor) -> No
     )
 
 
-def launch_unpack(stack: Packed, scales: torch.Tensor, first: int, out_GNK: torch.Tensor) -> None:
-    """Fill `out_GNK` with experts from `first` on; NF4's `scales` begin with that expert, MXFP4's with the stack."""
+def launch_unpack_mxfp4(stack: Mxfp4Experts, first: int, out_GNK: torch.Tensor) -> None:
+    """Fill `out_GNK` with experts from `first` on."""
     count, rows, columns = out_GNK.shape
-    mxfp4 = isinstance(stack, Mxfp4Experts)
     assert (rows, columns) == stack.shape
     assert out_GNK.stride()[1:] == (columns, 1)
-    assert mxfp4 or scales.shape == (count, rows * columns // BLOCK)
-    unpack_kernel[(triton.cdiv(rows, ROWS) * triton.cdiv(columns, COLUMNS), count)](
-        packed_ptr=stack.blocks if isinstance(stack, Mxfp4Experts) else stack.packed,
-        scale_ptr=scales,
+    unpack_mxfp4_kernel[(triton.cdiv(rows, ROWS) * triton.cdiv(columns, COLUMNS), count)](
+        packed_ptr=stack.blocks,
+        scale_ptr=stack.scales,
         out_ptr=out_GNK,
         first=first,
-        first_scale=first if mxfp4 else 0,
         N=rows,
         K=columns,
         out_stride=out_GNK.stride(0),
-        STORAGE="mxfp4" if mxfp4 else "nf4",
         ROWS=ROWS,
         COLUMNS=COLUMNS,
         num_warps=WARPS,

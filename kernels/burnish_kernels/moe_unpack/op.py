@@ -12,6 +12,8 @@ import torch
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.moe_unpack import reference
 from burnish_kernels.moe_unpack.stacks import Mxfp4Experts, Nf4Experts, Packed, empty_nf4, stack_nf4
+from burnish_kernels.nf4 import op as nf4
+from burnish_kernels.nf4.state import Nf4
 
 __all__ = ["Mxfp4Experts", "Nf4Experts", "Packed", "empty_nf4", "nf4_scales", "stack_nf4", "unpack_group"]
 
@@ -76,10 +78,14 @@ def unpack_group(
         raise ValueError(f"out must be {shape} {dtype}, each expert contiguous, not {tuple(out.shape)} {out.dtype}")
     if not use_kernels(packed):
         return out.copy_(reference.unpack(stack, first, count, dtype))
-    from burnish_kernels.moe_unpack.kernel import launch_unpack
+    if isinstance(stack, Mxfp4Experts):
+        from burnish_kernels.moe_unpack.kernel import launch_unpack_mxfp4
 
-    scales = stack.scales if isinstance(stack, Mxfp4Experts) else nf4_scales(stack, first, count)
-    launch_unpack(stack, scales, first, out)
+        launch_unpack_mxfp4(stack, first, out)
+    else:  # each expert as a row of one weight
+        group = packed[first : first + count].view(-1)
+        scales = nf4_scales(stack, first, count).view(-1)
+        nf4.dequantize(Nf4(group, (count, shape[1] * shape[2]), absmax=scales), dtype=dtype, out=out.view(count, -1))
     return out
 
 

@@ -1,7 +1,7 @@
 """A sweep with its runs: rows in the order of the values, the best of them, and proposals for values."""
 
 import pytest
-from app.several_scenes import CELLS, a_sweep
+from app.page_scenes.several_scenes import CELLS, a_sweep
 
 from burnish_app.comparison.swept import (
     offered_settings,

@@ -1,7 +1,7 @@
 """Files of an export as points: predicted before they are made, measured after."""
 
 import pytest
-from app import export_facts as facts
+from app.facts import export_facts as facts
 
 from burnish_app.curves.export_points import axis_ranges, export_points, limit_text, point_text, shows_gain
 from burnish_engine.contract.recipe.recipe_export import TargetSection

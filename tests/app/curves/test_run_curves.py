@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from app.scenes import TRAIN_SCENES, a_step, events, numbered
+from app.facts.run_facts import TRAIN_SCENES, a_step, events, numbered
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import run_marks

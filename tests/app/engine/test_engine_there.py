@@ -2,8 +2,8 @@
 
 import psutil
 import pytest
-from app import page_facts as facts
-from app.machine_facts import checkup, gpu, machine
+from app.facts import page_facts as facts
+from app.facts.machine_facts import checkup, gpu, machine
 
 from burnish_app.engine import engine_there
 from burnish_app.engine.engine_there import EngineThere

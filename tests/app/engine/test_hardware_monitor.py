@@ -5,7 +5,7 @@ import pytest
 from burnish_app.engine import hardware_monitor
 from burnish_app.engine.hardware_monitor import HardwareMonitor
 
-from support.hardware import made_up
+from support.machines.hardware import made_up
 
 
 def messages(lines):

@@ -12,7 +12,7 @@ from burnish_engine.contract.run import growing_file
 from burnish_engine.contract.run.events import RunEnded, Warned
 from burnish_engine.contract.run.state import RunStateFile
 
-from support.hardware import made_up
+from support.machines.hardware import made_up
 
 
 def line(seq):

@@ -1,7 +1,7 @@
 """The model of a file's rows: it wants the pages that are looked at, once, and keeps the last ones."""
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 from PySide6.QtCore import Qt
 
 from burnish_app.item_models import data_rows

@@ -1,5 +1,5 @@
-from app import model_facts
-from app import page_facts as facts
+from app.facts import model_facts
+from app.facts import page_facts as facts
 
 from burnish_app.item_models.listed_models import chosen, merge
 

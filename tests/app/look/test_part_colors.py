@@ -5,7 +5,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from app.color_math import contrast, distance
+from app.measures.color_math import contrast, distance
 
 import burnish_engine.advise
 from burnish_app.look.part_colors import PART_COLORS, part_color

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from app.color_math import contrast
+from app.measures.color_math import contrast
 
 from burnish_app.look.style_sheet import style_sheet
 from burnish_app.look.tokens import DARK, LIGHT

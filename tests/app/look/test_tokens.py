@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from app.color_math import contrast, distance
+from app.measures.color_math import contrast, distance
 from PySide6.QtGui import QFontInfo, QFontMetricsF
 
 from burnish_app.look import tokens

@@ -1,8 +1,8 @@
 """Scenes of Data."""
 
-from app import data_facts as facts
+from app.facts import data_facts as facts
 from app.page_scenes.answers import failure, result
-from app.screenshots import scene, settle
+from app.page_scenes.screenshots import scene, settle
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QScrollArea
 

@@ -1,10 +1,10 @@
 """Scenes of Export."""
 
-from app import export_facts
-from app import page_facts as facts
+from app.facts import export_facts
+from app.facts import page_facts as facts
+from app.facts.run_facts import summary
 from app.page_scenes.answers import result, run_folder
-from app.scenes import summary
-from app.screenshots import scene, settle
+from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.widgets.export.exported_files import Outcome

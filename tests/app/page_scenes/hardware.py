@@ -1,12 +1,12 @@
 """Scenes of Hardware."""
 
-from app import machine_facts as machines
+from app.facts import machine_facts as machines
+from app.facts.run_facts import summary
 from app.page_scenes.answers import failure, result
-from app.scenes import summary
-from app.screenshots import scene, settle
+from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
-from support.hardware import made_up
+from support.machines.hardware import made_up
 
 
 @scene("hardware-busy")

@@ -1,9 +1,9 @@
 """Scenes of Model."""
 
-from app import data_facts, model_facts
-from app import page_facts as facts
+from app.facts import data_facts, model_facts
+from app.facts import page_facts as facts
 from app.page_scenes.answers import failure, result
-from app.screenshots import scene
+from app.page_scenes.screenshots import scene
 
 
 def _models(page, local=(), hub=()):

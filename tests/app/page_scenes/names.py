@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from app import data_facts, model_facts
-from app import page_facts as facts
+from app.facts import data_facts, model_facts
+from app.facts import page_facts as facts
+from app.facts.run_facts import RUNS, summary
 from app.page_scenes.answers import result
-from app.scenes import RUNS, summary
-from app.screenshots import scene, settle
+from app.page_scenes.screenshots import scene, settle
 
 from burnish_app.wording.activity import activities_of
 from burnish_engine.contract.facts.advice import FoundOnHub

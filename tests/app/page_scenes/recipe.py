@@ -1,10 +1,10 @@
 """Scenes of Recipe."""
 
-from app import data_facts
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import data_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
 from app.page_scenes.answers import failure
-from app.screenshots import scene, settle
+from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps

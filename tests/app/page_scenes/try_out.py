@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from app.page_scenes.answers import failure, result, run_folder
-from app.screenshots import scene
+from app.page_scenes.screenshots import scene
 
 from burnish_app.engine.client_there import ClientThere
 from burnish_app.state.questions import Question

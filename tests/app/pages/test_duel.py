@@ -1,8 +1,8 @@
 """The page Duel: sides, plan, start, progress and verdict."""
 
 import pytest
-from app.scenes import summary
-from app.several_scenes import a_duel, duel_runs, verdicts
+from app.facts.run_facts import summary
+from app.page_scenes.several_scenes import a_duel, duel_runs, verdicts
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton
 

@@ -1,14 +1,14 @@
 import pytest
-from app import export_facts
-from app import page_facts as facts
+from app.facts import export_facts
+from app.facts import page_facts as facts
+from app.facts.run_facts import summary
 from app.pages.test_hardware import words
-from app.scenes import summary
 from PySide6.QtGui import QGuiApplication
 
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
 from burnish_engine.contract.serve.messages import Result
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 pytestmark = pytest.mark.gui
 

@@ -3,10 +3,10 @@
 from importlib import import_module
 
 import pytest
-from app import data_facts
-from app import machine_facts as machines
-from app import page_facts as facts
-from app.handler_budget import assert_within_budget
+from app.facts import data_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
+from app.measures.handler_budget import assert_within_budget
 
 from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences

@@ -1,6 +1,6 @@
 import pytest
-from app import machine_facts as machines
 from app.conftest import to_plain
+from app.facts import machine_facts as machines
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 

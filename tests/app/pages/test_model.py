@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from app import data_facts, model_facts
-from app import page_facts as facts
-from app.scenes import summary
+from app.facts import data_facts, model_facts
+from app.facts import page_facts as facts
+from app.facts.run_facts import summary
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from app.scenes import RUNS, TRAIN_SCENES, summary, write_run
+from app.facts.run_facts import RUNS, TRAIN_SCENES, summary, write_run
 
 from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
@@ -51,8 +51,8 @@ def test_the_example_names_no_machine(assets):
 
 
 def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
-    from app import data_facts
-    from app import page_facts as facts
+    from app.facts import data_facts
+    from app.facts import page_facts as facts
 
     answers.result("inspect", dataset=data_facts.dataset())
     answers.result("suggest", suggestion=facts.suggestion())

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from app.screenshots import settle
-from app.several_scenes import a_sweep, sweep_plan
+from app.page_scenes.screenshots import settle
+from app.page_scenes.several_scenes import a_sweep, sweep_plan
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 

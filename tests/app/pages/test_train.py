@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from app.handler_budget import assert_within_budget
-from app.scenes import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from app.facts.run_facts import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from app.measures.handler_budget import assert_within_budget
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 
@@ -23,7 +23,7 @@ from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.process_end import ProcessEnd
 from burnish_engine.contract.run.state import RunStateFile
 
-from support.hardware import history_of, recorded
+from support.machines.hardware import history_of, recorded
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Changes of a recipe, undone and redone, and what each did to the plan."""
 
 import pytest
-from app import page_facts as facts
+from app.facts import page_facts as facts
 
 from burnish_app.recipe.history import PlannedChange, RecipeHistory, change_text
 from burnish_engine.contract.recipe.recipe import Recipe

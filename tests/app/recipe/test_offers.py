@@ -1,9 +1,9 @@
 """Settings that are offered only where they apply."""
 
 import pytest
-from app import data_facts
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import data_facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
 
 from burnish_app.recipe.offers import follow_strategy, offered_settings
 from burnish_engine.contract.facts.facts import DecoderSpec

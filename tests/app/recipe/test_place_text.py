@@ -1,7 +1,7 @@
 """Words for machines elsewhere: how GPUs share a run, what is said once, and which machines are listed."""
 
-from app import page_facts as facts
-from app.machine_facts import machine
+from app.facts import page_facts as facts
+from app.facts.machine_facts import machine
 
 from burnish_app.recipe.place_text import offers_text, plan_there_text
 from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, SharedSteps

@@ -1,7 +1,7 @@
 """Figures by which a change altered a plan, each with its sign and whether it became better."""
 
 import pytest
-from app import page_facts as facts
+from app.facts import page_facts as facts
 
 from burnish_app.recipe.plan_text import effects, effects_text
 

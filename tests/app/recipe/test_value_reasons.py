@@ -1,7 +1,7 @@
 """Sentences on values that were not suggested: one for each direction of a change, with the right figures."""
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 
 from burnish_app.recipe.recipe_fields import MAIN
 from burnish_app.recipe.value_reasons import share_above, usual_reason, value_reason

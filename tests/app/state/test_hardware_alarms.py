@@ -5,7 +5,7 @@ import pytest
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
 
-from support.hardware import GIB, history_of, made_up, recorded
+from support.machines.hardware import GIB, history_of, made_up, recorded
 
 
 def alarms(lines):

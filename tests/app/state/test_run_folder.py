@@ -5,7 +5,7 @@ import pytest
 from burnish_app.state.run_folder import frozen_section, read_run_folder
 from burnish_engine.contract.facts.exports import ExportChoice
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 @pytest.mark.parametrize("file", ["adapter/adapter_model.safetensors", "model/model.safetensors"])

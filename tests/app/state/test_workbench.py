@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from app.page_facts import suggestion
+from app.facts.page_facts import suggestion
 
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan

@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from app import page_facts as facts
+from app.facts import page_facts as facts
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip

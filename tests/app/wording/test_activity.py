@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from app import model_facts
-from app.scenes import summary
-from app.several_scenes import a_duel
+from app.facts import model_facts
+from app.facts.run_facts import summary
+from app.page_scenes.several_scenes import a_duel
 
 from burnish_app.wording.activity import activities_of, download_activity, download_detail, download_progress
 from burnish_engine.contract.facts.downloads import Download

@@ -1,6 +1,6 @@
 """Text about findings in a dataset; and that the app knows the engine's shapes, meanings and templates."""
 
-from app import data_facts as facts
+from app.facts import data_facts as facts
 
 from burnish_app.state.column_roles import ROLES, roles_of
 from burnish_app.wording.data_text import (

@@ -1,7 +1,7 @@
 """A duel as sentences."""
 
 import pytest
-from app.several_scenes import a_duel, duel_runs, verdicts
+from app.page_scenes.several_scenes import a_duel, duel_runs, verdicts
 
 from burnish_app.wording.duel_text import (
     amount_text,

@@ -1,6 +1,6 @@
 """The stages of an export, and what it will take, in words."""
 
-from app import export_facts as facts
+from app.facts import export_facts as facts
 
 from burnish_app.wording.export_stages import forecast_problem, forecast_text, job_stages
 

@@ -1,5 +1,5 @@
 import pytest
-from app.export_facts import quant, report
+from app.facts.export_facts import quant, report
 
 from burnish_app.widgets.export.type_choices import TYPES
 from burnish_app.wording.fidelity_text import (

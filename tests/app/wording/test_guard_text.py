@@ -1,7 +1,7 @@
 """Text about the guard's verdict, about what was done against trouble, and about stopping early."""
 
 import pytest
-from app.scenes import OVERFIT, SHIFTED, TRAIN_SCENES, events
+from app.facts.run_facts import OVERFIT, SHIFTED, TRAIN_SCENES, events
 
 from burnish_app.wording.guard_text import (
     CHECKS,

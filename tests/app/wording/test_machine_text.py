@@ -1,4 +1,4 @@
-from app.machine_facts import gpu, machine, pair
+from app.facts.machine_facts import gpu, machine, pair
 
 from burnish_app.wording.machine_text import (
     gpu_memory_text,

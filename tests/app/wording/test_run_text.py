@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from app.scenes import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
+from app.facts.run_facts import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
 
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, exchange_text, layers_text, plan_text, time_left
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES

@@ -14,8 +14,8 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.gguf.header import GgufHeader, read_header
 
-from support.export import write_16_bit
-from support.small_families import make_small
+from support.models.export import write_16_bit
+from support.models.small_families import make_small
 
 
 @pytest.fixture(scope="module")

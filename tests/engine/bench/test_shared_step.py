@@ -6,7 +6,7 @@ from burnish_engine.bench import shared_step
 from burnish_engine.bench.shared_step import expected_exchange_ms, shared_steps
 from burnish_engine.bench.step_options import StepOptions
 
-from support.measured_hosts import four_h100
+from support.machines.measured_hosts import four_h100
 
 
 def test_one_start_measures_every_setting(monkeypatch):

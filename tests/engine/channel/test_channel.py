@@ -21,7 +21,7 @@ from burnish_engine.contract.serve.messages import Failure, Piece, Progress, Res
 from burnish_engine.contract.serve.model_requests import MachineRequest
 from burnish_engine.contract.serve.protocol import parse_message
 
-from support.serve import LONG_S, Server, wait_for
+from support.app.serve import LONG_S, Server, wait_for
 
 # A worker whose method prints, runs a child that prints, reads standard input, and answers.
 NOISY = """

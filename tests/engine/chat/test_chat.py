@@ -18,10 +18,10 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.store import create_run
 
-from support.export import edit_json, make_adapter, write_16_bit
-from support.runs import tiny_recipe
-from support.tiny import make_llama, make_tokenizer
-from support.tiny_models import lora
+from support.models.export import edit_json, make_adapter, write_16_bit
+from support.models.tiny import make_llama, make_tokenizer
+from support.models.tiny_models import lora
+from support.runs.tiny_runs import tiny_recipe
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "My lamp is broken."}]
 SHORT = Sampling(max_tokens=10)

@@ -8,7 +8,7 @@ import pytest
 from burnish_engine.cli.main import main
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
 
 HUB, WEB = "hf://models/owner/name", "https://somewhere.example/file.gguf"
 COMMANDS = [

@@ -12,7 +12,7 @@ from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.store import create_run
 
-from support.tiny import conversations, make_llama, write_jsonl
+from support.models.tiny import conversations, make_llama, write_jsonl
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
-from support.runs import WATCHED, tiny_recipe
+from support.runs.tiny_runs import WATCHED, tiny_recipe
 
 TEMPLATE = (
     "{% for message in messages %}{{ '<' + message['role'] + '> ' + message['content'] }}"
@@ -120,7 +120,7 @@ def test_another_template_is_another_model_on_the_shelf(run):
 
 def test_the_samples_of_the_training_were_asked_by_it(run):
     """The greedy sample at the end is what the trained model answers to the chosen template's prompt."""
-    from support.export import tuned_model
+    from support.models.export import tuned_model
 
     source, adapter = trained_model(run, with_own_template(run, read_recipe(run)))
     tokenizer = load_tokenizer(source)

@@ -15,8 +15,8 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import open_run
 
-from support.runs import tiny_recipe
-from support.tiny import make_llama
+from support.models.tiny import make_llama
+from support.runs.tiny_runs import tiny_recipe
 
 SAY = ["--prompt", "My lamp number 3 is broken?", "--max-tokens", "8"]
 

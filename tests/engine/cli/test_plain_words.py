@@ -26,7 +26,7 @@ from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 from burnish_engine.train.guard.findings import CHECKS
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 def said(capsys, *arguments, code=0):
@@ -97,6 +97,16 @@ def test_stages_before_the_first_step_are_ticked_off_with_their_seconds(capsys):
     ticks = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": 7 s")]
     assert len(ticks) == 4, "three stages and the first step; none after it"
     assert "first step" in ticks[-1]
+
+
+def test_the_reference_of_preferences_is_named_and_not_called_reading_data(capsys):
+    phases = [PhaseChanged(phase="preparing"), PhaseChanged(phase="preparing", detail="log-probabilities of X")]
+    with RunProgress() as progress:
+        for event in numbered(*phases, PhaseChanged(phase="training")):
+            progress.show(event)
+    said = capsys.readouterr().out
+    assert said.count("log-probabilities of X") == 2, "when it begins and when it is done"
+    assert said.count("reading the data") == 2
 
 
 def test_the_check_that_is_made_is_named_and_counted():
@@ -253,3 +263,12 @@ def test_a_plan_for_a_model_that_is_not_here_says_how_its_data_can_be_read(tmp_p
     path.write_text(dump_recipe(recipe), encoding="utf-8")
     main(["plan", str(path)])
     assert "burnish models fetch Qwen/Qwen3-0.6B" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("group", [[], ["models"], ["runs"], ["recipe"], ["bench"]])
+def test_lists_of_commands_are_whole_in_80_columns(capsys, monkeypatch, group):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*group, "--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+    assert len(commands) > 3
+    assert [line for line in commands if line.endswith("...")] == []

@@ -16,7 +16,7 @@ from burnish_engine.contract.run.events import EvaluationDone, Warned
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 
-from support.tiny import make_llama, write_jsonl
+from support.models.tiny import make_llama, write_jsonl
 
 EVIL = "[/bold] [data] [red] :smile: \x1b]0;title\x07\x1b[2J\x9b31m\r\u202e"
 SEEN = "[/bold] [data] [red] :smile: \\x1b]0;title\\x07\\x1b[2J\\x9b31m\\x0d\\u202e"

@@ -13,7 +13,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import list_runs, open_run, read_state, summarize
 
-from support.runs import losses, tiny_recipe
+from support.runs.tiny_runs import losses, tiny_recipe
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run
 
-from support.tiny import make_llama
+from support.models.tiny import make_llama
 
 EVENTS = Path(__file__).resolve().parents[2] / "golden" / "runs" / "fast-whole" / "events.jsonl"
 

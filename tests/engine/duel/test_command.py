@@ -13,8 +13,8 @@ from burnish_engine.duel import state as states
 from burnish_engine.duel.prepare import forecast_duel
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, run_recipe
 
-from support.duels import duel_of, outcome, pairs
-from support.runs import tiny_recipe
+from support.runs.duels import duel_of, outcome, pairs
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture
@@ -70,6 +70,7 @@ def test_unfair_recipes_are_refused_unless_asked_for(write, capsys):
         ([], "2 to 8 recipes, not 0"),
         (["a.toml"], "2 to 8 recipes, not 1"),
         (["a.toml", "a.toml"], "there is nothing to compare"),
+        (["a.toml", "rate.toml"], "(train.learning_rate)"),
         (["a.toml", "b.toml", "--factors", "1,x"], "is no list of numbers"),
         (["a.toml", "b.toml", "--factors", "1,-2"], "--factors"),
         (["a.toml", "b.toml", "--factors", "1,1"], "must differ from each other"),
@@ -83,6 +84,7 @@ def test_unfair_recipes_are_refused_unless_asked_for(write, capsys):
 def test_what_cannot_be_is_said_in_a_paragraph(write, tmp_path, monkeypatch, capsys, arguments, words):
     write("a.toml")
     write("b.toml", rank=8)
+    write("rate.toml", learning_rate=7e-4)
     monkeypatch.chdir(tmp_path)
     _, error = said(capsys, "duel", *arguments, code=2)
     assert words in error

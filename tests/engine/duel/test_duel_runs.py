@@ -18,7 +18,7 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.process import is_alive
 from burnish_engine.runs.store import read_state
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 OPTIONS = ("--factors", "0.5,1", "--extend", "0", "--evaluations", "2")
 

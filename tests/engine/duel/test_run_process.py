@@ -14,7 +14,7 @@ from burnish_engine.runs.jobs import actions, lease
 from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import create_run, read_state, write_state
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture

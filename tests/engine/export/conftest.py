@@ -5,8 +5,8 @@ import torch
 
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.export import make_adapter, make_talking, write_16_bit
-from support.tiny import conversations, make_llama
+from support.models.export import make_adapter, make_talking, write_16_bit
+from support.models.tiny import conversations, make_llama
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
-from support.export import CPU
+from support.models.export import CPU
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import shutil
 from collections import namedtuple
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import FidelityError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts.facts import FidelityReport
@@ -20,7 +21,7 @@ from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
 
-from support.export import make_adapter, make_model, rows, tuned_model
+from support.models.export import make_adapter, make_model, rows, tuned_model
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 
@@ -295,6 +296,19 @@ def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
     assert not report.passed
     assert report.files[0].problems
     assert (out / "my model-F16.gguf").exists()
+
+
+def test_verify_refuses_the_file_of_a_nearly_equal_adapter(exported, wide, wide_adapter, tmp_path):
+    """An adapter whose difference four bits hide is told apart by the file's own record."""
+    out, _, _ = exported
+    near = shutil.copytree(wide_adapter, tmp_path / "near")
+    weights = load_file(near / "adapter_model.safetensors")
+    save_file({name: tensor * 1.0001 for name, tensor in weights.items()}, near / "adapter_model.safetensors")
+    report = verify_file(out / "my model-Q4_K_M.gguf", wide, near, held_out=rows(wide), threads=1)
+    assert not report.passed
+    (problem,) = report.files[0].problems
+    assert sha256_file(wide_adapter / "adapter_model.safetensors") in problem
+    assert sha256_file(near / "adapter_model.safetensors") in problem
 
 
 def test_verify_refuses_what_is_no_gguf(wide, tmp_path):

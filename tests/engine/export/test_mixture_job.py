@@ -10,9 +10,9 @@ from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.adapter import StackUpdate
 
-from support.export import rows
-from support.gguf_edit import edit_gguf
-from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
+from support.models.export import rows
+from support.models.gguf_edit import edit_gguf
+from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
 
 QWEN = "Qwen/Qwen3-30B-A3B"
 QUANTS = ["F16", "Q8_0", "Q4_K_M"]

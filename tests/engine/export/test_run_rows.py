@@ -10,7 +10,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.held_out import save_held_out
 from burnish_engine.runs.store import create_run
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from burnish_engine.export.quantize import quantize
 from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.runs.file_hashes import sha256_file
 
-from support.export import rows
-from support.serve import wait_for
+from support.app.serve import wait_for
+from support.models.export import rows
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 
@@ -122,7 +122,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from burnish_engine.models.checkpoint.source import open_model
-from support.stages import export_telling
+from support.runs.stages import export_telling
 export_telling(open_model(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
 """
 

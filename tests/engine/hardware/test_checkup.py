@@ -18,7 +18,7 @@ from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.hardware.recording import load, replay
 
-from support.machines import GIB, gpu_machine
+from support.machines.made_up import GIB, gpu_machine
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 

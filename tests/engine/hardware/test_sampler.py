@@ -8,8 +8,8 @@ from burnish_engine.contract.facts.hardware import HardwareSample, MemoryUsers
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.hardware.sampler import HardwareSampler
 
-from support.fake_nvml import GIB, FakeNvml
-from support.machines import cpu_machine, gpu_machine
+from support.machines.fake_nvml import GIB, FakeNvml
+from support.machines.made_up import cpu_machine, gpu_machine
 
 FULL = {
     "used": 20 * GIB, "load": 97, "temperature": 71, "energy": 1_000_000, "power": 250_000, "clock": 2505,

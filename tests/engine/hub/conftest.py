@@ -2,9 +2,9 @@ import pytest
 
 from burnish_engine.hub import download
 
-from support.fetching import NAME
-from support.hub_server import HubServer
-from support.tiny import make_llama
+from support.hubs.fetching import NAME
+from support.hubs.hub_server import HubServer
+from support.models.tiny import make_llama
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from burnish_engine.hub import fetch
 from burnish_engine.hub.download_worker import work_through
 from burnish_engine.hub.manifest import read_manifest
 
-from support.fetching import NAME, WEIGHTS
-from support.serve import wait_for
+from support.app.serve import wait_for
+from support.hubs.fetching import NAME, WEIGHTS
 
 OTHER = "Bench/Second"
 

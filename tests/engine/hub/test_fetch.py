@@ -16,7 +16,7 @@ from burnish_engine.hub.fetch import fetch
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.fetching import NAME, WEIGHTS, refusal
+from support.hubs.fetching import NAME, WEIGHTS, refusal
 
 NEEDED = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", WEIGHTS,

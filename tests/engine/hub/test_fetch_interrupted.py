@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import SetupError, StoppedError
 from burnish_engine.contract.paths import fetched_model_dir, models_dir
 from burnish_engine.hub.fetch import fetch
 
-from support.fetching import NAME, WEIGHTS, refusal
+from support.hubs.fetching import NAME, WEIGHTS, refusal
 
 
 def test_a_cut_connection_goes_on_where_it_stopped(hub, model):

@@ -11,7 +11,7 @@ from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.hub.fetch import fetch
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.fetching import NAME, WEIGHTS, refusal
+from support.hubs.fetching import NAME, WEIGHTS, refusal
 
 
 def test_a_busy_hub_is_waited_for(hub, model):

@@ -9,8 +9,8 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.hub.fetch import fetch
 from burnish_engine.hub.integrity import check_files
 
-from support.fetching import NAME, WEIGHTS
-from support.hub_server import git_sha1
+from support.hubs.fetching import NAME, WEIGHTS
+from support.hubs.hub_server import git_sha1
 
 
 def check(folder, told=None):

@@ -12,8 +12,8 @@ from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
 from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
-from support.advice import CPU_16, LAPTOP, dataset
-from support.tiny import make_llama
+from support.machines.advice import CPU_16, LAPTOP, dataset
+from support.models.tiny import make_llama
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.hub.search import search_hub
 
-from support.advice import CPU_16, LAPTOP
-from support.fetching import NAME
+from support.hubs.fetching import NAME
+from support.machines.advice import CPU_16, LAPTOP
 
 COUNTS = {"safetensors": {"parameters": {"BF16": 1_000_000, "F32": 500}, "total": 1_000_500}}
 

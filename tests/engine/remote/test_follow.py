@@ -14,7 +14,7 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import read_state, summarize
 
-from support.remote_jobs import JOB, Scripted, end, new_run, phase, step
+from support.machines.remote_jobs import JOB, Scripted, end, new_run, phase, step
 
 CUT = DroppedError("cut")
 

@@ -14,7 +14,7 @@ from burnish_engine.remote.backends.slurm import sbatch_script
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.plan_there import choose, place_offers, plan_there
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 def recipe(where="hf", accumulation=4, adapter=None, **devices):

@@ -9,7 +9,7 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode
 
-from support.fake_ssh import FakeSsh
+from support.machines.fake_ssh import FakeSsh
 
 COMMAND = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve", "--on", "ssh:office"]
 

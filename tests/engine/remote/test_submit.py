@@ -16,8 +16,8 @@ from burnish_engine.remote.submit import job_name, train_elsewhere
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, summarize
 
-from support.remote_jobs import Scripted, end, step
-from support.runs import tiny_recipe
+from support.machines.remote_jobs import Scripted, end, step
+from support.runs.tiny_runs import tiny_recipe
 
 WAITS_S = (0.01,)
 

@@ -7,7 +7,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import FactChange, Resume, RunCard
 from burnish_engine.runs.card import read_card, write_card
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 def test_a_card_comes_back_as_it_was(tmp_path):

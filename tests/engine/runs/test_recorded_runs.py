@@ -20,7 +20,7 @@ from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.run import run_training
 
-from support.runs import evaluations, losses
+from support.runs.tiny_runs import evaluations, losses
 
 RECORDED = Path(__file__).resolve().parents[2] / "golden" / "runs"
 WRITTEN_IN = "/tmp/recorded"  # the folder that the recorded recipes name

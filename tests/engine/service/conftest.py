@@ -8,8 +8,8 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import create_run, open_run
 
-from support.runs import tiny_recipe
-from support.serve import Server
+from support.app.serve import Server
+from support.runs.tiny_runs import tiny_recipe
 
 SAY = [{"role": "user", "content": "My lamp number 3 is broken?"}]
 
@@ -55,7 +55,7 @@ def finished_run(tmp_path_factory):
     """A finished run whose rows fill the blocks of every quantization; tests work on a copy of it."""
     from burnish_engine.train.run import run_training
 
-    from support.tiny import make_llama
+    from support.models.tiny import make_llama
 
     folder = tmp_path_factory.mktemp("serve run")
     make_llama(folder / "base", hidden_size=256, intermediate_size=512)

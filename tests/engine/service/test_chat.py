@@ -12,7 +12,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.runs.store import read_recipe
 
-from support.serve import wait_for
+from support.app.serve import wait_for
 
 SAY = [{"role": "user", "content": "My lamp number 3 is broken?"}]
 SHORT = {"max_tokens": 12}
@@ -97,7 +97,7 @@ def test_a_killed_chat_process_is_told_and_comes_back(warm_server, run):
 
 
 def test_files_that_break_llama_cpp_take_nothing_with_them(warm_server, run, tmp_path):
-    from support.export import break_epsilon, write_16_bit
+    from support.models.export import break_epsilon, write_16_bit
 
     no_model = tmp_path / "no-model.gguf"
     no_model.write_bytes(b"GGUF\x03\x00\x00\x00" + b"\xff" * 4000)
@@ -115,7 +115,7 @@ def test_files_that_break_llama_cpp_take_nothing_with_them(warm_server, run, tmp
 
 
 def test_a_newer_adapter_is_loaded(warm_server, run):
-    from support.export import make_adapter
+    from support.models.export import make_adapter
 
     before = warm_server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.text
     make_adapter(open_model(read_recipe(run).model.path), run.adapter, seed=7)

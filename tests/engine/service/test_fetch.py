@@ -9,9 +9,9 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Progress, Result
 from burnish_engine.hub.manifest import read_manifest
 
-from support.hub_server import HubServer
-from support.serve import Server, wait_for
-from support.tiny import make_llama
+from support.app.serve import Server, wait_for
+from support.hubs.hub_server import HubServer
+from support.models.tiny import make_llama
 
 NAME = "someone/tiny-model"
 

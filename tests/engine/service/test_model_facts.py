@@ -12,7 +12,7 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.service.model_facts import model_facts
 
-from support.tiny import make_llama
+from support.models.tiny import make_llama
 
 
 def cut(folder):

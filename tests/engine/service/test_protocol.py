@@ -18,7 +18,7 @@ from burnish_engine.contract.serve.protocol import request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
 from burnish_engine.contract.serve.protocol_page import protocol_page
 
-from support.serve import LONG_S, Server
+from support.app.serve import LONG_S, Server
 
 
 def test_the_page_in_the_assets_is_the_protocol(assets, capsys):

@@ -10,9 +10,9 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.contract.serve.messages import Canceled, Failure, Progress, Result
 from burnish_engine.remote.backends.machines import service_machine
 
-from support.export import make_model
-from support.serve import Server, wait_for
-from support.tiny import conversations, make_llama, write_jsonl
+from support.app.serve import Server, wait_for
+from support.models.export import make_model
+from support.models.tiny import conversations, make_llama, write_jsonl
 
 
 def changed(recipe, **sections):

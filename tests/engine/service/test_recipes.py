@@ -6,7 +6,7 @@ import pytest
 
 from burnish_engine.service.recipes import data_key
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture

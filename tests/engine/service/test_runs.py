@@ -19,7 +19,7 @@ from burnish_engine.runs.jobs.lease import holder_of
 from burnish_engine.runs.store import create_run, open_run
 from burnish_engine.service.run_requests import RunRequests
 
-from support.serve import Server, wait_for
+from support.app.serve import Server, wait_for
 
 LONG = {"max_steps": 0, "epochs": 1000.0, "checkpoint_every": 5}
 

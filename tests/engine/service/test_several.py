@@ -7,7 +7,7 @@ import pytest
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
 from burnish_engine.runs.store import open_run, read_recipe
 
-from support.serve import wait_for
+from support.app.serve import wait_for
 
 RANKS = [{"key": "adapter.rank", "values": [2, 4]}]
 

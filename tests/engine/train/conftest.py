@@ -4,9 +4,9 @@ import pytest
 
 from burnish_engine.runs.store import create_run
 
-from support.forks import ForkServer
-from support.runs import tiny_recipe
-from support.tiny import make_llama
+from support.models.tiny import make_llama
+from support.runs.forks import ForkServer
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def tiny_llama(tmp_path_factory):
 @pytest.fixture(scope="module")
 def adapted_llama(tmp_path_factory):
     """Folders of a tiny Llama, and of adapters for it without and with dropout."""
-    from support import tiny_models
+    from support.models import tiny_models
 
     folder = tmp_path_factory.mktemp("llama")
     base = tiny_models.make("llama", folder / "base")

@@ -13,9 +13,9 @@ from burnish_engine.contract.run.events import StepDone
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 
-from support import tiny_models
-from support.runs import of_kind, tiny_recipe
-from support.tiny import write_jsonl
+from support.models import tiny_models
+from support.models.tiny import write_jsonl
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 trl = pytest.importorskip("trl")
 STEPS, RATE = 3, 2e-3

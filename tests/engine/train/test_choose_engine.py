@@ -18,8 +18,8 @@ from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast.fast_support import why_not
 
-from support.runs import tiny_recipe
-from support.tiny import make_tokenizer
+from support.models.tiny import make_tokenizer
+from support.runs.tiny_runs import tiny_recipe
 
 CPU = torch.device("cpu")
 

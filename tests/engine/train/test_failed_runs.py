@@ -18,7 +18,7 @@ from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, of_kind
+from support.runs.tiny_runs import losses, of_kind
 
 ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain")]
 

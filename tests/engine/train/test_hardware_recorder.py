@@ -17,8 +17,8 @@ from burnish_engine.train import hardware_recorder
 from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.progress import Tally
 
-from support.fake_nvml import GIB, FakeNvml
-from support.machines import cpu_machine, gpu_machine
+from support.machines.fake_nvml import GIB, FakeNvml
+from support.machines.made_up import cpu_machine, gpu_machine
 
 CPU = torch.device("cpu")
 

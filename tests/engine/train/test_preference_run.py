@@ -29,8 +29,8 @@ from burnish_engine.runs.store import create_run, read_recipe
 from burnish_engine.train.guard import preference_watch
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, of_kind, tiny_recipe
-from support.tiny import make_llama, write_jsonl
+from support.models.tiny import make_llama, write_jsonl
+from support.runs.tiny_runs import losses, of_kind, tiny_recipe
 
 SHORT = {"max_steps": 4, "epochs": 4.0, "checkpoint_every": 2, "accumulation": 2}
 

@@ -21,7 +21,7 @@ from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 
-from support.runs import commanding, losses, of_kind, tiny_recipe
+from support.runs.tiny_runs import commanding, losses, of_kind, tiny_recipe
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ from burnish_engine.train.recovery import checkpoint_writer
 from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.run import run_training
 
-from support.runs import commanding, evaluations, losses, of_kind, tiny_recipe
-from support.tiny import conversations
+from support.models.tiny import conversations
+from support.runs.tiny_runs import commanding, evaluations, losses, of_kind, tiny_recipe
 
 ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain")]
 

@@ -26,8 +26,8 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, of_kind, tiny_recipe
-from support.tiny import make_llama, write_jsonl
+from support.models.tiny import make_llama, write_jsonl
+from support.runs.tiny_runs import losses, of_kind, tiny_recipe
 
 ROWS = [
     {"prompt": f"Lamp {number}?", "chosen": "Gladly. " * (number % 3 + 1), "rejected": "No."} for number in range(10)

@@ -24,8 +24,8 @@ from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.plain.plain_step import sequence_log_probs
 from burnish_engine.train.plain.preference_step import StepCounts, estimate_kl, preference_loss
 
-from support import parity, tiny_models
-from support.preferences import fast_step
+from support.models import parity, tiny_models
+from support.runs.preferences import fast_step
 
 trl = pytest.importorskip("trl")
 CLOSE = 1e-5

@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.activity.floating_panel import EDGE_PX, FloatingPanel
-from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, caption, heading
+from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.wording.activity import Activity, activity_text
 
 _WIDTH_PX = 460

@@ -1,1 +1,1 @@
-"""Widgets that every page uses: text, buttons, cards, banners, layouts, tables and plots."""
+"""Widgets that every page uses: text, buttons, cards, layouts, tables and plots."""

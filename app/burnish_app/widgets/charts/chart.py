@@ -38,7 +38,7 @@ from burnish_app.widgets.charts.head import ChartHead
 from burnish_app.widgets.charts.hover_card import CardRow, HoverCard
 from burnish_app.widgets.charts.legend import LegendEntry
 from burnish_app.widgets.charts.link import ChartLink, Reading
-from burnish_app.widgets.charts.plot import Plot
+from burnish_app.widgets.charts.plot import Plot, PlotSpace
 from burnish_app.widgets.charts.texts import ChartTexts
 
 _PLOT_PX = 160
@@ -46,14 +46,6 @@ _ANY_PX = 2**24 - 1  # Qt's own limit
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
 _MARGIN_PX = 2 * UNIT  # margin of a picture
-
-
-class _PlotSpace(QWidget):
-    """The room of a plot: as high as it has to be, whatever the drawing in it would like."""
-
-    def sizeHint(self) -> QSize:
-        """Return the preferred size."""
-        return QSize(super().sizeHint().width(), self.minimumHeight())
 
 
 class Chart(QWidget):
@@ -88,7 +80,7 @@ class Chart(QWidget):
         self.head.more.clicked.connect(lambda _checked=False: self.options_wanted.emit())
         if self.head.whole is not None:
             self.head.whole.clicked.connect(lambda _checked=False: self.show_all())
-        self._space, self._holder = _PlotSpace(), QVBoxLayout()
+        self._space, self._holder = PlotSpace(), QVBoxLayout()
         self._space.setLayout(self._holder)
         self._holder.setContentsMargins(0, 0, 0, 0)
         column = QVBoxLayout(self)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyqtgraph as pg
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsRectItem, QWidget
 
@@ -33,6 +33,14 @@ _SYMBOLS: dict[MarkKind, tuple[str, str, int]] = {
     "bad": ("x", "error", MARK_PX),
 }
 """Symbol, color and size of the marks that are points; a rollback is a line."""
+
+
+class PlotSpace(QWidget):
+    """The room of a plot: as high as it has to be, whatever the drawing in it would like."""
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size."""
+        return QSize(super().sizeHint().width(), self.minimumHeight())
 
 
 class Plot:

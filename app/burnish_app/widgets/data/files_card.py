@@ -12,13 +12,13 @@ from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QVBoxLayout, QWidget
 from burnish_app.look.fonts import scaled, scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import PathLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.data_text import action_text, file_text, named_settings
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.data_report import FileStatus

@@ -17,7 +17,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.widgets.recipe.field_row import FieldRow
+from burnish_app.widgets.recipe.fields.field_row import FieldRow
 from burnish_app.wording.data_text import (
     DataChange,
     action_text,

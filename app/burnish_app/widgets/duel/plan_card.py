@@ -8,13 +8,13 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, headline
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.comparison_text import key_text
 from burnish_app.wording.duel_text import in_window, plan_text
 from burnish_app.wording.plain_words import plain_words

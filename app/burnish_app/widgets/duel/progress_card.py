@@ -7,13 +7,13 @@ from PySide6.QtWidgets import QWidget
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
-from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body, caption, headline
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.compare.swatch import Swatch
+from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.wording.duel_text import progress_text, rate_text, result_text, run_text, share_done, time_left_text
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun

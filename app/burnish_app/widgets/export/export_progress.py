@@ -7,11 +7,11 @@ from PySide6.QtWidgets import QGridLayout, QLabel
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.status_dot import show_stage
 from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.export_stages import job_stages
 from burnish_engine.contract.serve.replies import ExportJob
 

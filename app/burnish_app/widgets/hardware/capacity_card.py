@@ -9,12 +9,12 @@ from burnish_app.item_models.capacity import CapacityTableModel, speed_number
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.numbers import sentence_list
 from burnish_engine.contract.facts.capacity import METHOD_TEXT, DeviceCapacity, ModelCapacity
 from burnish_engine.contract.units import memory_size

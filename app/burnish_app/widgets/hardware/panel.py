@@ -22,12 +22,12 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.hardware_alarms import Alarm
 from burnish_app.widgets.activity.floating_panel import EDGE_PX, FloatingPanel
-from burnish_app.widgets.basic.banner import Banner
 from burnish_app.widgets.basic.buttons import quiet, secondary
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.hardware.trace import Layer, Trace, rounded_up
+from burnish_app.widgets.page.banner import Banner
 from burnish_app.wording.hardware_text import (
     alarm_text,
     celsius_text,

@@ -9,11 +9,11 @@ from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import ActionButton, quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import ElidedLabel, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.wording.activity import download_detail
 from burnish_engine.contract.facts.downloads import Download
 

@@ -22,7 +22,6 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.drop import typed_path
 from burnish_app.widgets.basic.pill import Segmented
@@ -30,6 +29,7 @@ from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.model.model_details import ModelDetails
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_engine.contract.facts.advice import FoundOnHub, LocalModel, RankedModel
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.serve.messages import Failure, Result

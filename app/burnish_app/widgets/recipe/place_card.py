@@ -8,10 +8,10 @@ from burnish_app.engine.engine_there import EngineThere
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.place_text import offers_text, plan_there_text
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, body, caption, headline, set_tone
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.machine_text import gpu_memory_text, place_text, training_device_text
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan

@@ -9,11 +9,11 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.history import RecipeHistory
 from burnish_app.recipe.presets import PresetBasis, chosen_preset
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.page import Page
 from burnish_app.widgets.basic.pill import Segmented
+from burnish_app.widgets.page.banner import BusyLine
+from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm

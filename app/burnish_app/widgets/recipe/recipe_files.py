@@ -1,28 +1,71 @@
-"""Asks for the file that a recipe is read from or written to."""
+"""Recipes as files: asks for one, reads it or writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from burnish_app.look.language import tr
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
 
 
-def choose_recipe_file(parent: QWidget, title: str, slot: Callable[[Path], object], *, save: bool) -> None:
-    """Open a dialog for a TOML file, without waiting for it.
+class RecipeFiles(QObject):
+    """Import and export of a page's recipe.
 
     Args:
-        parent: widget that the dialog is about.
-        title: title of the dialog.
-        slot: function that is called with the file, once one was chosen.
-        save: whether the file is to be written, not read.
+        page: page that the dialogs are about.
+        current: function that returns the recipe to export.
+
+    Attributes:
+        imported: signal with the `Recipe` of a file, which replaces the page's.
+        exported: signal with the path of a file that was written.
+        failed: signal with what happened and what to do about it.
     """
-    dialog = QFileDialog(parent, title, "", tr("Recipes (*.toml)"))
-    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave if save else QFileDialog.AcceptMode.AcceptOpen)
-    dialog.setDefaultSuffix("toml")
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    dialog.fileSelected.connect(lambda path: slot(Path(path)))
-    dialog.open()
+
+    imported = Signal(object)
+    exported = Signal(str)
+    failed = Signal(str, str)
+
+    def __init__(self, page: QWidget, current: Callable[[], Recipe]) -> None:
+        super().__init__(page)
+        self._page, self._current = page, current
+
+    def ask_import(self) -> None:
+        """Ask for the file to read."""
+        self._ask(tr("Import a recipe"), self.read, QFileDialog.AcceptMode.AcceptOpen)
+
+    def ask_export(self) -> None:
+        """Ask for the file to write."""
+        self._ask(tr("Export the recipe"), self.write, QFileDialog.AcceptMode.AcceptSave)
+
+    def read(self, path: Path) -> None:
+        """Read a whole recipe (model, data and settings) from a file."""
+        try:
+            recipe = load_recipe(path)
+        except BurnishError as error:
+            self.failed.emit(error.what, error.remedy)
+        else:
+            self.imported.emit(recipe)
+
+    def write(self, path: Path) -> None:
+        """Write the recipe to a file, with a comment on every key."""
+        try:
+            write_atomic(path, dump_recipe(self._current(), comments=True))
+        except BurnishError as error:
+            self.failed.emit(error.what, error.remedy)
+        else:
+            self.exported.emit(str(path))
+
+    def _ask(self, title: str, slot: Callable[[Path], None], mode: QFileDialog.AcceptMode) -> None:
+        dialog = QFileDialog(self._page, title, "", tr("Recipes (*.toml)"))
+        dialog.setAcceptMode(mode)
+        dialog.setDefaultSuffix("toml")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda path: slot(Path(path)))
+        dialog.open()

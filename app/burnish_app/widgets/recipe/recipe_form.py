@@ -24,8 +24,8 @@ from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import usual_reason, value_reason
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
-from burnish_app.widgets.recipe.field_group import FieldGroup
-from burnish_app.widgets.recipe.field_row import FieldRow, is_undo_override
+from burnish_app.widgets.recipe.fields.field_group import FieldGroup
+from burnish_app.widgets.recipe.fields.field_row import FieldRow, is_undo_override
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts

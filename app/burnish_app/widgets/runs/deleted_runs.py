@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
-from burnish_app.widgets.basic.page import Page
+from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.serve.messages import Failure, Result

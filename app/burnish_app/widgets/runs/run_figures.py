@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QSizePolicy
 from burnish_app.curves.smoothing import default_window
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import FIGURE_PX, UNIT
-from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
+from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
 from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_app.wording.run_text import RunDescription, Tone, exchange_text, layers_text, plan_text, time_left

@@ -5,10 +5,10 @@ from __future__ import annotations
 from burnish_app.comparison.swept import planned_title
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
-from burnish_app.widgets.basic.banner import BusyLine
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Value, body, caption, headline
 from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.numbers import duration_text, plural
 from burnish_engine.contract.facts.sweeps import SweepPlan
 from burnish_engine.contract.units import file_size, memory_size

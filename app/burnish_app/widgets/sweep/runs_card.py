@@ -11,10 +11,10 @@ from burnish_app.comparison.swept import SweepRow, ranked, unfinished
 from burnish_app.item_models.sweep import SweepModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
-from burnish_app.widgets.basic.banner import ProgressBar
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import RUN_TONES, Tone

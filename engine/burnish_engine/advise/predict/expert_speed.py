@@ -27,10 +27,11 @@ and one for each tile."""
 _UNPACKING_SHARE = {"nf4": 0.52, "mxfp4": 0.62}
 """Share of the rate of unpacking a whole matrix that groups of experts reach. Products of Qwen3-30B-A3B that unpack NF4
 took 2.0 and 1.04 ms at 16,384 and 4,096 tokens for gate and up, 1.05 and 0.54 for down: 0.64 and 0.32 ms for weights,
-the rest for tiles. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
-_CODES_SHARE = {"nf4": 0.29, "mxfp4": 0.45, "": 0.62}
+the rest for tiles; not measured since NF4 groups take the kernel of whole matrices. MXFP4: 518 TFLOP/s beside 626
+(gpt-oss-20b)."""
+_CODES_SHARE = {"nf4": 0.76, "mxfp4": 0.45, "": 0.62}
 """Share of the memory's rate, by what is read and written, at which experts become FP8 codes, or codes are transposed.
-NF4: 0.65 to 0.71 ms for gate and up; MXFP4 by a step of gpt-oss-20b; the last not measured."""
+NF4 by a step of Qwen3-30B-A3B (0.77 ms a layer), MXFP4 by one of gpt-oss-20b; the last not measured."""
 _CODED_SHARE = {True: 0.85, False: 0.63}
 """Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. On an H100 they reach
 913 TFLOP/s together (Qwen3-30B-A3B, 16,384 tokens); others: not measured, as in 16 bits."""

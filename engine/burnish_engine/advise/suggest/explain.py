@@ -228,7 +228,11 @@ def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
     )
     if task.json_schema:
         settings.choose("task.json_schema", task.json_schema, "The keys that every looked-at reply has.")
-    settings.choose("task.max_tokens", task.max_tokens, f"The rows' longest reply has {hint.reply_tokens:,} tokens.")
+    settings.choose(
+        "task.max_tokens",
+        task.max_tokens,
+        f"The rows' longest reply has {hint.reply_tokens:,} token{'' if hint.reply_tokens == 1 else 's'}.",
+    )
 
 
 def _count(number: int) -> str:

@@ -184,6 +184,11 @@ def _most_worth(model: CatalogModel) -> float:
     return worth * (_GATED_WORTH if model.gated else 1.0) * (_CONDITIONS_WORTH if model.license_note else 1.0)
 
 
+def _work(dataset: DatasetFacts | None) -> str:
+    """Name the training that a time is of: the dataset's, or the usual one of `training_seconds`."""
+    return "Training" if dataset else f"Training on {USUAL_TOKENS:,} tokens"
+
+
 def _too_big_to_train(
     model: CatalogModel, fit: RecipeFit | None, dataset: DatasetFacts | None, machine: MachineFacts
 ) -> _Judgment | None:
@@ -194,7 +199,7 @@ def _too_big_to_train(
         return "too_big_to_train", f"Its weights and one pass do not fit into the free memory of this {where}{tried}."
     seconds = training_seconds(fit, dataset)
     if seconds > _LONGEST_S:
-        return "too_big_to_train", f"Training would take about {seconds / 86400:.0f} days on this {where}."
+        return "too_big_to_train", f"{_work(dataset)} would take about {seconds / 86400:.0f} days on this {where}."
     return None
 
 
@@ -223,7 +228,7 @@ def _tight(
     where = _where(on_cpu=on_cpu)
     seconds = training_seconds(fit, dataset)
     if seconds > _comfortable_seconds(on_cpu=on_cpu):
-        return "tight", f"Training would take about {seconds / 3600:.0f} hours on this {where}."
+        return "tight", f"{_work(dataset)} would take about {seconds / 3600:.0f} hours on this {where}."
     if not fit.comfortable:
         return "tight", f"Trains with almost all of the free memory of this {where}."
     if fit.length_share < 1.0:

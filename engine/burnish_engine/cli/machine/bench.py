@@ -156,7 +156,10 @@ def step(
     ] = "whole",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Time the training step on random weights of a known shape: nothing is downloaded, nothing is learned."""
+    """Time the training step of a known shape.
+
+    Its weights are random: nothing is downloaded, nothing is learned.
+    """
     from burnish_engine.bench.shapes import CONFIGS
 
     if shape not in CONFIGS:
@@ -322,10 +325,10 @@ def gguf(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Time exported files with llama.cpp on this machine's processor, and say what they would take on a phone.
+    """Time exported files on this machine's processor.
 
-    Load time, time to the first token, tokens a second for prompt and reply, and peak memory, each file in a process
-    of its own.
+    llama.cpp runs them, and what they would take on a phone is computed. Load time, time to the first token, tokens a
+    second for prompt and reply, and peak memory, each file in a process of its own.
     """
     from burnish_engine.bench import gguf as bench_gguf
     from burnish_engine.bench.gguf_result import read_llama_bench

@@ -21,7 +21,8 @@ def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: 
     for bench in results:
         best = bench.fastest
         if best and best.generated_tokens_per_s:
-            out.print(f"{bench.file}: fastest with {best.threads} threads, {best.generated_tokens_per_s:.1f} tokens/s.")
+            threads = "1 thread" if best.threads == 1 else f"{best.threads} threads"
+            out.print(f"{bench.file}: fastest with {threads}, {best.generated_tokens_per_s:.1f} tokens/s.")
     out.print()
     out.print("On a phone (predicted from its memory, not measured):")
     table = Table(box=None, pad_edge=False)

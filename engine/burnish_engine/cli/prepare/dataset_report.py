@@ -48,7 +48,7 @@ def _cuts(report: DatasetReport) -> Table:
     for line in report.cut_lines:
         table.add_row(
             Text(f"max_length {line.max_length:,}"),
-            Text(f"{line.rows_cut:,} rows cut"),
+            Text(f"{line.rows_cut:,} row{'' if line.rows_cut == 1 else 's'} cut"),
             Text(f"{line.tokens_lost:,} tokens lost, {line.learned_lost:,} of them learned", style="dim"),
         )
     return table

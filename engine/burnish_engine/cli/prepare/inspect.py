@@ -13,7 +13,7 @@ from rich.text import Text
 
 from burnish_engine.cli.prepare.dataset_report import report_blocks
 from burnish_engine.cli.terminal import Terminal, err, print_json
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import DataError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -23,6 +23,11 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 _LEARNED = "bold yellow underline"
 _BAR_CELLS = 40
+_OPTIONS = {
+    "data.shape": "--shape", "data.columns": "--column", "data.encoding": "--encoding",
+    "data.broken_rows": "--broken-rows",
+}  # fmt: skip
+"""Key of the recipe to the option of this command."""
 _MOST_FILES = 8
 _BESIDE_BARS = 32  # terminal cells for the numbers beside the bars
 
@@ -99,14 +104,19 @@ def inspect(
     from burnish_engine.models.checkpoint.source import open_model
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-    with err.status("reading the model's tokenizer") as status:
-        tokenizer = load_tokenizer(open_model(model))
-        facts = inspect_dataset(
-            recipe,
-            tokenizer,
-            whole=whole,
-            progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
-        ).facts
+    try:
+        with err.status("reading the model's tokenizer") as status:
+            tokenizer = load_tokenizer(open_model(model))
+            facts = inspect_dataset(
+                recipe,
+                tokenizer,
+                whole=whole,
+                progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
+            ).facts
+    except DataError as error:
+        if options := [name for key, name in _OPTIONS.items() if key in error.remedy]:
+            error.remedy += f" Here: {', '.join(options)}."
+        raise
     if json:
         print_json(facts.model_dump_json())
     else:
@@ -171,7 +181,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
         "training": _kept(facts.report.training_rows if facts.report else facts.train_rows, facts.train_rows),
         "held out": _kept(facts.report.held_out_rows if facts.report else facts.validation_rows, facts.validation_rows),
         "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
-        "truncated": f"{facts.truncated_rows:,} rows longer than {recipe.data.max_length:,} tokens",
+        "truncated": f"{_rows(facts.truncated_rows)} longer than {recipe.data.max_length:,} tokens",
         "packing": f"{facts.micro_batches:,} {'pass' if facts.micro_batches == 1 else 'passes'} an epoch, "
         f"{facts.fill:.1%} of {budget:,} tokens filled",
     }
@@ -185,7 +195,11 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 def _kept(rows: int, documents: int) -> str:
     """Describe the number of rows; long ones may be several documents, and weights repeat or omit rows."""
-    return f"{rows:,} row{'' if rows == 1 else 's'}" + (f" as {documents:,} documents" if documents != rows else "")
+    return _rows(rows) + (f" as {documents:,} documents" if documents != rows else "")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _dropped(facts: DatasetFacts) -> Table:

@@ -100,10 +100,10 @@ def local(
     context: ContextOption = DEFAULT_CONTEXT,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """List the models on this machine, and whether they can be trained here.
+    """List the models on this machine.
 
-    Looked through are Burnish's own folder, the hub's cache and the folders of LM Studio and Ollama. The headers of all
-    weights are checked.
+    Each is judged: whether it can be trained here. Looked through are Burnish's own folder, the hub's cache and the
+    folders of LM Studio and Ollama. The headers of all weights are checked.
     """
     from burnish_engine.hardware.probe import probe
     from burnish_engine.hub.judge_local import judge_local
@@ -129,7 +129,7 @@ def downloads(
     work: Annotated[bool, typer.Option("--work", help="Carry out what is queued, until nothing is left.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """List the downloads that the window queued: how far they are, and how fast."""
+    """List the downloads that the window queued."""
     from burnish_engine.hub.download_queue import list_downloads
 
     if work:

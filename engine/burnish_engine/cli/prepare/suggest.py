@@ -18,7 +18,7 @@ from burnish_engine.cli.prepare.targets import (
     target_section,
 )
 from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
-from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.errors import DataError, ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
@@ -64,11 +64,12 @@ def suggest(
     dataset = _facts(files, held_out, counted_with) if files else None
     wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
     result = make(probe(), catalog(), wish, here=here)
+    notes = _preference_notes(dataset) if dataset else []
     if dataset and counted_with != result.model:
-        note = (
+        notes.append(
             "Rows were measured with the embedded model's tokenizer; with the suggested model lengths differ a little."
         )
-        result = result.model_copy(update={"warnings": [*result.warnings, note]})
+    result = result.model_copy(update={"warnings": [*result.warnings, *notes]})
     if recipe_file is not None:
         write_atomic(recipe_file, result.recipe)
     if json:
@@ -89,13 +90,27 @@ def _absolute(name: str) -> str:
 def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
     from burnish_engine.data.profile import profile_dataset
 
-    with err.status("reading the data") as status:
-        return profile_dataset(
-            files,
-            held_out,
-            model,
-            progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
-        )
+    try:
+        with err.status("reading the data") as status:
+            return profile_dataset(
+                files,
+                held_out,
+                model,
+                progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
+            )
+    except DataError as error:
+        if "data." in error.remedy:
+            error.remedy += " `burnish recipe new` writes a recipe to set that in."
+        raise
+
+
+def _preference_notes(dataset: DatasetFacts) -> list[str]:
+    """Say that the recipe has to be completed before it trains on preferences."""
+    from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
+
+    shapes = [shape for shape in PREFERENCE_SHAPES if shape in dataset.shape.split(", ")]
+    rate = "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate."
+    return [f"{undecided_preferences('The dataset', shape)} {rate}" for shape in shapes]
 
 
 def _show(result: Suggestion, recipe_file: Path | None) -> None:

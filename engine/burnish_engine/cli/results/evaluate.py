@@ -55,10 +55,10 @@ def evaluate(
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens. 0: the recipe's, else 128.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print all rows and replies as one JSON document.")] = False,
 ) -> int:
-    """Score a run's task on held-out rows: base against tuned against file.
+    """Score a run's task on held-out rows.
 
-    Each model answers the same rows greedily. A difference between two is called one only where McNemar's exact test
-    finds it beyond chance (5 %).
+    Base, tuned model and files are compared. Each model answers the same rows greedily. A difference between two is
+    called one only where McNemar's exact test finds it beyond chance (5 %).
     """
     from burnish_engine.chat.target import exported_files
     from burnish_engine.models.gguf.gguf_library import check_magic

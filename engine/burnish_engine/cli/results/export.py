@@ -280,7 +280,7 @@ def _place_files(
     for entry in report.files:
         if to == "lmstudio":
             written = export_lm_studio(folder / entry.file, folder / "lmstudio", _name(name, recipe, source))
-            lines = [f"Wrote {written}", "Copy the folder lmstudio into LM Studio's models folder."]
+            lines = [f"Wrote {written}", "Copy what is in the folder lmstudio into LM Studio's models folder."]
         else:
             made, sampling = folder / entry.file, model_sampling(source.folder)
             result = export_ollama(made, folder / f"ollama-{entry.quant}", sampling=sampling)

@@ -44,28 +44,27 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     if report.conversion_kl is not None:
         out.print(f"16-bit file against the trained model: mean KL {report.conversion_kl:.1e}.")
     table = Table(box=None, pad_edge=False)
-    scored = [METRIC_NAMES[entry.task.metric] for entry in report.files if entry.task][:1]
-    for title in ("type", "size", "mean KL", "99 % KL", "top token", "loss", "gain", "tok/s", "reply", *scored, ""):
-        table.add_column(title)
+    for title in ("type", "size", "mean KL", "99 %", "top-1", "loss", "gain", "tok/s", "reply", ""):
+        table.add_column(title, no_wrap=True)
     for entry in report.files:
         table.add_row(
             entry.quant,
             file_size(entry.bytes),
-            f"{entry.mean_kl:.6f}",
-            f"{entry.p99_kl:.4f}",
+            f"{entry.mean_kl:.2g}",
+            f"{entry.p99_kl:.2g}",
             f"{entry.top1_agreement:.1%}",
             "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
             "" if entry.tokens_per_s is None else f"{entry.tokens_per_s:.1f}",
             "ends" if entry.reply_stopped else "goes on",
-            *([entry.task.figures if entry.task else ""] if scored else []),
             styled("[green]verified[/]" if entry.passed else "[red]refused[/]"),
         )
     out.print(table)
     if report.base_loss is not None and report.tuned_loss is not None:
         out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
     for entry in report.files:
-        out.print(verdict_text(entry))
+        score = f" Score: {METRIC_NAMES[entry.task.metric]} {entry.task.figures}." if entry.task else ""
+        out.print(f"{verdict_text(entry)}{score}")
     for note in report.notes:
         out.dim(f"note: {note}")
     for entry in report.files:

@@ -59,8 +59,7 @@ def show_several(result: RunsComparison) -> None:
         for row in result.rows:
             values = [row.values[number] for number in some]
             table.add_row(fact_label(row.key), *("-" if value is None else _short(value) for value in values))
-        for cells in zip(*(list(_rows(result.outcomes[number])) for number in some), strict=True):
-            table.add_row(cells[0][0], *(text for _, text in cells))
+        _add_outcomes(table, [result.outcomes[number] for number in some])
         out.print(table, soft_wrap=False)
     for note in result.notes:
         out.note(note)
@@ -81,14 +80,19 @@ def show(result: RunComparison) -> None:
         table.add_row(difference.key, *(_short(value) for value in difference.values), style="bold")
     if not result.recipe:
         out.print("Their recipes are the same.")
-    rows = zip(*(list(_rows(outcome)) for outcome in result.outcomes), strict=True)
-    for (title, ours), (_, theirs) in rows:
-        table.add_row(title, ours, theirs)
+    _add_outcomes(table, result.outcomes)
     out.print(table, soft_wrap=False)
     for line in result.cards:
         (out.note if line.verdict == "unknown" else out.print)(line.words)
     for note in result.notes:
         out.note(note)
+
+
+def _add_outcomes(table: Table, outcomes: Sequence[ComparedRun]) -> None:
+    """Add what came of runs: the rows in which one of them has a figure."""
+    for cells in zip(*(list(_rows(outcome)) for outcome in outcomes), strict=True):
+        if any(text != "-" for _, text in cells):
+            table.add_row(cells[0][0], *(text for _, text in cells))
 
 
 def _rows(outcome: ComparedRun) -> Iterator[tuple[str, str]]:

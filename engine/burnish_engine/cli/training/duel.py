@@ -46,10 +46,11 @@ def duel(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and how long it takes.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document: duel.json.")] = False,
 ) -> int:
-    """Compare recipes under the same conditions: same data in the same order, seeds, precision and schedule.
+    """Find out which of several recipes is better.
 
-    Each side finds its learning rate on a small grid, then runs with several seeds. Ends with a verdict per measure and
-    its confidence interval, or "not distinguishable". Ctrl-C saves and stops; --resume goes on.
+    All have the same data in the same order, seeds, precision and schedule. Each side finds its learning rate on a
+    small grid, then runs with several seeds. Ends with a verdict per measure and its confidence interval, or "not
+    distinguishable". Ctrl-C saves and stops; --resume goes on.
     """
     if resume is None:
         options = _options(seeds=seeds, factors=factors, extensions=extend, evaluations=evaluations, anyway=anyway)

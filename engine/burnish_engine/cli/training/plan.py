@@ -42,7 +42,7 @@ def plan(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Predict what a run will take, and whether it fits; without a recipe, what fits on this card.
+    """Predict what a run takes and whether it fits, or what fits here.
 
     With a recipe: memory by component, disk, speed and training time, against what is free now. Without one: the
     largest model, the longest row and the biggest pass, each with its speed. No model is loaded.
@@ -86,13 +86,23 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
 
 
 def inspect_data(recipe: Recipe) -> DatasetFacts:
-    """Inspect the dataset."""
+    """Inspect the dataset.
+
+    Raises:
+        DataError: The dataset cannot be read, or the recipe does not say what to learn of its preferences.
+    """
     from burnish_engine.data.prepare import inspect_dataset
+    from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
     from burnish_engine.models.checkpoint.source import open_model
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     with err.status("reading the data"):
-        return inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+        facts = inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
+    if recipe.preference.objective == "sft" and recipe.data.shape == "auto":
+        shapes = facts.shape.split(", ")
+        if undecided := [shape for shape in PREFERENCE_SHAPES if shape in shapes]:
+            raise undecided_preferences("The dataset", undecided[0])
+    return facts
 
 
 def _beside(result: RunPlan) -> str:

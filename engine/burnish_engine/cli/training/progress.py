@@ -96,7 +96,7 @@ class RunProgress:
             self._step(event)
             return
         if isinstance(event, PhaseChanged):
-            self._change_phase(event.phase)
+            self._change_phase(event)
         if isinstance(event, PhaseProgress):
             self._bar.update(self._bar_task(), detail=progress_text(event))
         line = _line(event)
@@ -132,8 +132,8 @@ class RunProgress:
             self._task = self._bar.add_task("", total=None, detail="")
         return self._task
 
-    def _change_phase(self, phase: str) -> None:
-        description = _PHASES[phase]
+    def _change_phase(self, event: PhaseChanged) -> None:
+        phase, description = event.phase, _phase_text(event)
         self._bar.update(self._bar_task(), description=description, detail="")
         if phase == "paused":
             out.print("paused (`burnish runs resume` goes on)")
@@ -145,7 +145,7 @@ class RunProgress:
         if not before.beginnings or before.last_step is not None:
             return  # the first stage begins, or there was a step already
         last = before.beginnings[-1]
-        done = "the first step" if last.phase == "training" else _PHASES[last.phase]
+        done = "the first step" if last.phase == "training" else _phase_text(last)
         sign = "✓ " if "utf" in out.encoding else ""
         self._bar.console.print(styled("[dim]{}{}: {}[/]", sign, done, duration(max(event.t - last.t, 0.0))))
 
@@ -175,6 +175,12 @@ def memory_text(run: RunState) -> str:
     if run.plan is None or not run.peak_bytes:
         return ""
     return f"Memory: predicted {memory_size(run.plan.memory_bytes)}, measured {memory_size(run.peak_bytes)}."
+
+
+def _phase_text(event: PhaseChanged) -> str:
+    """Name a phase; a part of the preparation that has a name of its own by that."""
+    own = event.detail if event.phase == "preparing" else ""
+    return f"computing the {own}" if own else _PHASES[event.phase]
 
 
 def _line(event: Event) -> str | Text:

@@ -69,7 +69,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
 
 @app.command()
 def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show where a run stands, its losses, its warnings and its card."""
+    """Show where a run stands, its losses, warnings and card."""
     summary = summarize(open_run(run))
     events = list(read_events(summary.paths.events))
     now = fold_all(RunState(), events)
@@ -89,10 +89,12 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
     for line in filter(None, (state.message, died)):
         out.print(line)
+    warned: set[str] = set()
     for event in events:
         if isinstance(event, EvaluationDone):
             out.print(evaluation_text(event))
-        elif isinstance(event, Warned):
+        elif isinstance(event, Warned) and event.message not in warned:  # a resumed run warns again
+            warned.add(event.message)
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
             out.print(_rolled_back_text(event))
@@ -148,7 +150,10 @@ def sample(run: RunArgument) -> int:
 
 @app.command("smaller-plan")
 def smaller_plan(run: RunArgument) -> int:
-    """Go on with less memory: the next smaller memory plan, slower, with the same numbers."""
+    """Go on with the next smaller memory plan.
+
+    It is slower, and computes the same numbers.
+    """
     return _command(run, "smaller_plan")
 
 

@@ -28,9 +28,10 @@ def sweep(
     anyway: Annotated[bool, typer.Option("--anyway", help="Queue runs even if they do not fit.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document: the sweep, or its plan.")] = False,
 ) -> int:
-    """Queue a run for each combination of up to three settings' values.
+    """Queue a run for each combination of settings' values.
 
-    They are ordinary runs, made one after the other; `burnish runs compare` puts them beside each other.
+    Up to three settings are varied. They are ordinary runs, made one after the other; `burnish runs compare` puts them
+    beside each other.
     """
     from burnish_engine.runs.jobs.sweeps import queue_sweep, sweep_name
     from burnish_engine.service.machine import MachineCache

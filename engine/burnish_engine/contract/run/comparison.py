@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.task_score import TaskChange
-from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.number import Number
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.run.state import ObservedStatus
 

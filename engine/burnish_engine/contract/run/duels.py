@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.number import Number
 
 DuelStatus = Literal["planned", "running", "stopped", "finished"]
 DuelPhase = Literal["grid", "seeds", "second look"]

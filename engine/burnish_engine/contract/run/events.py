@@ -1,35 +1,17 @@
 """Events of a run: one tagged union, written by the engine, read by everybody.
 
-Each line of `events.jsonl` is one event as JSON. JSON has no NaN or infinity, so those travel as the strings "NaN",
-"Infinity" and "-Infinity".
+Each line of `events.jsonl` is one event as JSON.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from burnish_engine.contract.facts.advice import PlanBasis
 from burnish_engine.contract.facts.task_score import TaskScore
-
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def _to_json_number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-
-
-Number = Annotated[
-    float,
-    BeforeValidator(lambda value: _SPECIAL.get(value, value) if isinstance(value, str) else value),
-    PlainSerializer(_to_json_number, when_used="json"),
-]
-"""A float whose non-finite values survive JSON."""
-
+from burnish_engine.contract.number import Number
 
 Verdict = Literal["training", "suspicious", "not_training"]
 """training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.run.events import Number
+from burnish_engine.contract.number import Number
 
 MARKED_NATS = 0.1
 """Rise of the loss from which it is pointed out, nats per token. By the scaling law of Hoffmann et al. 2022, a model of

@@ -25,6 +25,7 @@ from burnish_engine.data.rows.column_readings import columns_of, find_readings, 
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.recognize import recognize
 from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
 from burnish_engine.data.tokens.shard import Shard, concatenate_shards
 from burnish_engine.data.tokens.token_cache import CacheEntry, cache_entry_for
 
@@ -183,7 +184,8 @@ class RowCollector:
             if next(iter(table.raw()), None) is None:
                 return None
             raise DataError(
-                f"None of the first {SAMPLE_ROWS} rows of {part.name} can be read.", "Check the file and data.encoding."
+                f"None of the rows of {part.name} can be read (at most {SAMPLE_ROWS:,} were tried).",
+                "Check the file and data.encoding.",
             )
         found = find_readings(samples)
         layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
@@ -203,17 +205,11 @@ class RowCollector:
             )
         if (
             not (self._instructions.pairs or self._instructions.labels)
-            and layout.shape in ("preference", "kto")
+            and layout.shape in PREFERENCE_SHAPES
             and self._data.shape == "auto"
             and not self._inspect_only
         ):
-            objective = "dpo" if layout.shape == "preference" else "kto"
-            replies = "chosen replies" if layout.shape == "preference" else "replies labeled good"
-            raise DataError(
-                f"{part.name} holds preferences (shape {layout.shape}), and the recipe does not say what to learn.",
-                f'To learn the {replies} as they stand, set data.shape = "{layout.shape}"; to learn what is preferred, '
-                f'preference.objective = "{objective}".',
-            )
+            raise undecided_preferences(part.name, layout.shape)
         unread = unread_columns(layout, samples)
         return RowSource(table, layout, columns_of(samples), found, unread, sample, scale)
 

@@ -257,11 +257,11 @@ def _document_warnings(
     warnings = []
     if truncated := lengths.truncated.total:
         share = truncated / (len(train) + len(validation))
-        split = "" if data.overlong == "split" else ', "split" makes several rows of them'
+        split = "" if data.overlong == "split" else ', "split" makes several rows of each'
         warnings.append(
             f"{_rows(truncated, capital=True)} ({share_text(share)}) {'is' if truncated == 1 else 'are'} cut to "
-            f"{data.max_length} tokens, which loses {share_text(lengths.lost_share)} of all tokens; the model does not "
-            f'see how they end. data.overlong = "drop" leaves them out{split}.'
+            f"{data.max_length:,} tokens, which loses {share_text(lengths.lost_share)} of all tokens; the model does "
+            f'not see the end. data.overlong = "drop" leaves such rows out{split}.'
         )
     leaks = record.selection.duplicates.leaks.total
     if leaks and record.selection.keeps_leaks:

@@ -23,6 +23,7 @@ from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECTED, SAME_REPLIES
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
+_ADDED_TEXT = "added_text"
 _ADDED_LETTERS = 120
 _LEFT_OUT = {
     NEEDS_MEDIA: "media",
@@ -110,7 +111,7 @@ def template_findings(log: RowLog, template: TemplateFacts | None, names: Sequen
         says = (
             f'{{rows}} given a text by the chat template that nobody wrote: "{shorten(template.adds, _ADDED_LETTERS)}"'
         )
-        yield _finding("added_text", says, tally, [], names)
+        yield _finding(_ADDED_TEXT, says, tally, [], names)
 
 
 def row_places(rows: Iterable[RowRef], names: Sequence[str]) -> list[RowPlace]:
@@ -215,6 +216,8 @@ def finding_text(finding: Finding, *, several: bool) -> str:
         more = " ..." if finding.rows > min(len(finding.first), ROWS_NAMED) else ""
         where = f" (row{'s' if finding.rows > 1 else ''} {row_list_text(finding.first, several=several)}{more})"
     does = " or ".join(f"{action.line} {action.says}" for action in finding.actions)
+    if finding.kind == _ADDED_TEXT:  # a text of one's own, so no setting can be offered
+        does = "data.system_prompt puts a text of yours there"
     return f"{finding.says.removesuffix('.')}{where}.{f' {does}.' if does else ''}"
 
 

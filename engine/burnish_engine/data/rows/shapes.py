@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from burnish_engine.contract.errors import DataError
 from burnish_engine.data.files.formats import CONVERSATION_COLUMNS
 from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.rows.conversation import (
@@ -51,10 +52,28 @@ OPTIONAL_MEANINGS = (
 """Further meanings that a column may have."""
 TEXT_SHAPES = ("text", "segments")
 """Shapes whose rows are plain text, which is not rendered with a chat template."""
+PREFERENCE_SHAPES = ("preference", "kto")
+"""Shapes of which the recipe has to say what is learned."""
 SAME_REPLIES = "a rejected reply that is the chosen one"
 NO_REJECTED = "rejected without content"
 EMPTY_REJECTED = "an empty rejected reply"
 BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
+
+
+def undecided_preferences(name: str, shape: str) -> DataError:
+    """Make the error for preferences whose recipe does not say what to learn of them.
+
+    Args:
+        name: name of the file, or another subject.
+        shape: shape of the rows, one of `PREFERENCE_SHAPES`.
+    """
+    objective = "dpo" if shape == "preference" else "kto"
+    replies = "chosen replies" if shape == "preference" else "replies labeled good"
+    return DataError(
+        f"{name} holds preferences (shape {shape}), and the recipe does not say what to learn.",
+        f'To learn the {replies} as they stand, set data.shape = "{shape}"; to learn what is preferred, '
+        f'preference.objective = "{objective}".',
+    )
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.number import Number
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.duels import DuelJudge
-from burnish_engine.contract.run.events import Number
 from burnish_engine.contract.run.fold import RunState, StepHistory
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size

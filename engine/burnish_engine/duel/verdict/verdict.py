@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from burnish_engine.contract.number import Number
 from burnish_engine.contract.run.duels import JUDGES, VerdictForm, VerdictKind
-from burnish_engine.contract.run.events import Number
 from burnish_engine.duel.verdict.statistics import t_quantile
 
 
@@ -70,8 +70,8 @@ class DuelVerdict(BaseModel):
             return f"Not distinguishable. {amount}."
         lower = ""
         if self.measure in ("held_out_loss", "chosen_loss"):
-            lower = f"; perplexity {-100 * math.expm1(-abs(self.difference)):.1f} % lower"
-        return f"{self.better} is better. {amount}{lower}."
+            lower = f", with a perplexity {-100 * math.expm1(-abs(self.difference)):.1f} % lower"
+        return f"{self.better} is better{lower}. {amount}."
 
     def _number(self, value: float) -> str:
         if self.form == "nats":

@@ -19,6 +19,7 @@ from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.base.staging import publish, require_space, staging_folder
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import GgufFamily
+from burnish_engine.export.gguf.header import ADAPTER_DIGEST
 from burnish_engine.export.gguf.write import clean_name
 from burnish_engine.export.weights.adapter import AdapterWeights, StackUpdate, read_adapter
 from burnish_engine.export.weights.experts import StoredStack
@@ -99,7 +100,7 @@ def _write(adapter: AdapterWeights, family: GgufFamily, weights: MergedWeights, 
         writer.add_string("general.base_model.0.name", clean_name(source.name))
         writer.add_uint32("general.base_model.count", 1)
         writer.add_string("burnish.version", burnish_version())
-        writer.add_string("burnish.adapter_sha256", adapter.digest)
+        writer.add_string(ADAPTER_DIGEST, adapter.digest)
         for base, update in adapter.updates.items():
             targets = places(base)
             if not targets:

@@ -18,6 +18,8 @@ from burnish_engine.contract.errors import SetupError, UsageError
 
 MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
 """Key and value in files whose adapter was added to weights rounded to NF4 instead of the base's own."""
+ADAPTER_DIGEST, MODEL_DIGEST = "burnish.adapter_sha256", "burnish.model_sha256"
+"""Keys with the SHA-256 of the adapter that a file was made from, or of the weights where all were trained."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _NUMBERS = ("general.alignment", "general.file_type", "tokenizer.ggml.tokens")  # array of which only the length is kept

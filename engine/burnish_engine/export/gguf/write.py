@@ -19,7 +19,7 @@ from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
-from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO
+from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
 from burnish_engine.export.weights.folders import Progress, no_progress, to_dtype
@@ -316,11 +316,11 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
     if license_name := _license(source):
         keys["general.license"] = license_name
     if weights.adapter is not None:
-        keys["burnish.adapter_sha256"] = weights.adapter.digest
+        keys[ADAPTER_DIGEST] = weights.adapter.digest
     if weights.onto_rounded:
         keys[MERGED_ONTO] = DEQUANTIZED
     if source.trained_digest:
-        keys["burnish.model_sha256"] = source.trained_digest
+        keys[MODEL_DIGEST] = source.trained_digest
     return keys
 
 

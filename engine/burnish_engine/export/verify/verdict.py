@@ -40,7 +40,7 @@ def verdict_text(file: QuantFidelity) -> str:
         return f"{file.quant} keeps all of the gain at {size}."
     if file.gain_kept <= 0.0:
         return f"{file.quant} keeps nothing of the gain at {size}: it is no better than the base model."
-    return f"{file.quant} keeps {file.gain_kept:.0%} of the gain at {size}."
+    return f"{file.quant} keeps {file.gain_kept:.1%} of the gain at {size}."
 
 
 def suggest(

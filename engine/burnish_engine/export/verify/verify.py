@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
+from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST, read_header
 from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
@@ -95,12 +95,20 @@ def verify_file(
         threads=threads,
         canceled=canceled,
     )
+    problems = []
+    made_from = header.metadata.get(ADAPTER_DIGEST, header.metadata.get(MODEL_DIGEST))
+    if made_from not in (None, digest):
+        problems.append(
+            f"It was made from other trained weights: it names those with the SHA-256 {made_from}, and the run has "
+            f"{digest or 'none'}."
+        )
     recorded = recorded_checksum(gguf)
     if recorded not in (None, result.sha256):
-        changed = (
+        problems.append(
             f"It changed after its export: its SHA-256 is {result.sha256}, and {CHECKSUMS} beside it says {recorded}."
         )
-        result = result.model_copy(update={"problems": [*result.problems, changed], "passed": False})
+    if problems:
+        result = result.model_copy(update={"problems": [*result.problems, *problems], "passed": False})
     result = add_score(
         result,
         gguf,

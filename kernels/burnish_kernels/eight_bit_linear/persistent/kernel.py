@@ -15,11 +15,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from burnish_kernels.dispatch import interpreted
-from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, finished, halves, tile_at
+from burnish_kernels.eight_bit_linear.kernel import EightBitProduct, finished, halves, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
-from burnish_kernels.eight_bit_linear.rows import EightBitRows
-from burnish_kernels.eight_bit_linear.tiles import EightBitTile, multiprocessors, short_columns
+from burnish_kernels.eight_bit_linear.tiles import multiprocessors
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 
@@ -102,48 +100,19 @@ def fits_copy_engine(*matrices: torch.Tensor) -> bool:
     )
 
 
-def launch_eight_bit_linear_persistent(
-    *,
-    x: EightBitRows,
-    weight_NK: torch.Tensor,
-    scale_N: torch.Tensor | None,
-    narrow_TR: torch.Tensor | None,
-    adapter_NR: torch.Tensor | None,
-    rotation: int,
-    out_TN: torch.Tensor,
-    tile: EightBitTile,
-) -> None:
-    """Fill `out_TN`; all must fit the copy engine."""
-    (tokens, columns), outputs = x.codes.shape, len(weight_NK)
-    assert weight_NK.shape[1] == columns
-    assert out_TN.shape == (tokens, outputs)
-    assert fits_copy_engine(x.codes, weight_NK, out_TN)
-    adapter = adapter_arguments(narrow_TR, adapter_NR, out_TN)
-    tiles = triton.cdiv(tokens, tile.tokens) * triton.cdiv(outputs, tile.outputs)
-    programs = min(tiles, tile.persistent * multiprocessors(out_TN.device))
+def launch_eight_bit_linear_persistent(product: EightBitProduct) -> None:
+    """Fill the product's `out_TN`; all must fit the copy engine."""
+    codes, weight_NK, out_TN, tile = product.x.codes, product.weight_NK, product.out_TN, product.tile
+    assert fits_copy_engine(codes, weight_NK, out_TN)
+    arguments = product.arguments()
+    programs = min(product.tiles, tile.persistent * multiprocessors(out_TN.device))
     eight_bit_linear_persistent_kernel[(programs,)](
-        x_desc=_described(kernel_codes(x.codes), tile.tokens, tile.reduction),
+        x_desc=_described(kernel_codes(codes), tile.tokens, tile.reduction),
         weight_desc=_described(kernel_codes(weight_NK), tile.outputs, tile.reduction),
-        out_desc=_described(out_TN, tile.tokens, tile.outputs // (4 if rotation else 2)),
-        x_scale_ptr=x.scale,
-        scale_ptr=x.scale if scale_N is None else scale_N,
-        T=tokens,
-        N=outputs,
-        K=columns,
+        out_desc=_described(out_TN, tile.tokens, tile.outputs // (4 if product.rotation else 2)),
         programs=programs,
-        **adapter,
-        HAS_SCALE=scale_N is not None,
-        ROTATION=rotation,
-        BLOCK_T=tile.tokens,
-        BLOCK_N=tile.outputs,
-        BLOCK_K=tile.reduction,
-        ONE_BLOCK=adapter["R"] <= adapter["BLOCK_R"],
-        GROUP=tile.group,
-        IMPRECISE=short_columns(tile, x.codes.dtype),
-        INTERPRETED=interpreted(),
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-        maxnreg=tile.registers,
+        ONE_BLOCK=arguments["R"] <= arguments["BLOCK_R"],
+        **arguments,
     )
 
 

@@ -1,7 +1,7 @@
 """The page Data, a file for it, and an engine that reads it."""
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 
 
 @pytest.fixture

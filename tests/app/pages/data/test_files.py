@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 from app.pages.test_hardware import words
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QApplication, QPushButton

@@ -1,7 +1,7 @@
 """Findings of the page Data and what answers them: actions, the cut line, template, objective."""
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 from app.pages.data.test_files import press
 from app.pages.test_hardware import words
 from PySide6.QtCore import QPointF, Qt

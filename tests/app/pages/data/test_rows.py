@@ -1,7 +1,7 @@
 """Rows of the page Data as a table: roles on its heads, and the chosen row as the model reads it."""
 
 import pytest
-from app import data_facts as facts
+from app.facts import data_facts as facts
 from app.pages.data.test_files import press
 from app.pages.test_hardware import words
 from PySide6.QtCore import Qt

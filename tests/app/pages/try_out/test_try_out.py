@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 from app.pages.test_hardware import words
-from app.pages.try_out.asking import ROWS, ask, facts, page_of, reply
+from app.pages.try_out.asking import ask, facts, page_of, reply
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QScrollArea
 
 pytestmark = pytest.mark.gui
 
@@ -80,33 +79,6 @@ def test_a_second_try_that_fails_keeps_the_reply_and_a_first_that_failed_can_be_
     assert [message.content for message in page.right.messages] == ["Hi", "Hello"]
 
 
-def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
-    answers.set("chat", reply("A long answer of many words. " * 60))
-    page = page_of(window)
-    bar = page.left.text.verticalScrollBar()
-    for turn in range(3):
-        ask(page)
-        qtbot.waitUntil(lambda turn=turn: len(page.left.messages) == 2 * (turn + 1) and not page.answering.open)
-        assert bar.maximum() == bar.value() > 0
-        bar.setValue(0)  # the person reads the beginning again
-
-
-def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
-    answers.set("chat", reply("A long answer of many words. " * 60))
-    page = page_of(window)
-    ask(page)
-    bar = page.left.text.verticalScrollBar()
-    qtbot.waitUntil(lambda: not page.answering.open and bar.maximum() > 0)
-    before = bar.maximum()
-    page.left.state.setText("a line below the reply that wraps " * 9)
-    qtbot.waitUntil(lambda: bar.maximum() > before)
-    assert bar.value() == bar.maximum()
-    bar.setValue(7)
-    page.left.stream("More. " * 90)
-    qtbot.waitUntil(lambda: "More." in page.left.text.toPlainText())
-    assert bar.value() == 7
-
-
 def test_the_keyboard_sends(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -170,61 +142,6 @@ def test_a_run_without_an_adapter_says_so(window, run):
     assert not page.right.who.model().item(1).isEnabled()
 
 
-def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window, run):
-    answers.set("chat", reply("Hello"))
-    page = page_of(window)
-    assert not page.left.who.model().item(2).isEnabled()
-    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
-    page.shown()
-    page.left.choose("exported")
-    ask(page)
-    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 2)
-    assert answers.asked("chat")[0]["variant"] == "exported"
-
-
-def test_the_adapter_that_a_run_went_on_from_answers_only_where_there_is_one(qtbot, answers, window, run, bench):
-    answers.set("chat", reply("Hello"))
-    page = page_of(window)
-    panes = (page.left, page.right)
-
-    def offered(pane):
-        return [pane.who.itemData(number).key for number in range(pane.who.count())]
-
-    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
-    (run / "start").mkdir()
-    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
-    page.shown()
-    assert [offered(pane) for pane in panes] == [["base", "start", "tuned", "exported"]] * 2
-    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
-    ask(page)
-    qtbot.waitUntil(lambda: len(answers.asked("chat")) == 3)
-    assert [request["variant"] for request in answers.asked("chat")] == ["base", "start", "tuned"]
-    for pane in panes:
-        pane.choose("start")
-    bench.set_run("")
-    assert page.middle.isHidden()
-    assert [offered(pane) for pane in panes] == [["base", "tuned", "exported"]] * 2
-    assert [pane.answerer.key for pane in panes] == ["base", "tuned"]
-    bench.set_run(str(run))
-    assert not page.middle.isHidden()
-    assert [pane.answerer.key for pane in (page.left, page.middle, page.right)] == ["base", "start", "tuned"]
-
-
-def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, window, run):
-    page = page_of(window)
-    window.resize(744, 900)
-    assert page.right.y() == page.left.y()
-    (run / "start").mkdir()
-    (run / "start" / "adapter_model.safetensors").write_bytes(b"x")
-    page.shown()
-    qtbot.waitUntil(lambda: page.right.y() > page.left.geometry().bottom() and page.right.x() == page.left.x())
-    assert page.middle.y() == page.left.y()
-    window.resize(1280, 800)
-    qtbot.waitUntil(lambda: page.left.x() < page.middle.x() < page.right.x())
-    assert page.left.y() == page.right.y()
-    assert abs(page.left.width() - page.right.width()) <= 1
-
-
 def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
     page = page_of(window)
     page.left.choose("tuned")
@@ -275,7 +192,7 @@ def test_memory_is_freed_on_request(qtbot, answers, window, run):
     page = page_of(window)
     page._free()
     qtbot.waitUntil(lambda: len(answers.asked("free")) == 1)
-    qtbot.waitUntil(lambda: "free" in page._foot_note.text())
+    qtbot.waitUntil(lambda: "free" in page.foot.note.text())
 
 
 def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):
@@ -294,13 +211,6 @@ def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(q
     assert [request["lane"] for request in answers.asked("chat")[3:]] == [0, 0, 0]
 
 
-def test_a_third_model_is_one_that_does_not_answer_yet(window, run):
-    (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
-    page = page_of(window)
-    page.count.button("3").click()
-    assert page.middle.answerer.key == "exported"
-
-
 def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window, run):
     answer = reply("Hello")
     answer["reply"] |= {"first_token_s": 0.25, "waited": "a run is training"}
@@ -309,48 +219,6 @@ def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window,
     ask(page)
     qtbot.waitUntil(lambda: "tokens/s" in page.right.state.text())
     assert all(part in facts(page.right) for part in ("0.25 s", "a run is training"))
-
-
-def test_held_out_rows_are_asked_with_the_wanted_reply_beside(qtbot, answers, window, run):
-    answers.result("held_out", conversations=ROWS)
-    answers.set("chat", reply("Hello"))
-    page = page_of(window)
-    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
-    page.questions.source.button("rows").click()
-    assert page.prompt.toPlainText() == "Row 0?"
-    assert page.grid.wanted.text == "Wanted 0."
-    for number in (1, 2):
-        page.questions.next.click()
-        page.primary.click()
-        qtbot.waitUntil(lambda number=number: len(answers.asked("chat")) == 2 * number and not page.answering.open)
-        assert answers.asked("chat")[-1]["messages"] == [{"role": "user", "content": f"Row {number}?"}]
-        assert page.grid.wanted.text == f"Wanted {number}."
-    page.prompt.setPlainText("Something else")
-    page.primary.click()
-    assert page.grid.wanted.isHidden(), "it is not the reply to that"
-    assert page.questions.question is None
-
-
-def test_a_prompt_is_saved_and_asked_again(qtbot, answers, window, run):
-    page = page_of(window)
-    page.prompt.setPlainText("Keep me")
-    page.questions.save.click()
-    page.prompt.clear()
-    page.questions.source.button("own").click()
-    page.questions.source.button("saved").click()
-    assert page.prompt.toPlainText() == "Keep me"
-    page.questions.remove.click()
-    assert page.questions.question is None
-
-
-def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers, window, run):
-    answers.set("held_out", {"exit": 1})
-    page = page_of(window)
-    qtbot.waitUntil(lambda: window.client.generation > 1)
-    assert not page.questions.has_rows_of(str(run))
-    answers.result("held_out", conversations=[])
-    page.shown()
-    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
 
 
 def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, run):
@@ -364,31 +232,6 @@ def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, ru
     assert going.page == "try_out"
     going.stop()
     qtbot.waitUntil(lambda: not window.activity.board.activities)
-
-
-@pytest.mark.parametrize("width", [744, 1000, 1280])
-def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(qtbot, window, run, width):
-    window.resize(width, 900)
-    page = page_of(window)
-    page.count.button("3").click()
-    for pane in page.grid.shown:
-        qtbot.waitUntil(lambda pane=pane: pane.geometry().right() <= page.grid.width())
-        assert pane.who.geometry().right() <= pane.width()
-        image = pane.who.grab().toImage()
-        pane.who.setItemText(pane.who.currentIndex(), "W" * 60)
-        assert pane.who.grab().toImage() != image
-    assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
-
-
-def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):
-    window.resize(1000, 700)
-    answers.set("chat", reply("Hello, this is a reply. " * 20))
-    page = page_of(window)
-    page.count.button("3").click()
-    page.grid.show_wanted("The wanted reply.")
-    ask(page)
-    qtbot.waitUntil(lambda: not page.answering.open)
-    assert page.prompt.visibleRegion().boundingRect() == page.prompt.rect()
 
 
 def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run):
@@ -416,53 +259,3 @@ def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
     page.primary.click()
     qtbot.waitUntil(lambda: page.left.messages[-1].content == page.right.messages[-1].content == "There.")
     assert page.prompt.toPlainText() == ""
-
-
-def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
-    answers.result("held_out", conversations=ROWS)
-    long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}
-    answers.set("chat", {"type": "result", "reply": {**reply("")["reply"], **long}})
-    window.resize(1280, 800)
-    page = page_of(window)
-    qtbot.waitUntil(lambda: page.questions.has_rows)
-    page.questions.source.button("rows").click()
-    page.count.button("3").click()
-    page.primary.click()
-    qtbot.waitUntil(lambda: all("a run is training" in facts(pane) for pane in page.grid.shown))
-    bar = page.findChild(QScrollArea).horizontalScrollBar()
-    lines = {}
-    for width in (1280, 1000, 744, 1000):
-        window.resize(width, 800)
-        qtbot.waitUntil(lambda: bar.maximum() == 0)
-        qtbot.wait(50)
-        assert bar.maximum() == 0
-        lines[width] = len({pane.y() for pane in page.grid.shown})
-    assert lines == {1280: 1, 1000: 1, 744: 2}
-
-
-def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
-    """Whoever looks here while the run loads its data meets none, and has them on the next look."""
-    answers.failure("held_out", "The run has no readable held_out.json.")
-    page = page_of(window)
-    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
-    asked = len(answers.asked("held_out"))
-    page.runs_changed([])
-    assert len(answers.asked("held_out")) == asked, "not with every look at the runs"
-    answers.result("held_out", conversations=ROWS)
-    window.go_to("train")
-    window.go_to("try_out")
-    qtbot.waitUntil(lambda: page.questions.has_rows)
-    page.questions.source.button("rows").click()
-    assert page.grid.wanted.text == "Wanted 0."
-
-
-def test_a_run_that_was_saved_meanwhile_has_its_held_out_rows(qtbot, answers, window, run):
-    weights = run / "adapter" / "adapter_model.safetensors"
-    weights.unlink()
-    answers.failure("held_out", "The run has no readable held_out.json.")
-    page = page_of(window)
-    qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
-    answers.result("held_out", conversations=ROWS)
-    weights.write_bytes(b"x")
-    page.runs_changed([])
-    qtbot.waitUntil(lambda: page.questions.has_rows)

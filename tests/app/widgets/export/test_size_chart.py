@@ -1,7 +1,7 @@
 """The chart of sizes: points are chosen with mouse and keyboard, and read to those who do not see them."""
 
 import pytest
-from app import export_facts as facts
+from app.facts import export_facts as facts
 from PySide6.QtCore import QRectF, Qt
 
 from burnish_app.curves.export_points import export_points

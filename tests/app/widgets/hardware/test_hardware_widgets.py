@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from app.machine_facts import gpu, machine
+from app.facts.machine_facts import gpu, machine
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton, QWidget
@@ -20,7 +20,7 @@ from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.hardware_log import HardwareHistory
 
-from support.hardware import T, history_of, made_up, recorded
+from support.machines.hardware import T, history_of, made_up, recorded
 
 
 def history(lines):

@@ -1,8 +1,8 @@
 """The recipe form's number boxes, search, offers, presets and text, driven by keys and clicks."""
 
 import pytest
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
 from app.pages.test_hardware import words
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QWheelEvent

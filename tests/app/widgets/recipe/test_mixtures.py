@@ -1,8 +1,8 @@
 """Plans of every family of mixtures show their experts in the window."""
 
 import pytest
-from app import machine_facts as machines
-from app import page_facts as facts
+from app.facts import machine_facts as machines
+from app.facts import page_facts as facts
 from PySide6.QtWidgets import QLabel
 
 from burnish_app.recipe.offers import offered_settings
@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.recipe.recipe import Recipe
 
-from support.advice import machine
+from support.machines.advice import machine
 
 MIXTURES = {model.spec.family: model.spec for model in catalog() if model.spec.num_experts}
 CARD = machine(("NVIDIA GeForce RTX 4090", 24, (8, 9)))

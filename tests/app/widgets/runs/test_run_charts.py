@@ -5,7 +5,7 @@ import re
 from array import array
 
 import pytest
-from app.scenes import TRAIN_SCENES, events, preferring
+from app.facts.run_facts import TRAIN_SCENES, events, preferring
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest

@@ -1,8 +1,8 @@
 """Replies to the fixed prompts over time: a slider goes through the steps and follows the newest at its end."""
 
 import pytest
+from app.facts.run_facts import numbered
 from app.pages.test_hardware import words
-from app.scenes import numbered
 from PySide6.QtCore import Qt
 
 from burnish_app.widgets.runs.run_log import RunLog, first_and_at

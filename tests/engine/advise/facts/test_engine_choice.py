@@ -16,7 +16,7 @@ from burnish_engine.train import choose_engine as train_choice
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast import fast_support
 
-from support.machines import gpu_machine
+from support.machines.made_up import gpu_machine
 
 CPU = torch.device("cpu")
 LLAMA = {

@@ -4,7 +4,7 @@ import pytest
 
 from burnish_engine.advise.facts.workload import hold_out, planned_facts, wanted_length, workload
 
-from support.advice import CHATS, DOCUMENTS, TINY, dataset
+from support.machines.advice import CHATS, DOCUMENTS, TINY, dataset
 
 
 def test_short_rows_are_all_covered():

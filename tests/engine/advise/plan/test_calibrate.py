@@ -23,7 +23,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.contract.version import burnish_version
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 MIB, GIB = 2**20, 2**30
 SPEC = DecoderSpec(

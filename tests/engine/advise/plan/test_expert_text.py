@@ -10,7 +10,7 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.units import memory_size
 
-from support.advice import machine
+from support.machines.advice import machine
 
 GIB = 2**30
 QWEN = find_model("Qwen/Qwen3-30B-A3B").spec

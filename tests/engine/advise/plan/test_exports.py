@@ -13,7 +13,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 
-from support.advice import CPU_16
+from support.machines.advice import CPU_16
 
 QWEN3 = {
     "model_type": "qwen3", "vocab_size": 600, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,

@@ -13,7 +13,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 GIB = 2**30
 LLAMA_8B = DecoderSpec(

@@ -12,7 +12,7 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 GIB = 2**30
 QWEN3_06B = shape("qwen3-0.6b")

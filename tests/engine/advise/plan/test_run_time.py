@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.scoring.recognize import suggested_section
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 GIB = 2**30
 PACE = RunPace(step_s=1.0, look_s=1.0, evaluation_s=1.0, prompts_s=1.0, save_s=1.0, general_text_s=1.0, task_s=1.0)

@@ -11,8 +11,8 @@ from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection,
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
-from support.machines import cpu_machine, gpu_machine
-from support.measured_hosts import four_h100
+from support.machines.made_up import cpu_machine, gpu_machine
+from support.machines.measured_hosts import four_h100
 
 GIB = 2**30
 SPEC = find_model("Qwen/Qwen3-4B").spec

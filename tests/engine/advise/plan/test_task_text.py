@@ -8,7 +8,7 @@ from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, Ta
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.recognize import suggested_section
 
-from support.advice import CHATS
+from support.machines.advice import CHATS
 
 NUMBER = TaskSection(metric="number")
 HINT = TaskHint(metric="number", rows=20, says="Numbers.")

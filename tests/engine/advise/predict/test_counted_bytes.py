@@ -34,8 +34,8 @@ from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.op import tile_rows
 
-from support.planned_memory import EIGHT_BITS, run
-from support.rank_memory import MemoryHere
+from support.memory.planned_memory import EIGHT_BITS, run
+from support.memory.rank_memory import MemoryHere
 
 CPU = torch.device("cpu")
 TOKENS = 96

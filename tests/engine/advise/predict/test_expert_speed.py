@@ -65,7 +65,8 @@ def test_products_in_fp8_do_not_depend_on_the_rows_in_how_they_read_weights():
         work_of("qwen3-30b-a3b", tokens, nf4=True, eight_bits=EightBitUse("", "fp8")) for tokens in (64, 16384)
     )
     plain = work_of("qwen3-30b-a3b", 16384, nf4=True)
-    assert 1000 * many.gate_up_s == pytest.approx(1.56, rel=0.05)  # measured, as 1.98 in 16 bits
+    # 1.56 was measured, 0.65 of it for codes, of which a step has saved five eighths since; and 1.98 in 16 bits.
+    assert 1000 * many.gate_up_s == pytest.approx(1.56 - 0.65 * 5 / 8, rel=0.05)
     assert 1000 * plain.gate_up_s == pytest.approx(1.98, rel=0.06)
     assert few.gate_up_s > 0.1 * many.gate_up_s
     hidden, size, slots, codes = 2048, 768, 8, 1.5  # a number of 2 bytes read, a code of one written

@@ -21,7 +21,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.train.fast.packed_batch import BucketLayout, buckets, layout_for
 
-from support.planned_memory import parts, run
+from support.memory.planned_memory import parts, run
 
 GIB = 2**30
 

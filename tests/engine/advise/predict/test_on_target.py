@@ -6,7 +6,7 @@ from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.advise.predict.on_target import file_types, judge, on_target, usable_bytes
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 
-from support.advice import DESKTOP, GIB, LAPTOP, PHONE
+from support.machines.advice import DESKTOP, GIB, LAPTOP, PHONE
 
 
 def spec(name):

@@ -12,9 +12,9 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
-from support.allocator import Allocator
-from support.live_bytes import peak_of_a_pass, watched_pass
-from support.planned_memory import EIGHT_BITS, NO_TENSORS, parts
+from support.memory.allocator import Allocator
+from support.memory.live_bytes import peak_of_a_pass, watched_pass
+from support.memory.planned_memory import EIGHT_BITS, NO_TENSORS, parts
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from burnish_engine.advise.suggest.suggest import chosen_model
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
 
-from support.advice import CPU_24, GIB, H100, RTX_2080, machine, recorded
+from support.machines.advice import CPU_24, GIB, H100, RTX_2080, machine, recorded
 
 PLANS_EACH, LEASTS_EACH = 6, 20  # that may be looked at for an answer
 LAPTOP = recorded("laptop_4060")

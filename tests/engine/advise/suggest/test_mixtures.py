@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.families.adapter_targets import expert_rank
 
-from support.advice import CHATS, DESKTOP, GIB, LAPTOP, machine, remembered_fits
+from support.machines.advice import CHATS, DESKTOP, GIB, LAPTOP, machine, remembered_fits
 
 MIXTURES = {model.spec.family: model for model in catalog() if model.spec.num_experts}
 CARDS = (8, 24)

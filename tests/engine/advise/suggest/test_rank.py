@@ -7,7 +7,7 @@ import pytest
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.suggest import rank as ranking
 
-from support.advice import (
+from support.machines.advice import (
     CHATS,
     CPU_16,
     CPU_24,
@@ -177,7 +177,9 @@ def test_a_processor_trains_small_models_and_says_how_long_others_take():
     assert all(one.model.parameters < BILLION for one in ranked if one.verdict == "good")
     slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
     assert slow
-    assert any("hours" in one.reason for one in slow)
+    assert any("hours" in one.reason and f"{ranking.USUAL_TOKENS:,} tokens" in one.reason for one in slow)
+    own = ranking.rank(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)
+    assert not any(f"{ranking.USUAL_TOKENS:,}" in one.reason for one in own)
 
 
 def test_more_data_makes_slow_machines_choose_smaller_models():

@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.data_report import DatasetReport, TaskHint
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.models.families import family
 
-from support.advice import (
+from support.machines.advice import (
     CHATS,
     CPU_16,
     CPU_24,

@@ -13,8 +13,8 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import StepDone
 from burnish_engine.runs.store import list_runs, read_recipe, read_state
 
-from support.remote_jobs import UNWATCHED
-from support.runs import of_kind, tiny_recipe
+from support.machines.remote_jobs import UNWATCHED
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 
 @pytest.mark.slow

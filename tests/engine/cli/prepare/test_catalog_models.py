@@ -12,8 +12,8 @@ from burnish_engine.models.checkpoint.wrapper import WRAPPERS
 from burnish_engine.models.families import family
 from burnish_engine.runs.card import read_card
 
-from support.catalog_models import small_checkpoint
-from support.tiny import conversations, write_jsonl
+from support.models.catalog_models import small_checkpoint
+from support.models.tiny import conversations, write_jsonl
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -13,8 +13,8 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.hub import download, download_queue
 
-from support.hub_server import HubServer
-from support.tiny import make_llama
+from support.hubs.hub_server import HubServer
+from support.models.tiny import make_llama
 
 NAME = "Bench/Tiny-Llama"
 

@@ -12,8 +12,8 @@ from burnish_engine.contract.facts.advice import RankedModel, Suggestion
 from burnish_engine.contract.paths import fetched_model_dir
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 
-from support.advice import CPU_16, H100, TINY, machine, remembered_fits
-from support.tiny import conversations, make_llama, write_jsonl
+from support.machines.advice import CPU_16, H100, TINY, machine, remembered_fits
+from support.models.tiny import conversations, make_llama, write_jsonl
 
 
 @pytest.fixture(autouse=True)
@@ -232,3 +232,39 @@ def test_missing_data_and_unknown_models_are_refused(capsys, tmp_path):
     code, _, error = run(capsys, "suggest", "--model", "Nobody/Nothing")
     assert code == ExitCode.USAGE
     assert "Nobody/Nothing" in error
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """A dataset of preferences."""
+    rows = [{"prompt": f"Lamp {n}?", "chosen": f"It is lit, {n}.", "rejected": "No."} for n in range(20)]
+    return write_jsonl(tmp_path / "pairs.jsonl", rows)
+
+
+def test_a_recipe_for_preferences_says_what_it_lacks_and_its_plan_is_refused_like_its_run(capsys, tmp_path, pairs):
+    out = tmp_path / "my.toml"
+    _, text, _ = run(capsys, "suggest", "--model", "embedded", "--data", pairs, "--out", out)
+    assert 'data.shape = "preference"' in text.replace("\n", " ")
+    code, _, wrong = run(capsys, "plan", out)
+    assert code == ExitCode.DATA
+    assert 'data.shape = "preference"' in wrong
+    for old, new in (('shape = "auto"', 'shape = "preference"'), ('objective = "sft"', 'objective = "dpo"')):
+        said = tmp_path / f"{new.split()[0]}.toml"
+        said.write_text(out.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+        assert run(capsys, "plan", said)[0] != ExitCode.DATA
+
+
+def test_unclear_columns_name_the_way_that_the_command_has(capsys, tmp_path, tiny):
+    unclear = write_jsonl(tmp_path / "rows.jsonl", [{"foo": f"Lamp {n}?", "bar": f"Lit, {n}."} for n in range(20)])
+    code, _, wrong = run(capsys, "inspect", unclear, "--model", tiny)
+    assert code == ExitCode.DATA
+    assert "--column" in wrong
+    assert "--broken-rows" not in wrong
+    answers = ["--column", "prompt=foo", "--column", "completion=bar"]
+    assert run(capsys, "inspect", unclear, "--model", tiny, *answers)[0] == ExitCode.DONE
+    code, _, wrong = run(capsys, "suggest", "--model", tiny, "--data", unclear)
+    assert code == ExitCode.DATA
+    assert "burnish recipe new" in wrong
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(unclear.read_text(encoding="utf-8") + "{", encoding="utf-8")
+    assert "--broken-rows" in run(capsys, "inspect", broken, "--model", tiny, *answers)[2]

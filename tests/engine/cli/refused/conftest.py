@@ -9,7 +9,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import runs_dir
 
-from support.tiny import make_llama
+from support.models.tiny import make_llama
 
 
 @pytest.fixture(scope="module")

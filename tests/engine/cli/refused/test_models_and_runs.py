@@ -16,7 +16,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.runs.store import create_run, read_state, write_state
 
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
 
 # Model folders.
 

@@ -12,7 +12,7 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode
 
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
 
 # Recipes.
 

@@ -4,7 +4,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.runs.store import create_run, open_run
 from burnish_engine.train.run import run_training
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 def test_dora_is_merged_instead_and_says_so(tmp_path, burnish_home, capsys):

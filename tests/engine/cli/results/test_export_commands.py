@@ -22,10 +22,10 @@ from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs.export_job import read_export_job
 from burnish_engine.runs.store import open_run
 
-from support.export import break_epsilon
-from support.runs import tiny_recipe
-from support.tiny import make_llama
-from support.upload_server import UploadHub
+from support.hubs.upload_server import UploadHub
+from support.models.export import break_epsilon
+from support.models.tiny import make_llama
+from support.runs.tiny_runs import tiny_recipe
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -8,8 +8,8 @@ from burnish_engine.contract.run.events import Warned
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import list_runs
 
-from support.export import make_model
-from support.runs import of_kind, tiny_recipe
+from support.models.export import make_model
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 
 @pytest.fixture(scope="module")

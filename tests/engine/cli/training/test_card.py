@@ -10,7 +10,7 @@ from burnish_engine.contract.run.card import FactChange, Resume
 from burnish_engine.runs.card import write_card
 from burnish_engine.runs.store import create_run
 
-from support.cards import digest, files, make_card
+from support.runs.cards import digest, files, make_card
 
 
 def test_the_main_lines_say_what_it_takes_to_make_a_run_again():

@@ -14,7 +14,7 @@ from burnish_engine.runs.compare.compare import compare
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, open_run
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 def make(name, *, losses=(), held_out=None, held_out_tokens=500, **train):
@@ -74,12 +74,14 @@ def test_what_cannot_be_compared_is_said():
     assert "different numbers of steps" in notes
 
 
-def test_a_run_that_has_not_begun_has_no_figures(capsys):
+def test_a_run_that_has_not_begun_has_no_figures_and_rows_without_any_are_left_out(capsys):
     make("a", losses=[2.0])
     make("b")
     assert compare(open_run("a"), open_run("b")).outcomes[1].loss is None
     assert main(["runs", "compare", "a", "b"]) == 0
-    assert "held-out loss" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "training loss" in table
+    assert "held-out loss" not in table
 
 
 def test_the_table_and_the_document_say_the_same(capsys):

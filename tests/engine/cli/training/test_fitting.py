@@ -7,8 +7,8 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.capacity import DeviceCapacity
 
-from support.advice import CPU_24, GIB, H100, machine
-from support.tiny import make_llama
+from support.machines.advice import CPU_24, GIB, H100, machine
+from support.models.tiny import make_llama
 
 ANSWERS = {}
 """What was worked out already, by card and model: commands that ask the same print it differently."""

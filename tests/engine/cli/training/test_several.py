@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.runs.store import create_run, list_runs
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 def said(capsys, *arguments, code=0):

@@ -12,8 +12,8 @@ from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 
-from support.fake_ssh import FakeSsh
-from support.runs import tiny_recipe
+from support.machines.fake_ssh import FakeSsh
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture(scope="module")

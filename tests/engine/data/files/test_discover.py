@@ -17,7 +17,7 @@ from burnish_engine.data.files import archive
 from burnish_engine.data.files.discover import find_parts
 from burnish_engine.data.prepare import prepare
 
-from support.tables import read_rows, table_rows
+from support.data.tables import read_rows, table_rows
 
 ROWS = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(5)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()

@@ -10,7 +10,7 @@ from burnish_engine.data.files.discover import find_parts
 from burnish_engine.data.files.hub_datasets import hub_folder
 from burnish_engine.hub.failures import failure_of
 
-from support.dataset_hub import DatasetHub
+from support.hubs.dataset_hub import DatasetHub
 
 LIBRARY_WORDS = ("snapshot", "LocalEntryNotFound", "HfHubHTTPError", "Client Error", "developer.mozilla")
 

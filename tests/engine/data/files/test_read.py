@@ -8,7 +8,7 @@ from burnish_engine.data.files import read
 from burnish_engine.data.files.discover import find_parts
 from burnish_engine.data.files.read import Table
 
-from support.tables import read_rows
+from support.data.tables import read_rows
 
 
 def rows_of(path):

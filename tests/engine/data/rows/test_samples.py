@@ -12,7 +12,7 @@ from burnish_engine.data.prepare import inspect_dataset, prepare
 from burnish_engine.data.rows.column_readings import SURE, find_readings
 from burnish_engine.data.rows.recognize import recognize
 
-from support.tables import read_rows
+from support.data.tables import read_rows
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SAMPLES = Path(__file__).parent / "samples"

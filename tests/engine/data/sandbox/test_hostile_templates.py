@@ -12,7 +12,7 @@ from burnish_engine.data.sandbox.render_process import shared
 from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.template import ChatTemplate
 
-from support.hostile_templates import EACH_ROW, HOSTILE, ONE_OF_EACH
+from support.data.hostile_templates import EACH_ROW, HOSTILE, ONE_OF_EACH
 
 CHAT = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 MOST_CPU_S, MOST_BYTES = 20.0, 2**30

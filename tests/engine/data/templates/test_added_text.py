@@ -7,7 +7,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.prepare import prepare
 from burnish_engine.data.templates.template_checks import added_text
 
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
 
 SLIPS_IN = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are Lamp, made by Ada.<|im_end|>\\n' }}"
@@ -55,6 +55,7 @@ def test_rows_without_a_system_message_are_told_of(facts):
     assert finding.rows == 9
     assert [place.row for place in finding.first] == list(range(1, 10))
     assert "made by Ada" in finding.says
+    assert any("made by Ada" in warning and "data.system_prompt" in warning for warning in found.warnings)
 
 
 def test_a_system_message_of_one_s_own_takes_its_place(facts):

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.duel.measures.checks import fairness_checks, refuse_unlike
 
-from support.duels import CONDITIONS, outcome, pairs, sides
+from support.runs.duels import CONDITIONS, outcome, pairs, sides
 
 
 def by_what(outcomes):

@@ -9,7 +9,7 @@ import pytest
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.duel.measures.energy import LONGEST_GAP_S, EnergyWatch, GpuMeter, energy_along, meter_for
 
-from support.serve import wait_for
+from support.app.serve import wait_for
 
 
 class FakeNvml:

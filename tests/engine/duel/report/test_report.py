@@ -13,7 +13,7 @@ from burnish_engine.duel.report.report import render
 from burnish_engine.duel.report.svg import cut_above, short, ticks
 from burnish_engine.duel.sides.differences import DuelDifference
 
-from support.duels import duel_of, outcome, pairs
+from support.runs.duels import duel_of, outcome, pairs
 
 VOID = {"meta", "br"}
 

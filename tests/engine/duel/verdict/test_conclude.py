@@ -12,7 +12,7 @@ from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import conclude, joules_per_1000
 from burnish_engine.duel.verdict.verdict import few_seeds_note, headline
 
-from support.duels import duel_of, outcome, pairs, sides
+from support.runs.duels import duel_of, outcome, pairs, sides
 
 
 def by_measure(state):
@@ -25,7 +25,9 @@ def test_a_clear_difference_has_a_winner_and_an_interval_around_it():
     assert verdict.low < verdict.difference < verdict.high < 0
     assert verdict.difference == pytest.approx(-0.3)
     assert "plain at 0.001 is better" in verdict.text
-    assert "perplexity 25.9 % lower" in verdict.text
+    assert "plain at 0.001 is better, with a perplexity 25.9 % lower." in verdict.text, "the winner's, whoever is first"
+    verdict = by_measure(duel_of(pairs([2.3, 2.41, 2.49], [2.0, 2.1, 2.2])))["held_out_loss"]
+    assert "fancy at 0.001 is better, with a perplexity 25.9 % lower." in verdict.text
     assert "95 % interval" in verdict.text
 
 

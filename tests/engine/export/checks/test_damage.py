@@ -22,9 +22,9 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.file_hashes import sha256_file
 
-from support.export import make_adapter, rows, tuned_model, write_16_bit
-from support.gguf_edit import edit_gguf
-from support.tiny import make_llama
+from support.models.export import make_adapter, rows, tuned_model, write_16_bit
+from support.models.gguf_edit import edit_gguf
+from support.models.tiny import make_llama
 
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -17,7 +17,7 @@ from burnish_engine.export.weights.adapter import LowRankUpdate
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-from support.export import make_adapter, rows
+from support.models.export import make_adapter, rows
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

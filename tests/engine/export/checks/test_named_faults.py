@@ -11,8 +11,8 @@ from burnish_engine.export.gguf.families.base import PlannedTensor
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.verify import verify_file
 
-from support.export import rows, source_with
-from support.small_families import make_small
+from support.models.export import rows, source_with
+from support.models.small_families import make_small
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -6,7 +6,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.destinations.modelfile import check_template, read_modelfile
 from burnish_engine.export.destinations.ollama import export_ollama, quoted, usual_sampling
 
-from support.export import write_16_bit
+from support.models.export import write_16_bit
 
 
 def read(text):

@@ -11,9 +11,9 @@ from burnish_engine.data.templates.template import PLAIN_TEMPLATE, ChatTemplate
 from burnish_engine.export.destinations.ollama import export_ollama, quoted
 from burnish_engine.export.destinations.ollama_template import derive_pieces
 
-from support.export import make_model, save_tokenizer, write_16_bit
-from support.gguf_edit import edit_gguf
-from support.tiny import CHATML
+from support.models.export import make_model, save_tokenizer, write_16_bit
+from support.models.gguf_edit import edit_gguf
+from support.models.tiny import CHATML
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"

@@ -9,7 +9,7 @@ from burnish_engine.contract.errors import BurnishError, StoppedError, UsageErro
 from burnish_engine.export.destinations.installed import installed_programs
 from burnish_engine.export.destinations.programs import add_to_lm_studio, add_to_ollama
 
-from support import fake_ollama
+from support.models import fake_ollama
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from burnish_engine.export.job import export_gguf
 from burnish_engine.export.model_card import write_card
 from burnish_engine.export.verify.report import read_report
 
-from support.export import rows
-from support.upload_server import UploadHub
+from support.hubs.upload_server import UploadHub
+from support.models.export import rows
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -9,7 +9,7 @@ from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import (
+from support.models.export import (
     kl_divergence,
     make_adapter,
     rows,
@@ -18,7 +18,7 @@ from support.export import (
     with_adapter_kl,
     write_16_bit,
 )
-from support.small_families import make_small
+from support.models.small_families import make_small
 
 PATTERNS = LoraConfig(
     r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True, rank_pattern={"q_proj": 8, "down_proj": 2},
@@ -105,7 +105,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter(wide, wide_adapter, tmp_pa
     """Of a plain LoRA; theirs leaves rsLoRA and patterns out."""
     from gguf import GGUFReader
 
-    from support.llama_source import convert
+    from support.models.llama_source import convert
 
     path = export_adapter_gguf(wide, wide_adapter, tmp_path / "out", "x")
     target = tmp_path / "theirs.gguf"

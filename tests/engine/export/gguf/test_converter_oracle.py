@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from support.export import edit_json, write_16_bit
-from support.llama_source import convert
-from support.small_families import PUBLISHED, make_small
-from support.small_mixtures import GPT_OSS, make_mixture
-from support.small_mixtures import PUBLISHED as MIXTURES
+from support.models.export import edit_json, write_16_bit
+from support.models.llama_source import convert
+from support.models.small_families import PUBLISHED, make_small
+from support.models.small_mixtures import GPT_OSS, make_mixture
+from support.models.small_mixtures import PUBLISHED as MIXTURES
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

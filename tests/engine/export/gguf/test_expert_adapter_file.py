@@ -10,9 +10,16 @@ from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.weights.each_expert import export_adapter_by_expert
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import kl_divergence, make_adapter, torch_log_probs, tuned_model, with_adapter_kl, write_16_bit
-from support.llama_source import convert
-from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
+from support.models.export import (
+    kl_divergence,
+    make_adapter,
+    torch_log_probs,
+    tuned_model,
+    with_adapter_kl,
+    write_16_bit,
+)
+from support.models.llama_source import convert
+from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
 ROW = np.random.default_rng(2).integers(0, 300, 48).tolist()  # within every window and original context
 

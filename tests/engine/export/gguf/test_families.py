@@ -17,8 +17,8 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import edit_json, kl_divergence, torch_log_probs, tuned_model, write_16_bit
-from support.small_families import ORIGINAL_CONTEXT, PUBLISHED, WINDOW, make_small
+from support.models.export import edit_json, kl_divergence, torch_log_probs, tuned_model, write_16_bit
+from support.models.small_families import ORIGINAL_CONTEXT, PUBLISHED, WINDOW, make_small
 
 SHORT, LONG = 200, 300
 """Rows, tokens: within the original context of scaled ropes and beyond it; both beyond every window."""

@@ -18,9 +18,9 @@ from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_kernels.moe_unpack.reference import mxfp4_values
 
-from support.export import kl_divergence, torch_log_probs, tuned_model, write_16_bit
-from support.gguf_edit import edit_gguf
-from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
+from support.models.export import kl_divergence, torch_log_probs, tuned_model, write_16_bit
+from support.models.gguf_edit import edit_gguf
+from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
 QWEN, OLMOE, MIXTRAL, LFM2 = (name for name in PUBLISHED if name != GPT_OSS)
 ROW = 300

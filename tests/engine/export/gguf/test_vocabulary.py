@@ -19,8 +19,17 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.generate import stop_token_ids
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import BACKWARDS, GPT4, QWEN, byte_level, make_model, save_tokenizer, source_with, write_16_bit
-from support.sentencepiece import KINDS, save_sentencepiece
+from support.models.export import (
+    BACKWARDS,
+    GPT4,
+    QWEN,
+    byte_level,
+    make_model,
+    save_tokenizer,
+    source_with,
+    write_16_bit,
+)
+from support.models.sentencepiece import KINDS, save_sentencepiece
 
 
 @pytest.mark.parametrize(

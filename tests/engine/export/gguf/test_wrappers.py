@@ -18,9 +18,9 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 from burnish_engine.train.plain.whole_model import WholeModel
 
-from support.catalog_models import save_wrapped, small_checkpoint
-from support.export import CPU, edit_json, gguf_kl, make_adapter, tuned_model, write_16_bit
-from support.sentencepiece import save_sentencepiece
+from support.models.catalog_models import save_wrapped, small_checkpoint
+from support.models.export import CPU, edit_json, gguf_kl, make_adapter, tuned_model, write_16_bit
+from support.models.sentencepiece import save_sentencepiece
 
 IDS = list(range(5, 60))
 MISTRAL = {

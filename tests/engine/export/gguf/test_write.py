@@ -17,7 +17,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import edit_json, gguf_kl, make_adapter, make_model, rows, tuned_model, write_16_bit
+from support.models.export import edit_json, gguf_kl, make_adapter, make_model, rows, tuned_model, write_16_bit
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -13,8 +13,8 @@ from burnish_engine.export.quantize.importance_file import Importance, read_impo
 from burnish_engine.export.quantize.quantize import quantize
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
-from support.export import rows, tuned_model, write_16_bit
-from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
+from support.models.export import rows, tuned_model, write_16_bit
+from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
 
 QWEN = "Qwen/Qwen3-30B-A3B"
 GATES, UPS, DOWNS = (f"blk.1.ffn_{part}_exps.weight" for part in ("gate", "up", "down"))

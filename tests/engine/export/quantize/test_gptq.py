@@ -23,8 +23,8 @@ from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, gguf_kl, rows, tuned_model
-from support.small_families import make_small
+from support.models.export import CPU, gguf_kl, rows, tuned_model
+from support.models.small_families import make_small
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

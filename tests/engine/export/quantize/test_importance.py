@@ -11,8 +11,8 @@ from burnish_engine.export.quantize.importance_file import Importance, read_impo
 from burnish_engine.export.quantize.quantize import quantize, read_back
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, gguf_kl, rows, tuned_model, write_16_bit
-from support.small_families import make_small
+from support.models.export import CPU, gguf_kl, rows, tuned_model, write_16_bit
+from support.models.small_families import make_small
 
 
 def names_of(source):

@@ -28,8 +28,8 @@ from burnish_engine.export.quantize.quantize import FILE_TYPES, predicted_bytes,
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
-from support.export import make_model, rows, write_16_bit
-from support.small_families import make_small
+from support.models.export import make_model, rows, write_16_bit
+from support.models.small_families import make_small
 
 Usage = namedtuple("Usage", "total used free")
 

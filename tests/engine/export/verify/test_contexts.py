@@ -7,8 +7,8 @@ from burnish_engine.export.verify.contexts import plan_contexts
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
 from burnish_engine.export.verify.verify import verify_file
 
-from support.export import write_16_bit
-from support.small_families import ORIGINAL_CONTEXT, make_small
+from support.models.export import write_16_bit
+from support.models.small_families import ORIGINAL_CONTEXT, make_small
 
 LONGROPE = "microsoft/Phi-3.5-mini-instruct"
 

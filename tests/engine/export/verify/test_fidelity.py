@@ -23,7 +23,7 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream
 
-from support.export import make_model, rows, source_with, write_16_bit
+from support.models.export import make_model, rows, source_with, write_16_bit
 
 
 def reference_of(source, adapter, chats=()):

@@ -18,12 +18,12 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.chat_templates import CHATML, SPECIAL, TEMPLATES
-from support.export import CPU, byte_level
-from support.small_families import PUBLISHED, make_small
-from support.small_mixtures import PUBLISHED as MIXTURES
-from support.small_mixtures import make_mixture
-from support.tiny import conversations
+from support.data.chat_templates import CHATML, SPECIAL, TEMPLATES
+from support.models.export import CPU, byte_level
+from support.models.small_families import PUBLISHED, make_small
+from support.models.small_mixtures import PUBLISHED as MIXTURES
+from support.models.small_mixtures import make_mixture
+from support.models.tiny import conversations
 
 LFM2 = "{{- bos_token -}}" + CHATML
 HARMONY = (

@@ -10,7 +10,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.weights.each_expert import export_adapter_by_expert
 from burnish_engine.models.saved_adapters.saved_adapter import setting_of
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 

@@ -16,8 +16,8 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, edit_json, tuned_model
-from support.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
+from support.models.export import CPU, edit_json, tuned_model
+from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
 
 QWEN, OLMOE, MIXTRAL, LFM2 = (name for name in PUBLISHED if name != GPT_OSS)
 IDS = torch.arange(40).reshape(1, 40)

@@ -18,7 +18,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, edit_json, make_model, tuned_model
+from support.models.export import CPU, edit_json, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
 
@@ -80,7 +80,7 @@ def test_f16_overflow_is_refused(tmp_path):
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight[0, 0] = 60000.0
     model.save_pretrained(source.folder)
-    from support.export import make_adapter
+    from support.models.export import make_adapter
 
     adapter = make_adapter(source, tmp_path / "adapter", targets=["down_proj"])
     from safetensors.torch import load_file, save_file

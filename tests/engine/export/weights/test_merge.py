@@ -14,8 +14,8 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support import tiny_models
-from support.export import CPU, edit_json, make_adapter, make_model, tuned_model
+from support.models import tiny_models
+from support.models.export import CPU, edit_json, make_adapter, make_model, tuned_model
 
 IDS = torch.arange(40).reshape(1, 40)
 

@@ -14,8 +14,8 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.export.weights.nf4_merge import round_model, round_trip, rounded_names
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, gguf_kl, rows, tuned_model
-from support.small_mixtures import adapt_experts, make_mixture
+from support.models.export import CPU, gguf_kl, rows, tuned_model
+from support.models.small_mixtures import adapt_experts, make_mixture
 
 pytestmark = pytest.mark.usefixtures("short_replies")
 

@@ -16,7 +16,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.models.transformers_path.plain import attach_adapter, trainable_parameters
 
-from support.tiny import make_tokenizer
+from support.models.tiny import make_tokenizer
 
 SOME = {
     "hrm_text": False,  # its files hold gate and up, and q, k and v, as one tensor

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.gpu.topology import beside_others
 
-from support.measured_hosts import AT_ONCE, four_h100, measured
+from support.machines.measured_hosts import AT_ONCE, four_h100, measured
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("h200x2", 2), ("h200x4", 4), ("h100x4", 4)])

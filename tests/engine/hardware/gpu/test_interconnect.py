@@ -16,7 +16,7 @@ from burnish_engine.contract.facts.machine import (
 from burnish_engine.hardware.gpu.interconnect import exchange_ms, is_slow_exchange, parallel_settings
 from burnish_engine.hardware.gpu.topology import pcie_gb_s, peer_gb_s, topology
 
-from support.measured_hosts import four_h100
+from support.machines.measured_hosts import four_h100
 
 GB = 10**9
 QWEN_4B_R16, LLAMA_8B_R16, LLAMA_8B_R64, QWEN_32B_R16 = 132_000_000, 168_000_000, 671_000_000, 537_000_000

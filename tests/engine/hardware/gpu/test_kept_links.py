@@ -10,7 +10,7 @@ from burnish_engine.contract.paths import links_file
 from burnish_engine.hardware.gpu.kept_links import keep_exchange, keep_links, with_kept_links
 from burnish_engine.hardware.gpu.visible import only_visible
 
-from support.machines import GIB, gpu_machine
+from support.machines.made_up import GIB, gpu_machine
 
 
 def machine(names="abc", driver="580.1"):

@@ -5,7 +5,7 @@ import pytest
 from burnish_engine.contract.facts.machine import LinkFacts
 from burnish_engine.hardware.gpu.visible import VARIABLE, lease_name_of, only_visible
 
-from support.machines import gpu_machine
+from support.machines.made_up import gpu_machine
 
 GIB = 2**30
 

@@ -14,9 +14,9 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.config_checks import ACTIVATIONS, DTYPES, ROPE_TYPES
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
 
-from support.catalog_models import save_plain, small_checkpoint
-from support.export import edit_json
-from support.tiny import conversations, make_llama, make_tokenizer, write_jsonl
+from support.models.catalog_models import save_plain, small_checkpoint
+from support.models.export import edit_json
+from support.models.tiny import conversations, make_llama, make_tokenizer, write_jsonl
 
 
 @pytest.fixture(scope="module")

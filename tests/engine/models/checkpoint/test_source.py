@@ -9,8 +9,8 @@ from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, edit_json
-from support.tiny import make_llama
+from support.models.export import CPU, edit_json
+from support.models.tiny import make_llama
 
 INDEX = "model.safetensors.index.json"
 

@@ -21,7 +21,7 @@ from transformers import (
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
 
-from support.published import CONFIGS
+from support.models.published import CONFIGS
 
 SIZES = {
     "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,

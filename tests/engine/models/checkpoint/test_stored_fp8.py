@@ -10,8 +10,8 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.families import stores_fp8, why_not_fast
 
-from support import parity, tiny_models
-from support.fp8_files import CONFIGS, publish
+from support.models import parity, tiny_models
+from support.models.fp8_files import CONFIGS, publish
 
 KINDS = list(CONFIGS)
 SIZES = {"hidden_size": 192, "intermediate_size": 320}  # blocks that are not whole

@@ -11,8 +11,8 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
-from support.export import edit_json
-from support.sentencepiece import KINDS, save_sentencepiece
+from support.models.export import edit_json
+from support.models.sentencepiece import KINDS, save_sentencepiece
 
 
 def source(folder, rows=0, model_type="llama", **more):

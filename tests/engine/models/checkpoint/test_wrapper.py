@@ -15,10 +15,10 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.families import why_not_fast
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support import parity
-from support.catalog_models import save_wrapped
-from support.export import CPU, edit_json
-from support.tiny import make_tokenizer
+from support.models import parity
+from support.models.catalog_models import save_wrapped
+from support.models.export import CPU, edit_json
+from support.models.tiny import make_tokenizer
 
 HUB_GEMMA_3_4B = {
     "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000,

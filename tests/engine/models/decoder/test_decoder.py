@@ -9,7 +9,7 @@ from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.device.precision import exact_products
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 

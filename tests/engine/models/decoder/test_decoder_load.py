@@ -18,9 +18,9 @@ from burnish_engine.models.generation.load_fast import load_for_generation
 from burnish_kernels.adamw.layout import FlatLayout
 from burnish_kernels.nf4 import op as nf4
 
-from support import parity, tiny_models
-from support.bitsandbytes_files import save_quantized
-from support.tiny import make_tokenizer
+from support.models import parity, tiny_models
+from support.models.bitsandbytes_files import save_quantized
+from support.models.tiny import make_tokenizer
 
 BATCH = parity.micro_batch()
 STACKS = ("mixer_in", "mixer_out", "gate_up", "down")

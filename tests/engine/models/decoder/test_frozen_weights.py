@@ -15,11 +15,11 @@ from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight,
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_kernels.moe_unpack.op import Mxfp4Experts
 
-from support import parity, tiny_models
-from support.bitsandbytes_files import save_quantized
-from support.catalog_models import pack_mxfp4
-from support.late_copies import LateCopies
-from support.rank_memory import MemoryHere
+from support.memory.late_copies import LateCopies
+from support.memory.rank_memory import MemoryHere
+from support.models import parity, tiny_models
+from support.models.bitsandbytes_files import save_quantized
+from support.models.catalog_models import pack_mxfp4
 
 BATCH = parity.micro_batch()
 WAYS = {

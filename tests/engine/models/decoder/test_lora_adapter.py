@@ -16,7 +16,7 @@ from burnish_engine.models.families import family
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.fast.fast_model import make_trainable
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 

@@ -14,7 +14,7 @@ from burnish_engine.models.families import family
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_kernels.nf4 import op as nf4
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 SHAPES = ["qwen2", "qwen3", "gemma3", "phi4-mini", "lfm2-bias", "granite", "olmo2", "ministral3"]

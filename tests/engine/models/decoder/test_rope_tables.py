@@ -9,8 +9,8 @@ from burnish_engine.contract.facts.facts import RopeSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.rope_tables import rope_table
 
-from support.published import CONFIGS
-from support.tiny_models import SHAPES, make
+from support.models.published import CONFIGS
+from support.models.tiny_models import SHAPES, make
 
 POSITIONS = 131_072
 PROBES = torch.cat((torch.arange(5000), torch.arange(5000, POSITIONS, 97), torch.tensor([POSITIONS - 1])))

@@ -17,8 +17,8 @@ from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.families.matrices import STACK_NAMES
 
-from support.published import CONFIGS
-from support.tiny_models import SHAPES, load, lora, make
+from support.models.published import CONFIGS
+from support.models.tiny_models import SHAPES, load, lora, make
 
 ACTIVATION = {
     "silu": functional.silu,

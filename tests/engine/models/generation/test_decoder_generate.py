@@ -23,7 +23,7 @@ from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_kernels.attention import op as attention
 from burnish_kernels.attention.documents import Documents
 
-from support import tiny_models
+from support.models import tiny_models
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -25,8 +25,8 @@ from burnish_engine.models.generation.sampling import ReplyStream, Sampling, pic
 from burnish_engine.models.generation.transformers_generate import _can_drop_rows, evaluating
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
-from support.export import CPU, make_talking
-from support.tiny import conversations, make_llama, make_tokenizer, randomize
+from support.models.export import CPU, make_talking
+from support.models.tiny import conversations, make_llama, make_tokenizer, randomize
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

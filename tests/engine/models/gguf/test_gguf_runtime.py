@@ -12,8 +12,8 @@ from burnish_engine.models.gguf.gguf_library import take_warnings
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.export import CPU, write_16_bit
-from support.tiny import make_llama
+from support.models.export import CPU, write_16_bit
+from support.models.tiny import make_llama
 
 TEXT = "<|im_start|>user\nMy lamp 12 costs 345 €: 中文 😀 naïve<|im_end|>\n"
 

@@ -6,8 +6,8 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.gguf import gguf_speed
 from burnish_engine.models.gguf.gguf_speed import FedModel, generation_speed
 
-from support.export import write_16_bit
-from support.tiny import make_llama
+from support.models.export import write_16_bit
+from support.models.tiny import make_llama
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from burnish_engine.models.host_memory.layer_shares import PART_ALIGNMENT, Layer
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing
 
-from support.late_copies import LateCopies
-from support.rank_memory import MemoryHere
+from support.memory.late_copies import LateCopies
+from support.memory.rank_memory import MemoryHere
 
 CPU = torch.device("cpu")
 SIZES = {0: 256, 1: 5 * PART_ALIGNMENT, 3: 4 * PART_ALIGNMENT, 4: 3000, 6: 1 << 14}

@@ -9,7 +9,7 @@ import torch
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import ALIGNMENT, SLOTS, WeightRing, block_bytes, carve
 
-from support.late_copies import LateCopies
+from support.memory.late_copies import LateCopies
 
 CPU = torch.device("cpu")
 

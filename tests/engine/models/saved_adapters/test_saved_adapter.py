@@ -22,7 +22,7 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
 )
 from burnish_engine.models.transformers_path import plain
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 

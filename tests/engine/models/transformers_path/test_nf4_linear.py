@@ -16,7 +16,7 @@ from burnish_engine.models.transformers_path.model_shape import (
 )
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear
 
-from support.tiny import make_tokenizer, randomize
+from support.models.tiny import make_tokenizer, randomize
 
 CPU = torch.device("cpu")
 IDS = torch.arange(40).reshape(2, 20) * 7 % 90 + 3

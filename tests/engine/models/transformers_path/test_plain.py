@@ -7,8 +7,8 @@ from transformers.quantizers import quantizer_mxfp4
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import load_base
 
-from support.catalog_models import pack_mxfp4, save_plain
-from support.tiny import make_tokenizer
+from support.models.catalog_models import pack_mxfp4, save_plain
+from support.models.tiny import make_tokenizer
 
 GPT_OSS = {
     "model_type": "gpt_oss", "vocab_size": 600, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 1,

@@ -19,9 +19,9 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 
-from support.jobs_server import TOKEN, JobsServer, until
-from support.remote_jobs import UNWATCHED
-from support.runs import losses, of_kind, tiny_recipe
+from support.machines.jobs_server import TOKEN, JobsServer, until
+from support.machines.remote_jobs import UNWATCHED
+from support.runs.tiny_runs import losses, of_kind, tiny_recipe
 
 WAITS_S = (0.1, 0.3)
 

@@ -13,7 +13,7 @@ from burnish_engine.remote.backends.on_host import HostFolder
 from burnish_engine.remote.backends.sky import SkyBackend, read_offers, task_yaml
 from burnish_engine.remote.bundle.bundle import make_bundle
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 SKY_PYTHON = "BURNISH_TEST_SKY_PYTHON"
 """Environment variable with the Python of an environment that has SkyPilot, which wants other packages than Burnish."""

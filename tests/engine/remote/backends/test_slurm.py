@@ -25,9 +25,9 @@ from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run, read_state
 
-from support.remote_jobs import UNWATCHED
-from support.runs import of_kind, tiny_recipe
-from support.slurm_cluster import SlurmCluster, require_slurm
+from support.machines.remote_jobs import UNWATCHED
+from support.machines.slurm_cluster import SlurmCluster, require_slurm
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,9 @@ from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_recipe, read_state, summarize
 
-from support.remote_jobs import UNWATCHED
-from support.runs import losses, of_kind, tiny_recipe
-from support.ssh_host import HOST, SshHost, require_sshd
+from support.machines.remote_jobs import UNWATCHED
+from support.machines.ssh_host import HOST, SshHost, require_sshd
+from support.runs.tiny_runs import losses, of_kind, tiny_recipe
 
 WAITS_S = (0.1, 0.2)
 

@@ -15,7 +15,7 @@ from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.bundle.wheel import own_wheel
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 
 @pytest.fixture(scope="module")

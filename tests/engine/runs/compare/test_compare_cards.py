@@ -8,7 +8,7 @@ from burnish_engine.runs.card import write_card
 from burnish_engine.runs.compare.card_text import changes_text
 from burnish_engine.runs.compare.compare_cards import compare_cards
 
-from support.cards import digest, files, make_card, row_files
+from support.runs.cards import digest, files, make_card, row_files
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from burnish_engine.runs.card import write_card
 from burnish_engine.runs.compare.side_by_side import side_by_side
 from burnish_engine.runs.store import create_run
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 def run(name, card=None, **train):

@@ -19,7 +19,7 @@ from burnish_engine.runs.jobs import keeper
 from burnish_engine.runs.process import own_identity, start_detached
 from burnish_engine.runs.store import create_run, read_state, summarize, write_state
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 KILLS_ITSELF = "import os, signal; os.kill(os.getpid(), signal.{})"
 NO_SIGNALS = pytest.mark.skipif(os.name == "nt", reason="no signals")

@@ -21,7 +21,7 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.evaluation import forgetting_meter
 from burnish_engine.train.run import run_training
 
-from support.runs import of_kind, tiny_recipe
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 MEASURED = "[evaluation]\ngeneral_text = true\n"
 

@@ -14,8 +14,8 @@ from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.run import run_training
 
-from support.runs import of_kind, tiny_recipe
-from support.tiny import write_jsonl
+from support.models.tiny import write_jsonl
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 
 def a_pair(chosen_tokens):

@@ -26,8 +26,8 @@ from burnish_engine.train.evaluation.task_meter import TaskMeter
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.run import run_training
 
-from support.runs import of_kind, tiny_recipe
-from support.tiny import write_jsonl
+from support.models.tiny import write_jsonl
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 IN_GROUPS = '[task]\nmetric = "json"\nmax_rows = 3\nmax_tokens = 40\n'
 TASK = '[task]\nmetric = "json"\nmax_rows = 6\nmax_tokens = 6\n'

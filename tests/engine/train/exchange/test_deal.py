@@ -6,7 +6,7 @@ import pytest
 from burnish_engine.data.tokens.pack import ATTENTION_TOKENS, pass_cost
 from burnish_engine.train.exchange.deal import cost_of, deal_by_cost, deal_in_turn
 
-from support import parity
+from support.models import parity
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])

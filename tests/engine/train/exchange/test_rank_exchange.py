@@ -9,7 +9,7 @@ from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.train.base.exchange import GradientSlice
 from burnish_engine.train.exchange.rank_exchange import RankExchange
 
-from support.ranks import together
+from support.runs.ranks import together
 
 SLICES = (GradientSlice(5, 700, 1000), GradientSlice(2, 130, 700), GradientSlice(0, 0, 130))
 """Three, none of which ranks divide evenly."""

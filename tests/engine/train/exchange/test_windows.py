@@ -12,7 +12,7 @@ from burnish_engine.train.exchange import windows
 from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.exchange.windows import GpuWindow
 
-from support.ranks import together
+from support.runs.ranks import together
 
 
 def test_every_rank_reads_what_the_others_wrote(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.run import run_training
 
-from support import tiny_models
-from support.runs import evaluations, losses, tiny_recipe, trained
+from support.models import tiny_models
+from support.runs.tiny_runs import evaluations, losses, tiny_recipe, trained
 
 METHODS = {"lora": {}, "rslora": {"use_rslora": True}, "dora": {"use_dora": True}}
 

@@ -22,8 +22,8 @@ from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 from burnish_kernels import tuning
 
-from support import tiny_models
-from support.runs import commanding, losses, of_kind, tiny_recipe, trained
+from support.models import tiny_models
+from support.runs.tiny_runs import commanding, losses, of_kind, tiny_recipe, trained
 
 CPU = torch.device("cpu")
 WAYS = {

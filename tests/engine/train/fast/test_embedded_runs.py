@@ -9,7 +9,7 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.run import run_training
 
-from support.runs import losses
+from support.runs.tiny_runs import losses
 
 SAMPLE = """
 [model]

@@ -28,9 +28,9 @@ from burnish_engine.train.guard.probe_checks import choose_rows, pass_of
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
-from support.bitsandbytes_files import save_quantized
-from support.runs import tiny_recipe
-from support.tiny import conversations, write_jsonl
+from support.models.bitsandbytes_files import save_quantized
+from support.models.tiny import conversations, write_jsonl
+from support.runs.tiny_runs import tiny_recipe
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import torch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.plain.evaluate import held_out_loss as plain_held_out_loss
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 
 def documents(lengths=(5, 40, 70, 1, 33, 12), learned=0.6):

@@ -13,8 +13,8 @@ from burnish_engine.train.fast.fast_trainer import AHEAD, _Readback
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.prefetch import StepFacts, StepScalars
 
-from support import parity, tiny_models
-from support.steps import PASSES, SECTION, prefetcher, train, trainer
+from support.models import parity, tiny_models
+from support.runs.steps import PASSES, SECTION, prefetcher, train, trainer
 
 
 def test_results_come_in_order_and_say_what_was_trained(adapted_llama):

@@ -12,7 +12,7 @@ from burnish_engine.train.fast.fast_trainer import dropout_seed
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_kernels.lora_linear import reference as lora_reference
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 STACKS = {"mixer_in": 0, "mixer_out": 1, "gate_up": 2, "down": 3}

@@ -15,8 +15,8 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.run import run_training
 
-from support import tiny_models
-from support.runs import WATCHED, commanding, evaluations, losses, of_kind, tiny_recipe, trained
+from support.models import tiny_models
+from support.runs.tiny_runs import WATCHED, commanding, evaluations, losses, of_kind, tiny_recipe, trained
 
 
 @pytest.fixture

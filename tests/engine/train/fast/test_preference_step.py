@@ -12,9 +12,9 @@ from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.train.base.preference import PairLogProbs, pair_losses
 
-from support import parity, tiny_models
-from support.preferences import fast_step as ours
-from support.preferences import labeled, pairs
+from support.models import parity, tiny_models
+from support.runs.preferences import fast_step as ours
+from support.runs.preferences import labeled, pairs
 
 SECTIONS = [
     PreferenceSection(objective="dpo", beta=0.5, rpo_alpha=0.3),

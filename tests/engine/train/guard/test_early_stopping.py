@@ -17,8 +17,8 @@ from burnish_engine.train.lifecycle.early_stopping import BestSoFar, EarlyStoppi
 from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 
-from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
-from support.tiny import write_jsonl
+from support.models.tiny import write_jsonl
+from support.runs.tiny_runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 

@@ -9,7 +9,7 @@ from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, tiny_recipe
+from support.runs.tiny_runs import losses, tiny_recipe
 
 MAGMA = '[masking]\nkind = "magma"\n'
 WATCHED = "[evaluation]\nevery = 4\n"

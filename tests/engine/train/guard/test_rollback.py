@@ -26,8 +26,8 @@ from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 from burnish_engine.train.session import Session
 
-from support import sabotage
-from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
+from support.runs import interventions
+from support.runs.tiny_runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 STEPS = 12
@@ -266,7 +266,7 @@ def test_a_spiking_run_goes_back(made, monkeypatch, engine):
         spikes = result.step in (14, 15, 16, 17) and len(rates) < 18  # the 16th step learns from half as much
         return result.loss + (4.0 if spikes else 0.0)
 
-    sabotage.reported(monkeypatch, engine, loss=loss)
+    interventions.reported(monkeypatch, engine, loss=loss)
     paths = made(engine, max_steps=18, learning_rate=2e-4)
     assert run_training(paths).exit_code == ExitCode.DONE
     back = of_kind(paths, RolledBack)

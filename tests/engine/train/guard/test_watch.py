@@ -17,7 +17,7 @@ from burnish_engine.train.guard.findings import CHECKS, GuardFinding, foremost
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.guard.watch import Watch, WatchState
 
-from support.cards import make_card
+from support.runs.cards import make_card
 
 
 def result(step, loss=3.0, norm=1.0, **changes):

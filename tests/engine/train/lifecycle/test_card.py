@@ -21,9 +21,9 @@ from burnish_engine.train.lifecycle import card as card_module
 from burnish_engine.train.lifecycle.card import CardKeeper
 from burnish_engine.train.run import run_training
 
-from support.cards import digest, files, make_card, row_files
-from support.runs import tiny_recipe
-from support.tiny import conversations, write_jsonl
+from support.models.tiny import conversations, write_jsonl
+from support.runs.cards import digest, files, make_card, row_files
+from support.runs.tiny_runs import tiny_recipe
 
 
 def sha256(path):

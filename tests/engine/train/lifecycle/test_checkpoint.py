@@ -22,7 +22,7 @@ from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.recovery.rollback import choose_rollback
 
-from support.runs import tiny_recipe
+from support.runs.tiny_runs import tiny_recipe
 
 CPU = torch.device("cpu")
 

@@ -19,8 +19,8 @@ from burnish_engine.train.plain import plain_engine
 from burnish_engine.train.run import run_training
 from burnish_kernels.adamw import op as adamw
 
-from support.runs import evaluations, losses, of_kind, tiny_recipe, trained
-from support.scarce import scarce
+from support.memory.scarce import scarce
+from support.runs.tiny_runs import evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 

@@ -13,8 +13,8 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.lifecycle import fit
 from burnish_engine.train.run import run_training
 
-from support.machines import cpu_machine
-from support.runs import losses, tiny_recipe
+from support.machines.made_up import cpu_machine
+from support.runs.tiny_runs import losses, tiny_recipe
 
 
 def events_of(paths, kind):

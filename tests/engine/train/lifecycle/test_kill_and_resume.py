@@ -14,9 +14,9 @@ from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
 
-from support.runs import evaluations, losses, tiny_recipe
-from support.shelf import OPTIMIZERS, rate_of
-from support.tiny import write_jsonl
+from support.models.tiny import write_jsonl
+from support.runs.shelf import OPTIMIZERS, rate_of
+from support.runs.tiny_runs import evaluations, losses, tiny_recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 

@@ -20,8 +20,8 @@ from burnish_engine.train.lifecycle import progress
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.run import run_training
 
-from support.runs import tiny_recipe
-from support.scarce import scarce
+from support.memory.scarce import scarce
+from support.runs.tiny_runs import tiny_recipe
 
 MIB, GIB = 2**20, 2**30
 BASIS = PlanBasis(

@@ -13,7 +13,7 @@ from burnish_kernels.adamw import op
 from burnish_kernels.adamw.op import FlatLayout, Segment, StepSettings
 from burnish_kernels.magma.op import NEVER, Magma, MagmaOptions
 
-from support.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
+from support.runs.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
 
 LIBRARIES = OPTIMIZERS[1:]
 NAMES = [f"layer.{index}.{letter}" for index in range(3) for letter in "AB"]

@@ -10,7 +10,7 @@ from burnish_engine.train.optimizers import optimizer as shelf
 from burnish_engine.train.optimizers.optimizer import make_optimizer
 from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, restore_optimizer
 
-from support.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
+from support.runs.shelf import AVERAGING, OPTIMIZERS, NumpyScheduleFree, rate_of, straight
 
 SHAPES = {"first": (96, 70), "small": (8, 8), "embed": (50, 40), "norm": (70,)}
 TABLES = {"embed"}

@@ -1,10 +1,20 @@
-"""Every optimizer in both engines: the same training, schedules, accumulation, skipped steps, and exact resuming."""
+"""Every optimizer in both engines: the same training, schedules, accumulation, skipped steps, masks."""
 
 import hashlib
 import json
 
 import pytest
 import torch
+from engine.train.optimizers.optimizer_run import (
+    BY_TURNS,
+    CUDA,
+    ENGINES,
+    HALF_WARM,
+    MAGMA,
+    NO_DROPOUT,
+    TOTAL,
+    state_of,
+)
 from safetensors.torch import load_file
 
 from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
@@ -12,89 +22,21 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe import recipe_file
 from burnish_engine.contract.recipe.recipe_file import parse_recipe, recipe_hash
 from burnish_engine.contract.recipe.recipe_train import TrainSection
-from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import open_model
-from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.schedule import learning_rate, warmup_steps
-from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
-from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.optimizers.library_step import LibraryStep
 from burnish_engine.train.optimizers.optimizer import RATE
 from burnish_engine.train.plain import plain_engine
 
-from support import parity
-from support.runs import tiny_recipe
-from support.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
-from support.steps import PASSES, train, trainer
+from support.models import parity
+from support.runs.shelf import AVERAGING, OPTIMIZERS, rate_of, straight
+from support.runs.steps import PASSES, train, trainer
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-ENGINES = ["fast", "plain"]
-TOTAL = 8
-HALF_WARM = {"warmup_share": 0.5, "schedule": "linear"}  # of 8 steps, 4 with rising learning rate
-
-
-class Run:
-    """An engine over the tiny recipe."""
-
-    def __init__(
-        self, tiny, name, engine, *, trained=None, step=0, total=TOTAL, precision="fp32", device=CPU, **sections
-    ):
-        recipe, source, tokenizer, self.data = tiny
-        settings = {"optimizer": name, "engine": engine, "learning_rate": rate_of(name), "weight_decay": 0.1}
-        sections = {**sections, "train": {**settings, **sections.get("train", {})}}
-        if "8bit" in name:  # smaller matrices keep their moments in fp32
-            sections["adapter"] = {"rank": 64, **sections.get("adapter", {})}
-        updates = {key: getattr(recipe, key).model_copy(update=values) for key, values in sections.items()}
-        self.recipe = recipe.model_copy(update=updates)
-        stream = BatchStream(self.data.train, self.recipe.train)
-        self.engine = make_engine(EngineSpec(source, self.recipe, stream, tokenizer, precision, device, trained))
-        self.engine.start(step, total, total * self.recipe.train.accumulation)
-
-    def steps(self, count):
-        for _ in range(count):
-            self.engine.queue_step()
-        return [(result.loss, result.grad_norm) for result in self.engine.results(wait=True)]
-
-    def held_out(self):
-        return self.engine.held_out_loss(self.data.validation, 256)[0]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """The tiny recipe, its model and tokenizer, and its data, all of which every engine here shares."""
-    recipe = tiny_recipe(tmp_path_factory.mktemp("tiny"))
-    source = open_model(recipe.model.path)
-    tokenizer = load_tokenizer(source)
-    return recipe, source, tokenizer, prepare(recipe, tokenizer)
-
-
-@pytest.fixture
-def run(tiny):
-    """Make engines: (optimizer, engine, options of `Run`) -> Run."""
-    made = []
-
-    def run(name, engine="fast", **options):
-        made.append(Run(tiny, name, engine, **options))
-        assert made[-1].engine.name == engine
-        return made[-1]
-
-    yield run
-    for one in made:
-        one.engine.close()
-
-
-NO_DROPOUT = {"adapter": {"dropout": 0.0}}
-BY_TURNS = [(name, ENGINES[index % 2]) for index, name in enumerate(OPTIMIZERS)]
-"""Each optimizer in one of the engines: where what is tried is the engine's and not the optimizer's, or the reverse."""
 FLAT_STEPS = ["adamw", "muon", "adafactor"]
 """One of each class that makes the fast engine's steps; test_library_step.py compares all optimizers with libraries."""
-NOT_PAGED = [(index, name) for index, name in enumerate(OPTIMIZERS) if name != "paged_adamw8bit"]
-"""On the CPU nothing is paged, and that one is adamw8bit."""
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -213,75 +155,6 @@ def test_a_step_that_is_not_finite_advances_nothing(run, name, engine, monkeypat
     assert not all(torch.equal(value, after[key]) for key, value in state_of(one).items() if key in after)
 
 
-def state_of(one):
-    """Weights and optimizer, by name, copied."""
-    found = {key: value.clone() for key, value in one.engine.optimizer_tensors().items()}
-    if one.engine.name == "fast":
-        return found | {"param": one.engine.model.optimizer.param.clone()}
-    return found | {f"param/{key}": value.detach().clone() for key, value in one.engine._parameters}
-
-
-MAGMA = {"masking": {"kind": "magma"}}
-FULL = {"adapter": {"method": "full"}}
-KINDS = [
-    *((name, "fast", MAGMA if index % 2 else {}, "fp32") for index, name in enumerate(OPTIMIZERS)),
-    *((name, "plain", {} if index % 2 else MAGMA, "fp32") for index, name in NOT_PAGED),
-    *((name, "plain", FULL | (MAGMA if index % 2 else {}), "bf16") for index, name in NOT_PAGED),
-    ("adamw", "fast", MAGMA, "fp16"), ("lion", "fast", {}, "fp16"), ("muon", "fast", {}, "fp16"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "engine", "sections", "precision"), KINDS)
-def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engine, sections, precision):
-    """From a checkpoint's files, saved in the middle of warmup, under dropout; evaluations change nothing."""
-    options = {**sections, "precision": precision, "train": {**HALF_WARM, "lora_plus_ratio": 2.0}}
-    if "adapter" in sections:
-        options["train"] = HALF_WARM
-    torch.manual_seed(5)
-    whole = run(name, engine, **options)
-    expected = whole.steps(3)
-    position = checkpoints.Position(3, 3, 3, "d", "r", 1, precision, whole.engine.layout, "cpu", engine)
-    folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CPU)
-    whole.held_out()
-    whole.engine.replies([[5, 6, 7]], 2)
-    whole.engine.save_adapter(tmp_path / "aside")
-    expected = whole.steps(TOTAL - 3)
-    again = run(name, engine, trained=checkpoints.trained_folder(folder), step=3, **options)
-    checkpoints.restore_training(folder, again.engine, CPU)
-    assert again.steps(TOTAL - 3) == expected
-    first, second = state_of(whole), state_of(again)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[key]) for key, value in first.items())
-    assert any(value.dtype == torch.uint8 for value in first.values()) == ("8bit" in name)
-    for one, where in ((whole, "first"), (again, "second")):
-        one.engine.save_adapter(tmp_path / where)
-    files = [next((tmp_path / where).glob("*model*.safetensors")).read_bytes() for where in ("first", "second")]
-    assert files[0] == files[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "engine", "masked", "before"),
-    [
-        (name, engine, (index + plain) % 2 == 1, 2 * ((index + plain) % 2))
-        for index, name in enumerate(OPTIMIZERS)
-        for plain, engine in enumerate(ENGINES)
-    ],
-)
-def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before):
-    """As the dry run before training, or before a resumed run's: everything is as if they had never been made."""
-    options = {**(MAGMA if masked else {}), **NO_DROPOUT}
-    quiet, busy = run(name, engine, **options), run(name, engine, **options)
-    assert quiet.steps(before) == busy.steps(before)
-    put_back = busy.engine.snapshot()
-    busy.steps(2)
-    put_back()
-    busy.engine.start(before, TOTAL, TOTAL)
-    assert quiet.steps(3) == busy.steps(3)
-    first, second = state_of(quiet), state_of(busy)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_schedule_free_evaluates_answers_and_saves_by_the_average(run, tmp_path, monkeypatch, engine, masked):
@@ -343,9 +216,6 @@ def test_what_the_fast_engine_holds_is_predicted_byte_for_byte(run, name, masked
         held += sum(value.nbytes for value in left)
     spec = open_model(one.recipe.model.path).spec
     assert flat_optimizer_bytes(spec, adapter, name, cuda=False, masked=masked).device == held
-
-
-# What a recipe may ask for
 
 
 def recipe(text):
@@ -412,9 +282,6 @@ def test_runs_from_before_the_shelf_go_on():
         assert recipe_hash(other) != recipe_hash(usual)
 
 
-# On a GPU
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -430,30 +297,6 @@ def test_captured_passes_and_updates_are_all_eager_steps(adapted_llama, name, dt
         found.append(([(result.loss, result.grad_norm, result.taken) for result in results], param))
     assert found[0][0] == found[1][0]
     assert torch.equal(found[0][1], found[1][1])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_on_a_gpu_resumes_to_the_bit(run, tmp_path, name, engine, monkeypatch):
-    """What has no fixed order on a GPU is the plain engine's; there losses agree and no more is asked."""
-    options = {"precision": "bf16", "device": CUDA, "train": HALF_WARM}
-    whole = run(name, engine, **options)
-    whole.steps(3)
-    position = checkpoints.Position(3, 3, 3, "d", "r", 1, "bf16", whole.engine.layout, "cuda", engine)
-    folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CUDA)
-    whole.held_out()
-    expected = whole.steps(TOTAL - 3)
-    again = run(name, engine, trained=checkpoints.trained_folder(folder), step=3, **options)
-    checkpoints.restore_training(folder, again.engine, CUDA)
-    found = again.steps(TOTAL - 3)
-    if engine == "plain":
-        assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-2)
-        return
-    assert found == expected
-    first, second = state_of(whole), state_of(again)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 
 from burnish_engine.train.parallel import launch
 
-from support.ranks import SharedEngine
+from support.runs.ranks import SharedEngine
 
 
 @pytest.fixture

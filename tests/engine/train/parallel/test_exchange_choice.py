@@ -12,7 +12,7 @@ from burnish_engine.hardware.gpu.kept_links import with_kept_links
 from burnish_engine.train.parallel import exchange_choice
 from burnish_engine.train.parallel.exchange_choice import SLICES, choose_exchange
 
-from support.machines import gpu_machine
+from support.machines.made_up import gpu_machine
 
 GRADIENT = SimpleNamespace(device=torch.device("cuda"), nbytes=400 * 10**6)
 

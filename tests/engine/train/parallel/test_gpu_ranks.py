@@ -15,8 +15,8 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
 
-from support.runs import WATCHED, losses, of_kind, tiny_recipe, trained
-from support.tiny import make_llama
+from support.models.tiny import make_llama
+from support.runs.tiny_runs import WATCHED, losses, of_kind, tiny_recipe, trained
 
 pytestmark = [
     pytest.mark.gpu,

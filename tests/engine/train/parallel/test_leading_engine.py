@@ -18,9 +18,9 @@ from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 
-from support.ranks import CPU
-from support.runs import tiny_recipe
-from support.tiny import write_jsonl
+from support.models.tiny import write_jsonl
+from support.runs.ranks import CPU
+from support.runs.tiny_runs import tiny_recipe
 
 SIZES = [2, 3, 4]
 

@@ -13,7 +13,7 @@ from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.rank_server import RankServer
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, Rank, RankLostError, Ranks
 
-from support.ranks import CPU, together
+from support.runs.ranks import CPU, together
 
 
 class NoCollectives:

@@ -16,8 +16,8 @@ from burnish_engine.runs.store import create_run
 from burnish_engine.train.parallel.sharded_engine import OPTIMIZERS, refuse_sharded
 from burnish_engine.train.run import run_training
 
-from support.ranks import CPU
-from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe
+from support.runs.ranks import CPU
+from support.runs.tiny_runs import WATCHED, evaluations, losses, of_kind, tiny_recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 

@@ -25,10 +25,10 @@ from burnish_engine.train.parallel import launch
 from burnish_engine.train.recovery.recovery import load_recovering
 from burnish_engine.train.run import run_training
 
-import support.ranks
-from support.ranks import CPU
-from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
-from support.tiny import make_llama
+import support.runs.ranks
+from support.models.tiny import make_llama
+from support.runs.ranks import CPU
+from support.runs.tiny_runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 
 LAYERS = 5
 
@@ -134,7 +134,7 @@ def test_a_rank_without_room_lets_all_load_again(tmp_path, shared, monkeypatch, 
 
         return load_recovering(load, "", CPU, told.append)._engine
 
-    monkeypatch.setattr(support.ranks, "make_engine", recovering)
+    monkeypatch.setattr(support.runs.ranks, "make_engine", recovering)
     made = shared(recipe_of(tmp_path), 3)
     found, theirs = made.steps(2)
     assert full.made == 6

@@ -18,8 +18,8 @@ from burnish_engine.train.lifecycle.checkpoint import find_checkpoint
 from burnish_engine.train.parallel import launch
 from burnish_engine.train.run import run_training
 
-from support import tiny_models
-from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
+from support.models import tiny_models
+from support.runs.tiny_runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 

@@ -18,8 +18,8 @@ from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.plain_step import model_inputs, summed_loss
 from burnish_engine.train.run import run_training
 
-from support.runs import of_kind, tiny_recipe
-from support.tiny import make_tokenizer
+from support.models.tiny import make_tokenizer
+from support.runs.tiny_runs import of_kind, tiny_recipe
 
 CPU = torch.device("cpu")
 

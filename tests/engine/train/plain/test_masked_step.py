@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSec
 from burnish_engine.train.optimizers.optimizer import make_optimizer
 from burnish_engine.train.plain.masked_step import MaskedStep
 
-from support.shelf import AVERAGING, OPTIMIZERS
+from support.runs.shelf import AVERAGING, OPTIMIZERS
 
 STEPS, RATE, DECAY = 50, 1e-2, 0.1
 SHAPES = {"embed": (40, 8), "layer.q": (24, 8), "layer.norm": (8,), "layer.down": (8, 17)}

@@ -10,7 +10,7 @@ from burnish_engine.train.base import leaks
 from burnish_engine.train.plain import layout_choice
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, tiny_recipe
+from support.runs.tiny_runs import losses, tiny_recipe
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from burnish_engine.train.plain.plain_step import summed_loss
 from burnish_engine.train.plain.whole_model import WholeModel
 from burnish_engine.train.run import run_training
 
-from support.runs import losses, tiny_recipe
+from support.runs.tiny_runs import losses, tiny_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

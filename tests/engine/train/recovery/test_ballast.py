@@ -21,9 +21,9 @@ from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.recovery import recovery
 from burnish_engine.train.run import run_training
 
-from support.ballast import Ballast
-from support.runs import WATCHED, evaluations, losses, tiny_recipe
-from support.scarce import counted
+from support.memory.ballast import Ballast
+from support.memory.scarce import counted
+from support.runs.tiny_runs import WATCHED, evaluations, losses, tiny_recipe
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ import torch
 
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 
-from support.scarce import out_of_memory
+from support.memory.scarce import out_of_memory
 
 
 class Queue:

@@ -34,8 +34,8 @@ from burnish_engine.train.plain.plain_engine import PlainEngine
 from burnish_engine.train.run import run_training
 from burnish_kernels.adamw import op as adamw
 
-from support.runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
-from support.scarce import counted, scarce
+from support.memory.scarce import counted, scarce
+from support.runs.tiny_runs import WATCHED, evaluations, losses, of_kind, tiny_recipe, trained
 
 ENGINES = ["fast", "plain"]
 SMALLER = {"fast": "narrow", "plain": "recompute"}

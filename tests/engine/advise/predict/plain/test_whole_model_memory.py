@@ -12,7 +12,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
-from support.machines import cpu_machine, gpu_machine
+from support.machines.made_up import cpu_machine, gpu_machine
 
 GIB = 2**30
 QWEN3_06B = DecoderSpec(

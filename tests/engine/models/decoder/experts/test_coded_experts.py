@@ -9,8 +9,8 @@ from burnish_engine.models.decoder.experts import expert_linear
 from burnish_kernels.grouped_codes.op import expert_scales, grouped_codes, unpack_codes
 from burnish_kernels.grouped_linear import reference as grouped_linear
 
-from support import parity, tiny_models
-from support.catalog_models import pack_mxfp4
+from support.models import parity, tiny_models
+from support.models.catalog_models import pack_mxfp4
 
 BATCH = parity.micro_batch()
 WAYS = {

@@ -10,8 +10,8 @@ from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
 from burnish_engine.models.device.precision import exact_products
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, unpack_group
 
-from support import parity, tiny_models
-from support.catalog_models import pack_mxfp4
+from support.models import parity, tiny_models
+from support.models.catalog_models import pack_mxfp4
 
 BATCH = parity.micro_batch()
 

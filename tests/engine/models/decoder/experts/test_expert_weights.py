@@ -18,8 +18,8 @@ from burnish_kernels.grouped_codes.op import CodedExperts
 from burnish_kernels.moe_unpack.op import Mxfp4Experts, Nf4Experts
 from burnish_kernels.nf4 import op as nf4
 
-from support.catalog_models import pack_mxfp4
-from support.tiny_models import MIXTURES, load, make
+from support.models.catalog_models import pack_mxfp4
+from support.models.tiny_models import MIXTURES, load, make
 
 CPU = torch.device("cpu")
 

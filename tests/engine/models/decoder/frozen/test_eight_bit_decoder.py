@@ -21,7 +21,7 @@ from burnish_kernels.eight_bit_linear import op, reference
 from burnish_kernels.eight_bit_linear.op import quantize_rows
 from burnish_kernels.eight_bit_linear.projected.op import project_codes
 
-from support import parity, tiny_models
+from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
 DENSE = [name for name in tiny_models.SHAPES if name not in tiny_models.MIXTURES]

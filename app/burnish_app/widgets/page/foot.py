@@ -1,0 +1,72 @@
+"""The foot of a page: a note at the left, secondary actions and the primary one at the right."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+
+from burnish_app.look.tokens import MARGIN_PX, SCROLL_BAR_PX, UNIT
+from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
+from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.column import put_in_the_middle, set_line
+
+_NOTE_PX = 260
+
+
+class Foot(QFrame):
+    """The bar at the foot of a page. It is hidden until something stands in it.
+
+    Attributes:
+        note: label of the note.
+        primary: button of the primary action; None: there is none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("footbar")
+        self.note = caption("")
+        self.note.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.note.hide()
+        self.primary: ActionButton | None = None
+        self._others, self._actions = FlowLayout(to_right=True), QHBoxLayout()
+        inner = QWidget()
+        line = FlowLayout(2 * UNIT, to_right=True)
+        inner.setLayout(line)
+        line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
+        inner.setMinimumHeight(7 * UNIT)  # with and without the primary button, which is taller
+        line.addWidget(self.note)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(UNIT)
+        buttons.addLayout(self._others)
+        buttons.addLayout(self._actions)
+        buttons.setAlignment(self._actions, Qt.AlignmentFlag.AlignBottom)  # beside the last line of the others
+        line.add_layout(buttons)
+        put_in_the_middle(self, inner, SCROLL_BAR_PX)
+        self.hide()
+
+    def set_primary(self, text: str, slot: Slot, icon_name: str) -> ActionButton:
+        """Set the primary action; it replaces the one before."""
+        if self.primary is not None:
+            self.primary.deleteLater()
+        self.primary = primary(text, slot, icon_name)
+        self._actions.addWidget(self.primary)
+        self.show()
+        return self.primary
+
+    def add_secondary(self, text: str, slot: Slot, icon_name: str) -> ActionButton:
+        """Add a secondary action, left of the primary one."""
+        button = secondary(text, slot, icon_name)
+        self._others.addWidget(button)
+        self.show()
+        return button
+
+    def set_note(self, text: str) -> None:
+        """Set the note; empty: none."""
+        set_line(self.note, text, _NOTE_PX)  # with less room it goes above the buttons
+        self.show()
+
+    def fit(self) -> None:
+        """Hide the foot if it has neither a note nor a visible button."""
+        shown = any(not button.isHidden() for button in self.findChildren(QPushButton))
+        self.setVisible(bool(self.note.text()) or shown)

@@ -1,0 +1,373 @@
+"""The base class of the pages: name and state, question, banners, a column of content, and one primary action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.look.language import tr
+from burnish_app.look.motion import unfold
+from burnish_app.look.theme import Theme
+from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
+from burnish_app.state.preferences import Preferences
+from burnish_app.state.step_status import StepStatus
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import ActionButton, Slot, quiet
+from burnish_app.widgets.basic.card import CardGround
+from burnish_app.widgets.basic.pill import Pill, PillTone
+from burnish_app.widgets.basic.text import ElidedLabel, body
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
+from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
+from burnish_app.widgets.page.foot import Foot
+from burnish_engine.contract.serve.messages import Failure
+from burnish_engine.contract.serve.replies import RunSummary
+
+_PASSING_MS = 12_000
+_SUBTITLE_PX = 360  # width from which a long line may stand behind the question
+_ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
+
+
+class Page(QWidget):
+    """A page of the window, one step of the work.
+
+    Args:
+        client: connection to the engine.
+        bench: workbench with what the person works on.
+
+    Attributes:
+        key: key of the page in `page_list.PAGES`.
+        title: name of the page in the sidebar.
+        question: question that the page answers.
+        has_aside: whether something stands beside the column on wide pages and is always in view.
+        fills: whether the content takes all of the height instead of as much as it needs.
+        wants_runs: whether the window polls runs more often while the page is shown.
+        column: layout for the content, inside a scroll area.
+        aside: layout beside the column; on narrow pages it is at the column's top.
+        status_changed: signal with the new status for the sidebar.
+        go_to: signal with the key of another page that the window shall show.
+        help_asked: signal without arguments that asks the window to open the guide at this page.
+        aside_moved: signal with whether the aside stands beside the column now, not at its top.
+        refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
+        activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
+        foot: note and actions at the foot of the page.
+    """
+
+    key: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    question: ClassVar[str] = ""
+
+    has_aside: ClassVar[bool] = False
+    fills: ClassVar[bool] = False
+    wants_runs: ClassVar[bool] = False
+
+    status_changed = Signal(str)
+    go_to = Signal(str)
+    refresh_runs = Signal()
+    help_asked = Signal()
+    activities_changed = Signal(list)
+    aside_moved = Signal(bool)
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__()
+        self.client = client
+        self.bench = bench
+        self._status: StepStatus = "empty"
+        self._banner: Banner | None = None
+        self._is_filling = self.fills
+        self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
+        self._passing.timeout.connect(self.clear_banner)
+        self.setAccessibleName(self.title)
+        self._name = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
+        self._pill = Pill()
+        self._subtitle = body("", "muted")
+        self._subtitle.hide()
+        self._notices = QVBoxLayout()
+        self.column, self.aside = QVBoxLayout(), QVBoxLayout()
+        for layout in (self.column, self.aside):
+            layout.setSpacing(GAP_PX)
+        self._aside = CardGround()
+        self._aside_ground = QVBoxLayout(self._aside)
+        self._aside_ground.addLayout(self.aside)
+        self._aside_ground.addStretch(1)
+        self._aside_on_top = QVBoxLayout()
+        self._aside_scroll = self._make_aside_scroll()
+        self._aside_is_beside: bool | None = None
+        self._scroll = self._make_scroll()
+        middle = QHBoxLayout()
+        middle.setSpacing(0)
+        middle.addWidget(self._scroll, 1)
+        middle.addWidget(self._aside_scroll)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addLayout(middle, 1)
+        self._dock_place = QVBoxLayout()
+        outer.addLayout(self._dock_place)
+        self.foot = Foot()
+        outer.addWidget(self.foot)
+        self._place_aside()
+
+    @property
+    def status(self) -> StepStatus:
+        """The status of the step, which the sidebar shows."""
+        return self._status
+
+    def set_status(self, status: StepStatus) -> None:
+        """Change the status of the step."""
+        if status != self._status:
+            self._status = status
+            self.status_changed.emit(status)
+
+    def shown(self) -> None:
+        """Handle that the page is now shown. Pages override it to refresh their content."""
+
+    def hidden(self) -> None:
+        """Handle that the page is no longer shown. Pages override it to stop timers."""
+
+    def leave(self) -> None:
+        """Leave the page: a banner that is not about its work goes."""
+        if self._passing.isActive():
+            self._passing.stop()
+            self.clear_banner()
+        self.hidden()
+
+    def closing(self) -> None:
+        """Handle that the window closes; the page that was shown is hidden before. Pages with threads override it."""
+
+    def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
+        """Take files or a folder that were dropped on the window and belong to this page. Data and Model override it.
+
+        Args:
+            paths: absolute paths.
+            instead: whether they take the place of what is there, where a page has a choice.
+        """
+
+    def runs_changed(self, runs: list[RunSummary]) -> None:
+        """Handle a new list of all runs. Pages that show runs override it.
+
+        Args:
+            runs: summaries of all runs, newest first.
+        """
+
+    def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
+        """Take the window's preferences and theme, once. Pages that use them override it."""
+
+    def set_name(self, name: str) -> None:
+        """Set what the page is about, such as a run's name, in place of the page's own; empty: the page's own."""
+        self._name.setText(name or self.title)
+
+    def set_state(self, text: str, tone: PillTone = "plain") -> None:
+        """Set the state of what the page is about, beside its name; empty: none."""
+        self._pill.set(text, tone)
+
+    def set_subtitle(self, text: str) -> None:
+        """Set the line behind the question; empty: none."""
+        set_line(self._subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Scroll by the keys that nothing with the focus wants."""
+        bar = self._scroll.verticalScrollBar()
+        steps = {
+            Qt.Key.Key_PageDown: bar.pageStep(),
+            Qt.Key.Key_PageUp: -bar.pageStep(),
+            Qt.Key.Key_Down: 5 * UNIT,
+            Qt.Key.Key_Up: -5 * UNIT,
+            Qt.Key.Key_Home: -bar.maximum(),
+            Qt.Key.Key_End: bar.maximum(),
+        }
+        step = steps.get(Qt.Key(event.key()))
+        if step is None:
+            super().keyPressEvent(event)
+        else:
+            bar.setValue(bar.value() + step)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put what stands beside the column where there is room for it."""
+        super().resizeEvent(event)
+        self._place_aside()
+
+    def banner(
+        self,
+        kind: BannerKind,
+        what: str,
+        remedy: str = "",
+        actions: Sequence[BannerAction] = (),
+        *,
+        close_text: str = tr("Dismiss"),
+        passing: bool = False,
+    ) -> Banner:
+        """Show a banner in place of the one shown before.
+
+        Args:
+            kind: kind of message.
+            what: sentence that says what happened.
+            remedy: advice on what to do about it; may be empty.
+            actions: (text, slot) of each button.
+            close_text: text of the button that closes the banner.
+            passing: whether the banner goes by itself, after a while or when the page is left, because it is not about
+                the page's work.
+        """
+        self.clear_banner()
+        banner = Banner(kind, what, remedy, actions, close_text=close_text)
+        banner.closed.connect(self._forget_banner)
+        self._banner = banner
+        self._notices.addWidget(banner)
+        unfold(banner, show=True)
+        self._passing.stop()
+        if passing:
+            self._passing.start()
+        return banner
+
+    def failed(self, failure: Failure) -> None:
+        """Show that a request failed. The method fits `on_failure` of `EngineClient.send`."""
+        self.banner("error", failure.what, failure.remedy)
+
+    def clear_banner(self) -> None:
+        """Close the banner, if there is one."""
+        if self._banner is not None:
+            self._banner.close_banner()
+
+    def _see(self, widget: QWidget) -> None:
+        """Scroll to a widget of the page, once what was changed just now is laid out."""
+        QTimer.singleShot(0, widget, lambda: self._scroll.ensureWidgetVisible(widget, 0, MARGIN_PX))
+
+    def set_filling(self, *, fills: bool) -> None:
+        """Let the content reach to the foot of the page: what can expand in it does so."""
+        if fills == self._is_filling:
+            return
+        self._is_filling = fills
+        place = self._whole.count() - 1
+        self._whole.setStretchFactor(self.column, STRETCH if fills else 0)
+        self._whole.setStretch(place, 0 if fills else STRETCH)
+
+    @property
+    def shown_banner(self) -> Banner | None:
+        """The banner that is shown; None: there is none."""
+        return self._banner
+
+    def set_primary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
+        """Set the page's primary action, which Ctrl+Return triggers; it replaces the one before."""
+        return self.foot.set_primary(text, slot, icon_name)
+
+    @property
+    def primary(self) -> ActionButton | None:
+        """The button of the primary action; None: the page has none."""
+        return self.foot.primary
+
+    def dock(self, widget: QWidget) -> None:
+        """Put a widget between what scrolls and the foot, so that it is always in view."""
+        inner, holder = QWidget(), QWidget()
+        around = QVBoxLayout(inner)
+        around.setContentsMargins(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT)
+        around.addWidget(widget)
+        put_in_the_middle(holder, inner, SCROLL_BAR_PX)
+        self._dock_place.addWidget(holder)
+
+    def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
+        """Add a secondary action to the foot, left of the primary one."""
+        return self.foot.add_secondary(text, slot, icon_name)
+
+    def set_foot_note(self, text: str) -> None:
+        """Set the sentence at the left of the foot; empty: none."""
+        self.foot.set_note(text)
+
+    def fit_foot(self) -> None:
+        """Hide the foot if it has neither a note nor a visible button. For pages whose actions come and go."""
+        self.foot.fit()
+
+    def _forget_banner(self) -> None:
+        self._banner = None
+
+    def _place_aside(self) -> None:
+        beside = self.has_aside and self.width() >= _ASIDE_FROM_PX
+        if not self.has_aside or self._aside_is_beside == beside:
+            return
+        self._aside_is_beside = beside
+        if beside:
+            self._aside_on_top.removeWidget(self._aside)
+            self._aside_scroll.setWidget(self._aside)
+        else:
+            self._aside_scroll.takeWidget()
+            self._aside_on_top.addWidget(self._aside)
+        self._fit_aside()
+        self._aside_scroll.setVisible(beside)
+        self._aside.show()
+        self.aside_moved.emit(beside)
+
+    def _fit_aside(self) -> None:
+        """Let what stands beside the column end above the foot's last button, with a scroll bar and without."""
+        if self._aside_is_beside:
+            scrolls = self._aside_scroll.verticalScrollBar().maximum() > 0
+            right = MARGIN_PX if scrolls else MARGIN_PX + SCROLL_BAR_PX
+            self._aside_ground.setContentsMargins(UNIT, MARGIN_PX, right, MARGIN_PX)
+        else:
+            self._aside_ground.setContentsMargins(0, 0, 0, 0)
+
+    @property
+    def aside_is_beside(self) -> bool:
+        """Whether what stands beside the column on wide pages does so now; else it is at the column's top."""
+        return bool(self._aside_is_beside)
+
+    def _make_aside_scroll(self) -> QScrollArea:
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFixedWidth(_ASIDE_PX)
+        scroll.verticalScrollBar().rangeChanged.connect(self._fit_aside)
+        scroll.hide()
+        return scroll
+
+    def _make_head(self) -> QVBoxLayout:
+        name = QHBoxLayout()
+        name.setSpacing(UNIT + 4)
+        name.addWidget(self._name)
+        name.addWidget(self._pill)
+        name.addStretch()
+        guide = quiet("?", self.help_asked.emit)
+        guide.setToolTip(tr("Guide to this page (F1)"))
+        guide.setAccessibleName(tr("Guide to this page"))
+        guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
+        name.addWidget(guide)
+        asked = FlowLayout(UNIT, 2)
+        question = body(self.question)
+        question.setWordWrap(False)
+        self._subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        asked.addWidget(question)
+        asked.addWidget(self._subtitle)
+        head = QVBoxLayout()
+        head.setSpacing(4)
+        head.addLayout(name)
+        head.addLayout(asked)
+        return head
+
+    def _make_scroll(self) -> QScrollArea:
+        inner = CardGround()
+        content = self._whole = QVBoxLayout(inner)
+        content.setContentsMargins(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT)
+        content.setSpacing(2 * UNIT)
+        content.addLayout(self._make_head())
+        content.addLayout(self._notices)
+        content.addLayout(self._aside_on_top)
+        content.addLayout(self.column, STRETCH if self.fills else 0)
+        content.addStretch(0 if self.fills else STRETCH)
+        holder = QWidget()
+        put_in_the_middle(holder, inner)
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        scroll.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # content keeps its place
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the page scrolls it by its keys
+        bar = scroll.verticalScrollBar()
+        bar.setEnabled(False)  # the style sheet draws no handle then
+        bar.rangeChanged.connect(lambda _low, high: bar.setEnabled(high > 0))
+        scroll.setWidget(holder)
+        return scroll

@@ -1,0 +1,257 @@
+"""One row of the recipe form: label with its reason or problem below it, the way back, and the editor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QEvent, QObject, QSize, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from burnish_app.look.language import tr
+from burnish_app.look.tokens import CONTROL_PX, UNIT
+from burnish_app.recipe.recipe_fields import RecipeField
+from burnish_app.state.guide_pages import PLACE_PROPERTY
+from burnish_app.widgets.basic.buttons import link
+from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
+from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.recipe.fields.number_box import NumberBox
+from burnish_app.wording.recipe_text import PLACEHOLDERS
+
+_WORDS_PX = 180  # room from which the label stands beside the editor, not above it
+_EDITOR_PX = 208
+_AREA_PX = 280
+_UNDONE_BY = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
+
+
+def is_undo_override(event: QEvent) -> bool:
+    """Whether a field is asked if it wants the keys of undo or redo for itself, which are the page's."""
+    if event.type() != QEvent.Type.ShortcutOverride or not isinstance(event, QKeyEvent):
+        return False
+    return any(event.matches(key) for key in _UNDONE_BY)
+
+
+class FieldRow(QWidget):
+    """Edits one field of the recipe. An invalid value may be typed; the row then shows the schema's message.
+
+    Attributes:
+        edited: signal without arguments, emitted when the person changed the value.
+        field: field that the row edits.
+    """
+
+    edited = Signal()
+
+    def __init__(self, field: RecipeField, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.field = field
+        self._suggested: Any = None
+        self._has_suggestion = False
+        self._reason = ""
+        self._problem = ""
+        self._idle = self._note = ""
+        label = body(field.label)
+        label.setToolTip(field.help)
+        self._editor = self._make_editor()
+        self._editor.setToolTip(field.help)
+        self._editor.setAccessibleName(field.label)
+        self._editor.installEventFilter(self)
+        label.setBuddy(self._editor)
+        self._beside = caption("")
+        self._reset = link("", self.take_suggestion)
+        is_area = field.kind in ("lines", "prose")
+        middle = QWidget()
+        if is_area:
+            middle.setMinimumWidth(_AREA_PX)
+            middle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        else:
+            middle.setFixedWidth(_EDITOR_PX)
+        inner = QVBoxLayout(middle)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.addWidget(self._editor)
+        inner.addStretch(1)
+        line = _RowLayout(2 * UNIT, 4)
+        self._words = _Words(label, self._reset, self._beside)
+        line.addWidget(self._words)
+        line.addWidget(middle)
+        self.setLayout(line)
+        self.setProperty(PLACE_PROPERTY, f"recipe-reference.md#{field.section or 'top-level'}")
+        self._show_state()
+
+    def value(self) -> Any:
+        """Return the value as typed; it need not be valid."""
+        editor = self._editor
+        if isinstance(editor, QCheckBox):
+            return editor.isChecked()
+        if isinstance(editor, QComboBox):
+            return editor.currentData()
+        text = editor.toPlainText() if isinstance(editor, QPlainTextEdit) else editor.text()
+        return self.field.from_text(text)
+
+    def show_value(self, value: Any) -> None:
+        """Show a value without emitting `edited`."""
+        editor = self._editor
+        before = editor.blockSignals(True)
+        if isinstance(editor, QCheckBox):
+            editor.setChecked(bool(value))
+        elif isinstance(editor, QComboBox):
+            editor.setCurrentIndex(editor.findData(str(value)))
+        elif isinstance(editor, NumberBox):
+            editor.show_value(value)
+        elif isinstance(editor, QPlainTextEdit):
+            editor.setPlainText(self.field.as_text(value))
+        elif self.field.as_text(value) != editor.text():
+            editor.setText(self.field.as_text(value))
+            editor.setCursorPosition(0)  # a long list is read from its beginning
+        editor.blockSignals(before)
+        self._show_state()
+
+    def show_suggestion(self, value: Any, reason: str) -> None:
+        """Keep the suggested value, to offer the way back from a different one.
+
+        Args:
+            value: suggested value.
+            reason: sentence on the value that is shown.
+        """
+        if not self._has_suggestion or (value, reason) != (self._suggested, self._reason):
+            self._suggested, self._reason, self._has_suggestion = value, reason, True
+            self._show_state()
+
+    def forget_suggestion(self, reason: str = "") -> None:
+        """Forget the suggestion.
+
+        Args:
+            reason: sentence on the value that is shown; may be empty.
+        """
+        self._suggested, self._reason, self._has_suggestion = None, reason, False
+        self._show_state()
+
+    def show_problem(self, problem: str) -> None:
+        """Show what is wrong with the value; an empty text removes the message."""
+        if problem != self._problem:
+            self._problem = problem
+            self._show_state()
+
+    def show_idle(self, why: str) -> None:
+        """Disable the editor and show why the field does not apply; an empty text enables it again."""
+        if why != self._idle:
+            self._idle = why
+            self._editor.setEnabled(not why)
+            self._show_state()
+
+    def show_note(self, note: str) -> None:
+        """Show a note about the value; an empty text removes it."""
+        if note != self._note:
+            self._note = note
+            self._show_state()
+
+    def inner_widgets(self) -> list[QWidget]:
+        """Return the widgets whose layouts follow the row's texts, from the innermost to the row itself."""
+        return [self._words.top, self._words, self]
+
+    def take_suggestion(self) -> None:
+        """Take the suggested value."""
+        self.show_value(self._suggested)
+        self._editor.setFocus()  # the button that had it goes
+        self.edited.emit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Leave undo and redo to the page, which undoes changes of all fields; and the wheel, which scrolls."""
+        if is_undo_override(event):
+            event.ignore()
+            return True
+        if event.type() == QEvent.Type.Wheel and isinstance(watched, QComboBox):
+            event.ignore()
+            return True
+        return super().eventFilter(watched, event)
+
+    def _make_editor(self) -> QCheckBox | QComboBox | QPlainTextEdit | QLineEdit | NumberBox:
+        kind = self.field.kind
+        if kind == "switch":
+            check = QCheckBox()
+            check.setMinimumHeight(CONTROL_PX)
+            check.toggled.connect(self._on_edited)
+            return check
+        if kind == "choice":
+            combo = ShorteningBox(by_content=True)
+            for choice in self.field.choices:
+                combo.addItem(self.field.choice_text(choice), choice)
+            combo.currentTextChanged.connect(self._on_edited)
+            return combo
+        if kind in ("lines", "prose"):
+            area = QPlainTextEdit()
+            area.setFixedHeight(9 * UNIT)
+            area.setTabChangesFocus(True)
+            area.setPlaceholderText(tr("One a line") if kind == "lines" else "")
+            area.textChanged.connect(self._on_edited)
+            return area
+        if kind in ("whole", "number"):
+            box = NumberBox(self.field)
+            box.edited.connect(self._on_edited)
+            return box
+        edit = QLineEdit()
+        edit.setPlaceholderText(tr("Separated by commas") if kind == "list" else PLACEHOLDERS.get(self.field.key, ""))
+        edit.textEdited.connect(self._on_edited)
+        return edit
+
+    def _on_edited(self) -> None:
+        self._show_state()
+        self.edited.emit()
+
+    def _show_state(self) -> None:
+        suggested = self.field.as_text(self._suggested).replace("\n", ", ") if self._has_suggestion else ""
+        differs = self._has_suggestion and not self._idle and self.value() != self._suggested
+        self._reset.setVisible(differs)
+        if differs:
+            shown = self.field.choice_text(suggested) or tr("none")
+            self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
+            self._reset.setAccessibleName(
+                tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)
+            )
+        reason = self._idle or " ".join(part for part in (self._reason, self._note) if part)
+        text, tone = (self._problem, "error") if self._problem else (reason, "muted")
+        self._beside.setText(text)
+        self._beside.setVisible(bool(text))
+        self._editor.setAccessibleDescription(text or self.field.help)
+        set_tone(self._beside, tone)
+        set_tone(self._editor, "error" if self._problem else "")
+
+
+class _RowLayout(FlowLayout):
+    """A flow layout whose lines stay at the top, beside those of a taller row."""
+
+    _centers = False
+
+
+class _Words(QWidget):
+    """The label with the way back at its right, and the text below it. It takes the room that the editor leaves."""
+
+    def __init__(self, label: QLabel, reset: QWidget, text: QWidget) -> None:
+        super().__init__()
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.setMinimumWidth(_WORDS_PX)
+        self.top, line = QWidget(), FlowLayout(UNIT, 0)
+        self.top.setMinimumHeight(CONTROL_PX)  # the label beside the middle of the editor
+        self.top.setLayout(line)
+        label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        label.setMinimumWidth(min(label.fontMetrics().horizontalAdvance(label.text()) + 2, _WORDS_PX))
+        line.addWidget(label)
+        line.addWidget(reset)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.top)
+        column.addWidget(text)
+        column.addStretch(1)
+
+    def sizeHint(self) -> QSize:
+        """Return the preferred size: as narrow as may be, so that the editor stays beside it."""
+        return QSize(_WORDS_PX, super().sizeHint().height())

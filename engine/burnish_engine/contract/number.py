@@ -1,0 +1,24 @@
+"""Floats in JSON, which has no NaN or infinity: those travel as the strings "NaN", "Infinity" and "-Infinity"."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _to_json_number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: _SPECIAL.get(value, value) if isinstance(value, str) else value),
+    PlainSerializer(_to_json_number, when_used="json"),
+]
+"""A float whose non-finite values survive JSON."""

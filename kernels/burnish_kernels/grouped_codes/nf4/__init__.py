@@ -1,0 +1,1 @@
+"""Experts in NF4 made codes."""

@@ -1,0 +1,64 @@
+"""The real window asks another machine: the real transport, ssh where there is an sshd, a real engine behind it."""
+
+import pytest
+
+from burnish_app.widgets.recipe.place_card import PlaceCard
+
+from support.machines.fake_ssh import FakeSsh
+from support.machines.ssh_host import HOST, SshHost, require_sshd
+
+pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
+
+
+@pytest.fixture(params=["a stand-in for ssh", "sshd"])
+def office(request, tmp_path, monkeypatch):
+    """A machine that ssh reaches."""
+    if request.param == "sshd":
+        require_sshd()
+        host = SshHost(tmp_path)
+        request.addfinalizer(host.close)
+    else:
+        host = FakeSsh(tmp_path)
+    host.use(monkeypatch)
+    return host
+
+
+def test_a_recipe_is_planned_and_checked_for_another_machine(studio, tiny, office, qtbot):
+    window = studio.open()
+    bench = window.bench
+    bench.set_model_path(str(tiny / "model"))
+    bench.set_data_files([str(tiny / "data.jsonl")])
+    page = studio.visit(window, "recipe")
+    studio.wait(lambda: bench.plan is not None and bench.dataset is not None and not page.plans.is_waiting)
+    studio.type_into(page.form.row("devices.where")._editor, f"ssh:{HOST}")
+    studio.enter(page.form.row("devices.where")._editor)
+    place = page.findChild(PlaceCard)
+    studio.wait(lambda: bench.plan is None)
+    studio.press(place.ask)
+    studio.wait(lambda: bench.plan is not None and not page.suggestions.is_waiting and not page.plans.is_waiting)
+    assert HOST in page.fit._memory.text()
+    assert bench.recipe.devices.where == f"ssh:{HOST}"
+    studio.press(place.check)
+    studio.wait(lambda: page.there.checkup is not None)
+    assert place.verdict.isVisible()
+    if isinstance(office, SshHost):
+        it_is_lost_and_found_again(studio, page, office, bench)
+
+
+def it_is_lost_and_found_again(studio, page, office, bench):
+    office.wire.down = True
+    office.wire.cut()
+    studio.wait(lambda: page.there.state == "failed")
+    assert page.there.failure.what
+    assert page.there.failure.remedy
+    studio.wait(lambda: bench.plan is None)
+    assert page.primary.isEnabled()
+    office.wire.down = False
+    place = page.findChild(PlaceCard)
+    office.forget_key()
+    studio.press(place.ask)
+    studio.wait(lambda: "Host key verification failed" in place.words.text())
+    assert bench.plan is None
+    office.know_key()
+    studio.press(place.ask)
+    studio.wait(lambda: bench.plan is not None)

@@ -1,0 +1,1 @@
+"""The window and the server that it talks to."""

@@ -1,0 +1,1 @@
+"""Model hubs on this machine."""

@@ -1,0 +1,1 @@
+"""Other machines, their hardware and ways to them."""

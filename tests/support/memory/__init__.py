@@ -1,0 +1,1 @@
+"""Memory: counted, taken away, and running out."""

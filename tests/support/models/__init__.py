@@ -1,0 +1,1 @@
+"""Tiny models of every kind, and what they are compared with."""

@@ -10,7 +10,7 @@
 | peers | TRL and Unsloth with DDP under torchrun, as much on each GPU; first made: models in --work, of --tokenizer |
 | shared | a 14B in 16 bits, more than a card of 24 GiB has: layers shared, from host memory, resident, as planned |
 | whole | a whole 1B, its weights shared out (FSDP2), with the peak of each card; models as of peers |
-| faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`) |
+| faults | tests of a killed rank, of resuming on other numbers, and of the bits (`test_gpu_ranks.py`); a row for each |
 
 All settings of one number of GPUs are measured in one start. `rows.jsonl` in the folder, which is added to, gets a
 row as soon as it is measured, so a call that is cut keeps what it has; the table at the end has the medians of equal
@@ -26,6 +26,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -45,13 +46,17 @@ ROOT = HERE.parents[1]
 SHAPES = {"qwen3-0.6b": "lora", "llama-3.2-1b": "lora", "qwen3-4b": "qlora"}
 FAULTS = "tests/engine/train/parallel/test_gpu_ranks.py"
 JOBS = ("steps", "forms", "host", "peers", "shared", "whole", "faults")
-KEY = ("job", "engine", "model", "tokens", "gpus", "exchange")
+KEY = ("job", "engine", "model", "tokens", "gpus", "exchange", "keep")
 WHOLE, VISIBLE = "llama-3.2-1b", "CUDA_VISIBLE_DEVICES"
 SHARED, SHARED_GIB = "qwen3-14b", 24
+TESTED = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED)\b")
+NAMED = re.compile(r"\S+\.py::(\S+)")
+CORES_OF_A_TEST, MOST_AT_ONCE = 4, 12  # of tests with up to four ranks each
+END_S = 2.5  # for a process that is told to end
 WARM_UP = 4  # steps of ours before those that are timed
 CELLS = ("tok_s", "step_ms", "exchange_ms", "expected_exchange_ms", "exchange_gb_s", "peak_allocated_gib", "nvml_gib")
-SHOWN = ("model", "tokens", "gpus", "exchange", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs", "card_gib",
-         "passed", "error")  # fmt: skip
+SHOWN = ("model", "tokens", "gpus", "exchange", "keep", *CELLS, "shared_gib", "streamed_gib", "predicted", "graphs",
+         "card_gib", "test", "after_s", "passed", "error")  # fmt: skip
 Job = tuple[dict[str, Any], list[str], list[dict[str, str]]]
 """Columns of its rows, a command, and the environment of each process that runs it at the same time."""
 
@@ -105,7 +110,11 @@ class Bench:
             finally:
                 for process, reader in zip(processes, readers, strict=True):
                     if process.poll() is None:
-                        os.killpg(process.pid, signal.SIGKILL)  # its ranks too
+                        os.killpg(process.pid, signal.SIGTERM)
+                        with contextlib.suppress(subprocess.TimeoutExpired):
+                            process.wait(END_S)
+                        with contextlib.suppress(ProcessLookupError):
+                            os.killpg(process.pid, signal.SIGKILL)  # what it started too
                     code = process.wait()
                     reader.join()
                     if code:
@@ -114,11 +123,13 @@ class Bench:
     def _keep_rows(self, job: str, name: dict[str, Any], process: subprocess.Popen[str], complained: TextIO) -> None:
         """Write what a process prints, as it does, into the log and the table's rows."""
         assert process.stdout is not None
+        began = time.monotonic()
         for line in process.stdout:
             with self._lock:
                 complained.write(line)
             for row in _rows_of(line):
-                self._write(job, name | row)
+                seconds = {"after_s": round(time.monotonic() - began, 1)} if "test" in row else {}
+                self._write(job, name | row | seconds)
 
     def _write(self, job: str, row: dict[str, Any]) -> None:
         with self._lock, self._rows.open("a", encoding="utf-8") as file:
@@ -133,7 +144,7 @@ class Bench:
                 "shape": shape,
                 "tokens": tokens,
                 "method": SHAPES[shape],
-                "keep": peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
+                "keep": options.keep or peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
                 "exchange": exchange,
                 "steps": options.steps,
                 "warmup": WARM_UP,
@@ -141,7 +152,8 @@ class Bench:
             for shape, tokens, exchange in itertools.product(options.models, options.tokens, exchanges)
         ]
         given = json.dumps({"gpus": [count], "settings": settings})
-        return {"engine": "burnish"}, [sys.executable, str(HERE / "scaling_rows.py"), given], environments
+        kept = {"keep": options.keep} if options.keep else {}
+        return {"engine": "burnish"} | kept, [sys.executable, str(HERE / "scaling_rows.py"), given], environments
 
     def _steps(self, turn: int) -> Iterator[Job]:
         counts = self._options.gpus if turn % 2 == 0 else self._options.gpus[::-1]
@@ -206,15 +218,17 @@ class Bench:
     def _faults(self, turn: int) -> Iterator[Job]:
         if turn == 0:
             yield (
-                {"test": FAULTS},
+                {},
                 [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "-p", "no:cacheprovider", *_at_once(), FAULTS],
                 [{}],
             )
 
 
 def _at_once() -> list[str]:
-    """Return the options by which some of the tests run at the same time, where pytest-xdist is there."""
-    return ["-n", "4", "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
+    """Return the options by which so many tests run at the same time as cores allow, where pytest-xdist is there."""
+    if not importlib.util.find_spec("xdist"):
+        return []
+    return ["-n", str(max(2, min(MOST_AT_ONCE, (os.cpu_count() or 1) // CORES_OF_A_TEST))), "--dist", "worksteal"]
 
 
 def _cards() -> list[str]:
@@ -224,7 +238,7 @@ def _cards() -> list[str]:
 
 
 def _rows_of(printed: str) -> list[dict[str, Any]]:
-    """Return the JSON objects among what was printed, a peer's behind its word; of tests, the line that counts them."""
+    """Return the JSON objects among what was printed, a peer's behind its word; of tests, each, and the line of all."""
     found: list[dict[str, Any]] = []
     for line in printed.splitlines():
         text = line.removeprefix("RESULT ")
@@ -233,6 +247,8 @@ def _rows_of(printed: str) -> list[dict[str, Any]]:
                 found.append(json.loads(text))
             except ValueError:
                 continue
+        elif (ended := TESTED.search(line)) and (test := NAMED.search(line)):
+            found.append({"test": test[1], "passed": ended[1]})
         elif " passed" in line or " failed" in line:
             found.append({"passed": line.strip("= ")})
     return found
@@ -253,19 +269,21 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         for key, own in groups.items()
     }
     lines = [
-        "| job | engine | model | tokens a GPU | GPUs | exchange | rows | tok/s | times one | step ms | exchange ms "
-        "| predicted | GB/s | GiB | of the process |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| job | engine | model | tokens a GPU | GPUs | exchange | keep | rows | tok/s | times one | step ms "
+        "| exchange ms | predicted | GB/s | GiB | of the process |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, found in sorted(medians.items(), key=lambda item: [str(part).zfill(8) for part in item[0]]):
         job = "steps" if key[0] in ("forms", "host") else key[0]
-        one = next((medians[other] for other in medians if other[:5] == (job, *key[1:4], 1)), None)
+        alone = (job, *key[1:4], 1, key[-1])
+        one = next((medians[other] for other in medians if (*other[:5], other[-1]) == alone), None)
         times = f"{found['tok_s'] / one['tok_s']:.3f}" if one else ""
         cells = [f"{found['tok_s']:,.0f}", times, f"{found['step_ms']:.1f}"]
         cells += [f"{found[cell]:.3f}" if cell in found else "" for cell in CELLS[2:]]
         lines.append(f"| {' | '.join(map(str, key))} | {len(groups[key])} | {' | '.join(cells)} |")
     lines += [f"failed: {row}" for row in rows if "error" in row]
-    return "\n".join(lines + [f"{row['test']}: {row['passed']}" for row in rows if "passed" in row])
+    tests = [f"{row.get('test', 'all')}: {row['passed']} {row.get('after_s', '')}" for row in rows if "passed" in row]
+    return "\n".join(lines + tests)
 
 
 def parse_options() -> argparse.Namespace:
@@ -279,6 +297,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, nargs="+", default=[16384, 4096], help="of each GPU")
     parser.add_argument("--peers", nargs="+", choices=["trl", "unsloth"], default=["unsloth", "trl"])
     parser.add_argument("--steps", type=int, default=16, help="that are timed, of ours")
+    parser.add_argument("--keep", default="", help="what layers keep, of ours, in place of what suits each model")
     parser.add_argument("--repeat", type=int, default=1, help="turns, each second one from the last number of GPUs")
     parser.add_argument("--work", type=Path, default=Path("/tmp/burnish-peers"), help="models and caches of peers")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer for the models that must be made")

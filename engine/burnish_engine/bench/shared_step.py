@@ -19,8 +19,9 @@ from typing_extensions import override
 from burnish_engine.bench.progress import part_of
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
-from burnish_engine.hardware.gpu.interconnect import parallel_settings
+from burnish_engine.hardware.gpu.interconnect import exchange_ms
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.exchange.rank_exchange import RankExchange
 from burnish_engine.train.exchange.rank_memory import RankWindows
@@ -160,21 +161,32 @@ def _measure(options: StepOptions, ranks: Ranks, progress: Callable[[float], obj
     ranks.require_equal(weights_checksum(bench.model), options.warmup + options.steps)
     gradient = bench.model.optimizer.grad
     measured = 1000 * ranks.time_exchange(gradient.nbytes, gradient.device, _REPEATS)
-    machine = probe()
-    if os.environ.get("NCCL_P2P_DISABLE") == "1":  # as it would be on cards that cannot
-        machine = machine.model_copy(update={"links": [], "all_reduce_gb_s": None})
-    expected = parallel_settings(machine, adapter_bytes=gradient.nbytes, step_s=report["step_ms"] / 1000)
+    expected = expected_exchange_ms(probe(), count, gradient.nbytes) if gradient.device.type == "cuda" else None
     return report | {
         "gpus": count,
         "exchange": options.exchange,
         "gradient_mb": gradient.nbytes / 1e6,
         "exchange_ms": measured,
         "exchange_gb_s": gradient.nbytes / measured / 1e6,
-        "expected_exchange_ms": expected.exchange_ms,
-        "expected_exchange_gb_s": expected.exchange_gb_s,
+        "expected_exchange_ms": expected,
         "exchange_share": measured / report["step_ms"],
         "nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
     }
+
+
+def expected_exchange_ms(machine: MachineFacts, count: int, size: int) -> float | None:
+    """Predict the milliseconds of an exchange among the first GPUs of a machine; None where it has fewer.
+
+    With NCCL_P2P_DISABLE=1 the prediction is for GPUs that cannot read each other's memory.
+
+    Args:
+        machine: facts of the machine.
+        count: number of GPUs.
+        size: bytes of the gradients in fp32.
+    """
+    if os.environ.get("NCCL_P2P_DISABLE") == "1":
+        machine = machine.model_copy(update={"links": [], "all_reduce_gb_s": None, "exchanges": []})
+    return exchange_ms(machine, range(count), size) if count <= len(machine.gpus) else None
 
 
 def _plain(options: StepOptions) -> dict[str, Any]:

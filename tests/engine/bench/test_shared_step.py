@@ -3,8 +3,10 @@
 import pytest
 
 from burnish_engine.bench import shared_step
-from burnish_engine.bench.shared_step import shared_steps
+from burnish_engine.bench.shared_step import expected_exchange_ms, shared_steps
 from burnish_engine.bench.step_options import StepOptions
+
+from support.machines.measured_hosts import four_h100
 
 
 def test_one_start_measures_every_setting(monkeypatch):
@@ -23,3 +25,20 @@ def test_one_start_measures_every_setting(monkeypatch):
     assert all(row["exchange_ms"] > 0 for row in rows[3:])
     for alone, shared in zip(rows[:3], rows[3:], strict=True):  # each beside its own setting on one
         assert shared["times_one_gpu"] == pytest.approx(shared["tok_s"] / alone["tok_s"])
+
+
+# Measured on two and on all of a host's four H100: bytes of the gradients, milliseconds of an exchange.
+@pytest.mark.parametrize(
+    ("count", "size", "ms"),
+    [(2, 40_370_176, 0.168), (2, 45_088_768, 0.193), (2, 132_120_576, 0.503), (4, 40_370_176, 0.21)],
+)
+def test_an_exchange_is_expected_of_the_gpus_that_train_not_of_all(count, size, ms):
+    assert expected_exchange_ms(four_h100(), count, size) == pytest.approx(ms, rel=0.15)
+
+
+def test_without_peer_to_peer_an_exchange_is_expected_to_pass_host_memory(monkeypatch):
+    direct = expected_exchange_ms(four_h100(), 4, 40_370_176)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    assert expected_exchange_ms(four_h100(), 4, 40_370_176) == pytest.approx(2.557, rel=0.2)
+    assert expected_exchange_ms(four_h100(), 4, 40_370_176) > 8 * direct
+    assert expected_exchange_ms(four_h100(), 5, 40_370_176) is None

@@ -36,6 +36,10 @@ class Expected:
 
 
 SINGLE = {"strategy": "single", "gpus": [0], "environment": {}}
+H100 = {
+    "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "multiprocessors": 132,
+    "vram_total_bytes": (79 * GIB, 80.5 * GIB), "unified_memory": False, "memory_bus_bits": 5120,
+}  # fmt: skip
 H200 = {
     "name": "NVIDIA H200",
     "compute_capability": (9, 0),
@@ -164,15 +168,22 @@ EXPECTED = {
     "driver_not_loaded": Expected(gpus=0, problem="Driver Not Loaded", remedy="Secure Boot", advice={"gpus": []}),
     "library_missing": Expected(gpus=0, problem="Library Not Found", remedy="install it", advice={"gpus": []}),
     # Recorded on real machines.
-    "h100": Expected(
-        gpus=1,
-        facts={
-            "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "multiprocessors": 132,
-            "vram_total_bytes": (79 * GIB, 80.5 * GIB), "unified_memory": False, "memory_bus_bits": 5120,
-        },
+    "h100": Expected(gpus=1, facts=H100, bandwidth_gb_s=3352, bf16_tflops=989, advice=SINGLE),
+    "h100x4": Expected(
+        gpus=4,
+        facts=H100,
+        pcie=(5, 16, (47, 49)),
         bandwidth_gb_s=3352,
         bf16_tflops=989,
-        advice=SINGLE,
+        link={
+            "kind": "nvlink", "nvlinks": 18, "nvlink_gb_s": 450, "common_ancestor": "hostbridge", "p2p_read": True,
+            "gb_s": (300, 450),
+        },
+        advice={
+            "strategy": "data_parallel", "gpus": [0, 1, 2, 3], "accumulation": 1, "compress": False,
+            "environment": {}, "exchange_ms": (0.7, 1.0),
+        },
+        words=("burnish train RECIPE --gpus 4", "--bandwidth"),
     ),
     "h200x1": Expected(gpus=1, facts=H200, bandwidth_gb_s=4800, bf16_tflops=989, advice=SINGLE),
     "h200x2": Expected(
@@ -197,7 +208,7 @@ EXPECTED = {
         },
     ),
 }  # fmt: skip
-REAL = {"h100", "h200x1", "h200x2", "h200x4"}
+REAL = {"h100", "h100x4", "h200x1", "h200x2", "h200x4"}
 
 
 def agrees(actual, expected):

@@ -10,7 +10,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.hardware.gpu.topology import peer_gb_s
+from burnish_engine.hardware.gpu.topology import beside_others, peer_gb_s
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PlannedRun:
             precision=self.device.precision,
             nf4=self.engine.nf4,
             eight_bits=self.engine.eight_bits,
-            gpu=self.device.gpu(self.machine),
+            gpu=beside_others(self.machine, self.device.gpu(self.machine), ranks),
             cpu_cores=self.machine.cpu_cores,
             ranks=ranks,
             peer_gb_s=peer,
@@ -88,7 +88,8 @@ class FastRun:
         precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
         nf4: whether the frozen weights are kept in 4 bits (NF4).
         eight_bits: what is kept and multiplied in 8 bits.
-        gpu: facts of the GPU; None where they are not known, and on the CPU.
+        gpu: facts of the GPU, with the rates of copies that it reaches while the other processes copy; None where they
+            are not known, and on the CPU.
         cpu_cores: number of physical CPU cores.
         ranks: number of processes that can share layers' weights.
         peer_gb_s: rate at which each of their GPUs reads another's memory, 10^9 bytes/s; 0: they cannot.

@@ -233,6 +233,8 @@ def _predicted(
     recipe, spec, average = run.recipe, run.spec, work.average
     if choice is not None:
         parts, seconds = memory_parts(choice.run, choice.plan), fast_seconds(choice.run, average, choice.plan)
+        gpu = run.device.gpu(run.machine)
+        alone_s = fast_seconds(replace(choice.run, gpu=gpu), average, choice.plan) if gpu != choice.run.gpu else seconds
     else:
         cuda, precision = run.device.cuda, run.device.precision
         passes = work.steps * recipe.train.accumulation if work.steps is not None else None
@@ -247,12 +249,11 @@ def _predicted(
             own_attention=uses_own_attention(recipe, spec, gpu),
             free_bytes=gpu.vram_free_bytes if gpu else 0,
         )
-        seconds = plain_seconds(recipe, spec, average, run.machine, run.device)
-    if recipe.preference.estimates_kl:
-        seconds *= 1 + _ESTIMATE_WORK
-    shared = shared_steps(run, seconds)
+        seconds = alone_s = plain_seconds(recipe, spec, average, run.machine, run.device)
+    work_on_pass = 1 + _ESTIMATE_WORK if recipe.preference.estimates_kl else 1.0
+    shared = shared_steps(run, work_on_pass * seconds, work_on_pass * alone_s)
     times = shared.times if shared else 1.0
-    return correct_prediction(run, parts, times * average.tokens / seconds), shared
+    return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
 
 
 def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[AdapterSection], bool]:

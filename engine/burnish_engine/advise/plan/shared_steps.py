@@ -26,7 +26,7 @@ _LINKS: dict[LinkKind | None, str] = {
 }
 
 
-def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
+def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedSteps | None:
     """Predict a step that several GPUs share, or several processes of one CPU; None where one device trains.
 
     The passes of a step are dealt by the GPUs' speeds. Adapters' gradients are added up once a step, after the passes;
@@ -36,6 +36,7 @@ def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
     Args:
         run: the run.
         pass_s: predicted time of a pass on the GPU that is planned for, or on the whole CPU, seconds.
+        pass_alone_s: the same while no other GPU copies to or from host memory.
     """
     devices, count = run.recipe.devices, len(run.recipe.devices.gpus)
     accumulation = run.recipe.train.accumulation
@@ -43,7 +44,7 @@ def shared_steps(run: PlannedRun, pass_s: float) -> SharedSteps | None:
         return None
     paces = _paces(run)
     dealt = _dealt(accumulation, paces)
-    passes, idle, alone_s = max(dealt), dealt.count(0), accumulation * pass_s
+    passes, idle, alone_s = max(dealt), dealt.count(0), accumulation * pass_alone_s
     if not run.device.cuda:  # they share the cores too
         return SharedSteps(gpus=count, passes=passes, idle=idle, times=1.0, step_ms=1000 * alone_s)
     busy_s = max(share / pace for share, pace in zip(dealt, paces, strict=True)) * pass_s

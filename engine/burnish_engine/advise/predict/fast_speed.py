@@ -86,7 +86,8 @@ class Rates(NamedTuple):
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
-        link: rate of copies to or from host memory, bytes/s.
+        link_in: rate of copies from host memory, bytes/s.
+        link_out: rate of copies to host memory, bytes/s.
         peer: rate of copies from another process's device, bytes/s.
         experts: rates of products with experts.
     """
@@ -96,7 +97,8 @@ class Rates(NamedTuple):
     attention: float
     memory: float
     unpacking: float
-    link: float
+    link_in: float
+    link_out: float
     peer: float
     experts: ExpertRates
 
@@ -129,17 +131,17 @@ class FastSpeed:
         times = self._backward + (levels == LEVEL_NAMES.index("input"))
         forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
-        copies = self._offloaded[kinds, levels] / self._rates.link
+        sizes, at = self._offloaded[kinds, levels], self._rates
         moved, coming = (
             np.vstack([np.broadcast_to(of(options), one.shape) for one, options in plans])
             for of in (self._streamed, self._copy_seconds)
         )
-        if not copies.any() and not moved.any():
+        if not sizes.any() and not moved.any():
             return forward.sum(axis=1) + backward.sum(axis=1) + outside
-        written = moved / self._rates.memory
+        written = moved / at.memory
         forward, backward = forward + written, backward + written
-        seconds = forward_seconds(forward, copies, coming)
-        return seconds + backward_seconds(backward, copies, AHEAD[levels], coming) + outside
+        seconds = forward_seconds(forward, sizes / at.link_out, coming)
+        return seconds + backward_seconds(backward, sizes / at.link_in, AHEAD[levels], coming) + outside
 
     def approximate_seconds(self, counts: Bytes, choices: Sequence[PlanOptions]) -> Seconds:
         """Approximate `seconds` from the number of layers of each save level, [choices, plans].
@@ -153,18 +155,19 @@ class FastSpeed:
         coming = [self._copy_seconds(options) for options in places.values()]
         weights, first = (np.array([[size(one)] for one in coming]) for size in (np.sum, np.max))
         moved = np.array([[self._streamed(options).sum()] for options in places.values()])
-        copies = counts @ self._mean(self._offloaded.sum(axis=2)) / self._rates.link
+        sizes = counts @ self._mean(self._offloaded.sum(axis=2))
+        leaving, returning = sizes / self._rates.link_out, sizes / self._rates.link_in
         count, written = self._run.spec.num_layers, moved / self._rates.memory
         back = np.maximum(weights - SLOTS * first, 0.0)  # the first to come is waited for
         again = counts[:, LEVEL_NAMES.index("input")] / count
-        slower = copies * (1.0 / BOTH_WAYS_SHARE - 1.0) * (moved > 0)
-        out = np.ones_like(again), slower, weights + first + slower
-        ways = (out, (self._backward + again, back, back))  # out and in at once; both in
+        slower = leaving * (1.0 / BOTH_WAYS_SHARE - 1.0) * (moved > 0)
+        out = np.ones_like(again), leaving + slower, weights + first + slower
+        ways = (out, (self._backward + again, returning + back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
-        for one, (factor, beside, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
+        for one, (factor, copied, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written
             # The last tensor to leave, or the first to come, is waited for.
-            found = found + np.maximum(np.maximum(compute, inward), copies + beside + compute / count)[number]
+            found = found + np.maximum(np.maximum(compute, inward), copied + compute / count)[number]
         return found
 
     def _streamed(self, options: PlanOptions) -> Bytes:
@@ -178,14 +181,14 @@ class FastSpeed:
         at, found = self._rates, self._streamed(options)
         own = 1 / self._run.ranks  # the part that is on this device, read and written there
         shared = (1 - own) / (at.peer * _WEIGHTS_SHARE) + 2 * own / at.memory
-        pace = np.full(len(found), 1 / (at.link * _WEIGHTS_SHARE))
+        pace = np.full(len(found), 1 / (at.link_in * _WEIGHTS_SHARE))
         pace[list(options.layers_on_ranks)] = shared
         return found * pace
 
     @property
     def reads_peers_faster(self) -> bool:
         """Whether weights come faster from other processes' devices than from host memory."""
-        return self._run.peer_gb_s * 1e9 > self._rates.link
+        return self._run.peer_gb_s * 1e9 > self._rates.link_in
 
     def layers(self, mlp_chunk_tokens: int) -> tuple[Seconds, Seconds]:
         """The times of layers' forward and backward passes without attention, seconds, [kinds of layers, levels]."""
@@ -204,7 +207,7 @@ class FastSpeed:
         """The time of everything outside the layers: embedding, head and loss, seconds."""
         spec, micro_batch, at, width = self._run.spec, self._micro_batch, self._rates, self._width
         weights, chunks = embedding_parameters(spec), -(-micro_batch.supervised_tokens // options.head_chunk_tokens)
-        moves = at.link if options.head_on_host else at.memory  # while the piece before is multiplied
+        moves = at.link_in if options.head_on_host else at.memory  # while the piece before is multiplied
         filled = options.head_chunk_tokens + _TILE_FILL * (chunks - 1) / max(chunks, 1)
         product = max(2.0 * filled * weights / at.products, weights * width / moves)
         total = (
@@ -214,7 +217,7 @@ class FastSpeed:
             sums = chunks * options.head_chunk_tokens * spec.hidden_size * weights * width / PIECE_BYTES
             total += sums * (8 + width) / at.memory
         if options.embedding_on_host:
-            total += micro_batch.padded_tokens * spec.hidden_size * width / at.link
+            total += micro_batch.padded_tokens * spec.hidden_size * width / at.link_in
         return total
 
     @cached_property
@@ -341,20 +344,20 @@ def rates(run: FastRun) -> Rates:
         unpacking = UNPACKED_PER_S_AND_CORE * cores
         experts = ExpertRates.of_cpu(run, operations, unpacking)
         memory = _CPU_GB_S * 1e9
-        return Rates(operations, operations, operations, memory, unpacking, memory, memory, experts)
+        return Rates(operations, operations, operations, memory, unpacking, memory, memory, memory, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
-    link = 1e9 * link_gb_s(gpu.pcie)
+    link_in, link_out = (1e9 * rate for rate in link_gb_s(gpu.pcie))
     attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
     rate = _FP8_RATE if run.eight_bits.products == "fp8" else found.int8_rate
     share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
     eight_bits = found.bf16_tflops * 1e12 * rate * share
-    peer = 1e9 * run.peer_gb_s or link  # what cannot be read directly goes through host memory
+    peer = 1e9 * run.peer_gb_s or min(link_in, link_out)  # what cannot be read directly goes through host memory
     experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
-    return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link, peer, experts)
+    return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link_in, link_out, peer, experts)
 
 
 def _backward_share(spec: DecoderSpec) -> float:
@@ -367,19 +370,20 @@ def _backward_share(spec: DecoderSpec) -> float:
     return _SLOW_BACKWARD if lone or spec.head_dim > _WIDE_HEAD else _BACKWARD
 
 
-def link_gb_s(pcie: PcieFacts | None) -> float:
-    """The rate of copies between page-locked host memory and the GPU in the slower direction, 10^9 bytes/s.
+def link_gb_s(pcie: PcieFacts | None) -> tuple[float, float]:
+    """The rates of copies from page-locked host memory to the GPU, and back, 10^9 bytes/s.
 
-    The rate is the measured one (`burnish doctor --bandwidth`), else that of card and slot together.
+    The rates are the measured ones (`burnish doctor --bandwidth`), else that of card and slot together.
     """
     if pcie is None:
-        return _LINK_UNKNOWN_GB_S
+        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
     if pcie.to_gpu_gb_s and pcie.from_gpu_gb_s:
-        return min(pcie.to_gpu_gb_s, pcie.from_gpu_gb_s)
+        return pcie.to_gpu_gb_s, pcie.from_gpu_gb_s
     generation, width = pcie.best_generation or pcie.generation, pcie.best_width or pcie.width
     if generation is None or width is None:
-        return _LINK_UNKNOWN_GB_S
-    return _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
+        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
+    rate = _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
+    return rate, rate
 
 
 def _weights(stack: StackShape, *, turned: bool) -> int:

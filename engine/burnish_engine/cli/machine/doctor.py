@@ -127,6 +127,10 @@ def pcie_text(pcie: PcieFacts) -> str:
 def _links(machine: MachineFacts) -> Iterator[tuple[str, str]]:
     for link in machine.links:
         yield f"{link.first} and {link.second}", ", ".join(_link(link))
+    if copies := machine.host_copies:
+        rates = (copies.to_gpus_gb_s, copies.from_gpus_gb_s)
+        to, back = (f"{rate / copies.gpus:.1f} GB/s" for rate in rates)
+        yield "host memory", f"{to} to each of {copies.gpus} GPUs at once, {back} from each, measured"
     if machine.all_reduce_gb_s:
         yield "all-reduce", f"{machine.all_reduce_gb_s:.1f} GB/s over all GPUs, measured"
 

@@ -105,6 +105,15 @@ class ExchangeFacts(_Facts):
     ms: float = Field(gt=0, description="Time of one sum, milliseconds.")
 
 
+class HostCopiesFacts(_Facts):
+    """Rates of copies between page-locked host memory and all GPUs at once, which share what that memory can do."""
+
+    gpus: int = Field(gt=0, description="Number of GPUs that copied.")
+    to_gpus_gb_s: float = Field(gt=0, description="To all of them together, 10^9 bytes/s.")
+    from_gpus_gb_s: float = Field(gt=0, description="From all of them together, 10^9 bytes/s.")
+    both_ways_gb_s: float = Field(gt=0, description="To and from all of them at once, sum of both, 10^9 bytes/s.")
+
+
 class EdgeFacts(_Facts):
     """A connection in the graph of a machine: between two GPUs, or between a GPU and the host."""
 
@@ -154,6 +163,7 @@ class MachineFacts(HostFacts):
     all_reduce_gb_s: float | None = Field(
         default=None, description="Measured all-reduce over all GPUs: bytes of the buffer / time, 10^9 bytes/s."
     )
+    host_copies: HostCopiesFacts | None = Field(default=None, description="Measured copies of all GPUs at once.")
     exchanges: list[ExchangeFacts] = Field(default=[], description="Exchanges that runs measured, oldest first.")
     driver: str | None = Field(default=None, description="NVIDIA driver version, where one answers.")
     driver_cuda: str | None = Field(default=None, description="Highest CUDA version the driver supports.")

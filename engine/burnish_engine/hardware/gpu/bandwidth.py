@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from burnish_engine.contract.facts.machine import LinkMeasurement, MachineFacts, PcieFacts
+from burnish_engine.contract.facts.machine import HostCopiesFacts, LinkMeasurement, MachineFacts, PcieFacts
 
 _MODULE = "burnish_engine.models.device.link_check"
 _TIMEOUT_S = 240
@@ -85,7 +85,13 @@ def merge_measurements(machine: MachineFacts, answer: dict[str, Any]) -> Measure
             )
     if answer["all_reduce_problem"]:
         problems.append(f"An all-reduce over all GPUs failed: {answer['all_reduce_problem']}.")
-    facts = {"gpus": gpus, "links": links, "all_reduce_gb_s": answer["all_reduce_gb_s"]}
+    together = answer.get("host_copies")
+    facts = {
+        "gpus": gpus,
+        "links": links,
+        "all_reduce_gb_s": answer["all_reduce_gb_s"],
+        "host_copies": HostCopiesFacts.model_validate(together) if together else None,
+    }
     return MeasuredLinks(machine.model_copy(update=facts), problems)
 
 

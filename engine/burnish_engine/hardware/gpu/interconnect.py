@@ -18,7 +18,7 @@ from burnish_engine.contract.facts.machine import (
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.units import memory_size, short_time
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates, short_name
-from burnish_engine.hardware.gpu.topology import false_p2p, topology
+from burnish_engine.hardware.gpu.topology import false_p2p, staged_gb_s, topology
 
 TYPICAL_ADAPTER_BYTES: Final = 168_000_000
 """fp32 gradients of a rank-16 adapter on all seven projections of an 8B model: 42 million parameters."""
@@ -212,7 +212,7 @@ def _data_parallel(
         reasons=[
             f"The model fits into each of {_names(group)}, so each trains on its own share of the tokens and only the "
             f"adapter's gradients ({memory_size(job.adapter_bytes)}) are exchanged.",
-            _link_reason(machine, edge),
+            _link_reason(machine, edge, indices),
             *_difference(machine, edge, group),
             *_measured_by_a_run(machine, indices, job.adapter_bytes),
             _accumulation_reason(accumulation, exchange_s, job.step_s),
@@ -224,12 +224,18 @@ def _data_parallel(
 
 
 def _all_reduce_gb_s(machine: MachineFacts, gpus: Sequence[int]) -> float:
-    """The rate of an all-reduce, bytes of the buffer / time: measured with these GPUs, else that of a ring."""
+    """The rate of an all-reduce, bytes of the buffer / time: measured with these GPUs, else that of a ring.
+
+    Through host memory each GPU sends and receives at once, as all others do.
+    """
     count = len(gpus)
     if machine.all_reduce_gb_s and count == len(machine.gpus):
         return machine.all_reduce_gb_s
     edge = topology(machine).slowest(gpus)
-    return _REDUCED_SHARE.get(edge.kind, 1.0) * edge.gb_s * count / (2 * (count - 1))
+    rate = _REDUCED_SHARE.get(edge.kind, 1.0) * edge.gb_s
+    if edge.kind == "host_staged" and not edge.measured:
+        rate = staged_gb_s(machine, gpus) or rate
+    return rate * count / (2 * (count - 1))
 
 
 def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFacts) -> tuple[dict[str, str], list[str]]:
@@ -251,7 +257,7 @@ def _environment(machine: MachineFacts, group: Sequence[GpuFacts], edge: EdgeFac
     return {}, []
 
 
-def _link_reason(machine: MachineFacts, edge: EdgeFacts) -> str:
+def _link_reason(machine: MachineFacts, edge: EdgeFacts, gpus: Sequence[int]) -> str:
     rate = f"{edge.gb_s:.1f} GB/s {'measured' if edge.measured else 'expected'}"
     link = next((link for link in machine.links if (link.first, link.second) == (edge.first, edge.second)), None)
     if edge.kind == "nvlink" and link:
@@ -259,6 +265,8 @@ def _link_reason(machine: MachineFacts, edge: EdgeFacts) -> str:
     if edge.kind == "pcie_p2p":
         return f"They read each other's memory over PCIe: {rate}."
     problem = f" ({link.p2p_problem})" if link and link.p2p_problem else ""
+    if not edge.measured and (staged := staged_gb_s(machine, gpus)):
+        rate = f"{staged:.1f} GB/s each way, measured while all copy"
     return f"They cannot read each other's memory{problem}, so gradients go through host memory: {rate}."
 
 
@@ -306,7 +314,8 @@ def _too_big(machine: MachineFacts, job: _SharedRun, obstacle: str) -> ParallelS
 
 
 def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, lack: str) -> ParallelSettings:
-    edge = topology(machine).slowest([gpu.index for gpu in group])
+    indices = [gpu.index for gpu in group]
+    edge = topology(machine).slowest(indices)
     environment, why = _environment(machine, group, edge)
     count = len(group)
     # The base is gathered for the forward and again for the backward pass; a GPU receives the part that it does not
@@ -314,13 +323,13 @@ def _sharded(machine: MachineFacts, group: Sequence[GpuFacts], job: _SharedRun, 
     gather_s = 2 * job.base_bytes * (count - 1) / count / edge.gb_s / 1e9
     return ParallelSettings(
         strategy="sharded",
-        gpus=[gpu.index for gpu in group],
+        gpus=indices,
         environment=environment,
         exchange_gb_s=edge.gb_s,
         exchange_ms=gather_s * 1e3,
         reasons=[
             f"{lack}, so the weights are shared out over {_names(group)}.",
-            _link_reason(machine, edge),
+            _link_reason(machine, edge, indices),
             f"Each pass gathers the weights twice, about {short_time(gather_s)}: make passes large.",
             *why,
         ],

@@ -15,7 +15,13 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.facts.machine import ExchangeFacts, LinkMeasurement, MachineFacts, PcieFacts
+from burnish_engine.contract.facts.machine import (
+    ExchangeFacts,
+    HostCopiesFacts,
+    LinkMeasurement,
+    MachineFacts,
+    PcieFacts,
+)
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import links_file
 
@@ -48,6 +54,7 @@ class _Links(_Kept):
     pcie: dict[str, PcieFacts] = {}
     pairs: list[_Pair] = []
     all_reduce: list[tuple[_Uuids, _Rate]] = []
+    host_copies: list[tuple[_Uuids, HostCopiesFacts]] = []
     exchanges: list[_Exchange] = []
 
 
@@ -65,12 +72,16 @@ def keep_links(machine: MachineFacts) -> None:
         if link.measured and {link.first, link.second} <= names.keys()
     ]
     group = tuple(sorted(names.values()))
-    reduce = [(group, machine.all_reduce_gb_s)] if machine.all_reduce_gb_s and len(group) == len(machine.gpus) else []
+    whole = len(group) == len(machine.gpus)
+    reduce = [(group, machine.all_reduce_gb_s)] if machine.all_reduce_gb_s and whole else []
+    copies = [(group, machine.host_copies)] if machine.host_copies and whole else []
 
     def change(old: _Links) -> _Links:
         new = {"pcie": {**old.pcie, **pcie}, "pairs": [*_other_pairs(old, pairs), *pairs]}
-        kept = [one for one in old.all_reduce if not reduce or one[0] != group]
-        return old.model_copy(update={**new, "all_reduce": [*kept, *reduce][-_MOST:]})
+        sums = [one for one in old.all_reduce if not reduce or one[0] != group]
+        others = [one for one in old.host_copies if not copies or one[0] != group]
+        groups = {"all_reduce": [*sums, *reduce][-_MOST:], "host_copies": [*others, *copies][-_MOST:]}
+        return old.model_copy(update={**new, **groups})
 
     _change(machine, change)
 
@@ -119,7 +130,14 @@ def with_kept_links(machine: MachineFacts) -> MachineFacts:
         if set(one.gpus) <= indices.keys()
     ]
     rates = [rate for group, rate in kept.all_reduce if set(group) == indices.keys()]
-    facts = {"gpus": gpus, "links": links, "exchanges": exchanges, "all_reduce_gb_s": rates[-1] if rates else None}
+    copies = [one for group, one in kept.host_copies if set(group) == indices.keys()]
+    facts = {
+        "gpus": gpus,
+        "links": links,
+        "exchanges": exchanges,
+        "all_reduce_gb_s": rates[-1] if rates else None,
+        "host_copies": copies[-1] if copies else None,
+    }
     return machine.model_copy(update=facts)
 
 

@@ -22,9 +22,11 @@ _LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 # Share of the specified rate that large copies reach: 12 of 15.8 GB/s on PCIe 4 x8, 24 of 31.5 on x16, 45 of 56.25 on
 # the bridge of two RTX 3090s.
 _PCIE_SHARE, _NVLINK_SHARE = 0.76, 0.8
-# Without peer-to-peer every byte goes to host memory and back, in pieces: about 6 GB/s on PCIe 4 x16, and no more than
-# about 3/8 of what the card's own connection is specified for.
-_HOST_STAGED_GB_S, _HOST_STAGED_SHARE = 6.0, 0.38
+# Without peer-to-peer every byte goes to host memory and back, in pieces. Four H100 on PCIe 5 x16, specified for 63
+# GB/s, reach 24 to 25 in NCCL's ring. GeForce cards sit in boards of desktops, with two memory channels for all of
+# that: about 6 GB/s there, also on PCIe 4 x16; PCIe 5 was not measured.
+_HOST_STAGED_SHARE, _DESKTOP_STAGED_GB_S = 0.38, 6.0
+_DESKTOP = re.compile(r"\bGeForce\b")
 # Assumed where a driver tells nothing about a connection: PCIe 3 x8, the least in use for training.
 _UNKNOWN_PCIE = PcieFacts(best_generation=3, best_width=8)
 # Before this driver NCCL believes in a peer-to-peer that GeForce RTX 40 cards do not have, and hangs (accelerate,
@@ -86,6 +88,39 @@ def peer_gb_s(machine: MachineFacts, gpus: Sequence[int]) -> float:
     return 0.0 if any(edge.kind == "host_staged" for edge in edges) else min(edge.gb_s for edge in edges)
 
 
+def beside_others(machine: MachineFacts, gpu: GpuFacts | None, count: int) -> GpuFacts | None:
+    """Return a GPU's facts with the rates of copies that it reaches while others copy as well.
+
+    They share the host's memory: each gets an equal part of what all GPUs of the machine together reached, and no more
+    than it reaches alone. Where that was not measured, the GPU's own rates stay.
+
+    Args:
+        machine: facts of the machine.
+        gpu: one of its GPUs; None stays None.
+        count: number of its GPUs that copy at once.
+    """
+    together, alone = machine.host_copies, gpu.pcie if gpu else None
+    if gpu is None or together is None or count < 2 or not (alone and alone.to_gpu_gb_s and alone.from_gpu_gb_s):
+        return gpu
+    sharing = min(count, together.gpus)
+    rates = {
+        "to_gpu_gb_s": min(alone.to_gpu_gb_s, together.to_gpus_gb_s / sharing),
+        "from_gpu_gb_s": min(alone.from_gpu_gb_s, together.from_gpus_gb_s / sharing),
+    }
+    return gpu.model_copy(update={"pcie": alone.model_copy(update=rates)})
+
+
+def staged_gb_s(machine: MachineFacts, gpus: Sequence[int]) -> float:
+    """Return the rate of each way between each of some GPUs and host memory, all at once, 10^9 bytes/s; 0: unknown.
+
+    Args:
+        machine: facts of the machine.
+        gpus: indices of two or more GPUs.
+    """
+    together = machine.host_copies
+    return together.both_ways_gb_s / 2 / min(len(gpus), together.gpus) if together else 0.0
+
+
 def with_edges(machine: MachineFacts) -> MachineFacts:
     """Return a machine's facts with the connections of its graph."""
     return machine.model_copy(update={"edges": list(topology(machine).edges)})
@@ -131,7 +166,9 @@ def _host_edge(gpu: GpuFacts) -> EdgeFacts:
 def _gpu_edge(link: LinkFacts, first: GpuFacts, second: GpuFacts, *, p2p: bool) -> EdgeFacts:
     spec = min(spec_pcie_gb_s(first), spec_pcie_gb_s(second))
     kind: LinkKind = "pcie_p2p" if p2p else "host_staged"
-    expected = _PCIE_SHARE * spec if kind == "pcie_p2p" else min(_HOST_STAGED_GB_S, _HOST_STAGED_SHARE * spec)
+    expected = (_PCIE_SHARE if p2p else _HOST_STAGED_SHARE) * spec
+    if not p2p and any(_DESKTOP.search(gpu.name) for gpu in (first, second)):
+        expected = min(expected, _DESKTOP_STAGED_GB_S)
     if link.nvlinks and link.nvlink_gb_s and (link.measured is None or link.measured.peer_access is not False):
         kind, spec, expected = "nvlink", link.nvlink_gb_s, _NVLINK_SHARE * link.nvlink_gb_s
     measured = link.measured.copy_gb_s if link.measured else None

@@ -81,6 +81,42 @@ def measure_pcie(gpu: int) -> dict[str, Any]:
     }
 
 
+def measure_host_copies(count: int) -> dict[str, Any]:
+    """Measure copies between pinned host memory and several GPUs at once: to them, from them, and both ways.
+
+    Returns:
+        The fields of `contract.facts.machine.HostCopiesFacts`: sums over all GPUs, each of which has pieces of host
+        memory of its own, as ranks have. All copies of a kind begin together, so the slowest GPU sets the rate.
+    """
+    gpus, ways = range(count), ("to", "from")
+    host = {(gpu, way): torch.empty(_PINNED_BYTES, dtype=torch.uint8, pin_memory=True) for gpu in gpus for way in ways}
+    device = {(gpu, way): torch.empty_like(piece, device=f"cuda:{gpu}") for (gpu, way), piece in host.items()}
+    streams = {(gpu, way): torch.cuda.Stream(device=gpu) for gpu, way in host}
+
+    def copy(*chosen: str) -> None:
+        for gpu in gpus:
+            for way in chosen:
+                source, target = (host, device) if way == "to" else (device, host)
+                with torch.cuda.stream(streams[gpu, way]):
+                    target[gpu, way].copy_(source[gpu, way], non_blocking=True)
+
+    def finish() -> None:
+        for gpu in gpus:
+            torch.cuda.synchronize(gpu)
+
+    finish()
+
+    def rate(*chosen: str) -> float:
+        return len(chosen) * count * _PINNED_BYTES / seconds_each(lambda: copy(*chosen), finish) / 1e9
+
+    return {
+        "gpus": count,
+        "to_gpus_gb_s": rate("to"),
+        "from_gpus_gb_s": rate("from"),
+        "both_ways_gb_s": rate("to", "from"),
+    }
+
+
 def _pcie_link(gpu: int) -> dict[str, int | None]:
     """Return NVML's current generation and width of the link; None where it does not tell."""
     import pynvml
@@ -218,6 +254,7 @@ def main() -> None:
     count = torch.cuda.device_count()
     result: dict[str, Any] = {
         "pcie": [measure_pcie(gpu) for gpu in range(count)],
+        "host_copies": measure_host_copies(count) if count > 1 else None,
         "links": [measure_pair(first, second) for first, second in combinations(range(count), 2)],
         "all_reduce_gb_s": None,
         "all_reduce_problem": "",

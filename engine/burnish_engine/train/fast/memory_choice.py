@@ -26,6 +26,7 @@ from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan, parse_w
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.units import memory_size
+from burnish_engine.hardware.gpu.topology import beside_others
 from burnish_engine.hardware.host.host_memory import host_memory, lockable_bytes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.base.stream import BatchStream
@@ -173,7 +174,7 @@ def plan_within(
         precision=precision,
         nf4=nf4,
         eight_bits=eight_bits,
-        gpu=PlannedDevice(cuda, device.index or 0, precision).gpu(machine),
+        gpu=beside_others(machine, PlannedDevice(cuda, device.index or 0, precision).gpu(machine), ranks),
         cpu_cores=machine.cpu_cores,
         ranks=ranks,
         peer_gb_s=sharing(recipe, machine, ranks)[1],

@@ -1,25 +1,15 @@
 """Rates measured on real machines, merged into the facts, and the advice that follows from them."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-from burnish_engine.hardware.gpu.bandwidth import merge_measurements
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
-from burnish_engine.hardware.recording import load, replay
+from burnish_engine.hardware.gpu.topology import beside_others
 
-GOLDEN = Path(__file__).resolve().parents[3] / "golden"
-
-
-def measured(name, change=lambda answer: None):
-    answer = json.loads((GOLDEN / "links" / f"{name}.json").read_text(encoding="utf-8"))
-    change(answer)
-    return merge_measurements(replay(load(GOLDEN / "machines" / f"{name}.json")), answer)
+from support.machines.measured_hosts import AT_ONCE, four_h100, measured
 
 
-@pytest.mark.parametrize(("name", "gpus"), [("h200x2", 2), ("h200x4", 4)])
-def test_two_and_four_h200_as_measured(name, gpus):
+@pytest.mark.parametrize(("name", "gpus"), [("h200x2", 2), ("h200x4", 4), ("h100x4", 4)])
+def test_two_and_four_cards_as_measured(name, gpus):
     found = measured(name)
     assert not found.problems
     machine = found.machine
@@ -56,3 +46,25 @@ def test_copies_that_arrive_broken_are_told():
 
     found = measured("h200x2", broken)
     assert found.problems
+
+
+def test_copies_of_all_cards_at_once_are_merged_and_what_did_not_measure_them_tells_nothing():
+    assert four_h100().host_copies.model_dump() == AT_ONCE
+    assert four_h100(at_once=False).host_copies is None
+
+
+# GB/s of each way as measured with so many cards copying at once.
+@pytest.mark.parametrize(("count", "to", "back"), [(1, 54.3, 53.9), (2, 53.5, 53.6), (4, 43.1, 34.6)])
+def test_cards_that_copy_at_once_share_what_the_host_gives(count, to, back):
+    machine = four_h100()
+    found = beside_others(machine, machine.gpus[0], count).pcie
+    assert (found.to_gpu_gb_s, found.from_gpu_gb_s) == (pytest.approx(to, rel=0.02), pytest.approx(back, rel=0.02))
+
+
+def test_where_copies_at_once_were_not_measured_a_card_keeps_its_rates():
+    alone = four_h100(at_once=False)
+    assert beside_others(alone, alone.gpus[0], 4) == alone.gpus[0]
+    known = four_h100()
+    idle = known.gpus[0].model_copy(update={"pcie": None})
+    assert beside_others(known, idle, 4) == idle
+    assert beside_others(known, None, 4) is None

@@ -16,6 +16,8 @@ from burnish_engine.contract.facts.machine import (
 from burnish_engine.hardware.gpu.interconnect import exchange_ms, is_slow_exchange, parallel_settings
 from burnish_engine.hardware.gpu.topology import pcie_gb_s, peer_gb_s, topology
 
+from support.machines.measured_hosts import four_h100
+
 GB = 10**9
 QWEN_4B_R16, LLAMA_8B_R16, LLAMA_8B_R64, QWEN_32B_R16 = 132_000_000, 168_000_000, 671_000_000, 537_000_000
 
@@ -107,6 +109,35 @@ def test_exchanges_between_h200s_are_predicted_within_a_fifth(count, size, ms):
     """Over NVLink through a switch, 18 links each."""
     switched = machine(*(gpu(index) for index in range(count)), link={**P2P, "nvlinks": 18, "nvlink_gb_s": 450})
     assert exchange_ms(switched, range(count), size) == pytest.approx(ms, rel=0.2)
+
+
+def unlinked(machine):
+    """As NCCL_P2P_DISABLE=1 leaves it."""
+    return machine.model_copy(update={"links": [], "all_reduce_gb_s": None})
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(("size", "ms"), [(40_370_176, 2.557), (45_088_768, 2.658)])
+def test_exchanges_through_a_servers_memory_are_predicted_within_a_fifth(size, ms, at_once):
+    """By generation and width alone, and by measured copies of all cards at once."""
+    assert exchange_ms(unlinked(four_h100(at_once=at_once)), range(4), size) == pytest.approx(ms, rel=0.2)
+
+
+def test_copies_of_all_cards_at_once_set_the_pace_through_host_memory():
+    fast = unlinked(four_h100())
+    slow = fast.model_copy(update={"host_copies": fast.host_copies.model_copy(update={"both_ways_gb_s": 17.52})})
+    assert exchange_ms(slow, range(4), GB) == pytest.approx(10 * exchange_ms(fast, range(4), GB), rel=0.01)
+    advice = parallel_settings(slow)
+    assert advice.exchange_gb_s == pytest.approx(17.52 / 8 * 4 / 6)
+    assert any("2.2 GB/s" in reason for reason in advice.reasons)
+
+
+def test_nothing_better_is_promised_of_desktops_that_were_not_measured():
+    """GeForce cards on PCIe 5: their boards have two channels of memory, and none was measured."""
+    desktop = pair(NO_P2P, name="NVIDIA GeForce RTX 5090", generation=5)
+    server = pair(NO_P2P, name="NVIDIA H100 80GB HBM3", generation=5)
+    assert exchange_ms(desktop, [0, 1], GB) == pytest.approx(exchange_ms(pair(NO_P2P), [0, 1], GB))
+    assert exchange_ms(desktop, [0, 1], GB) > 3 * exchange_ms(server, [0, 1], GB)
 
 
 def test_what_a_run_measured_over_the_same_gpus_counts_at_other_sizes_too():

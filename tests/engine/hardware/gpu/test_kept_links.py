@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from burnish_engine.contract.facts.machine import ExchangeFacts, LinkFacts, LinkMeasurement, PcieFacts
+from burnish_engine.contract.facts.machine import ExchangeFacts, HostCopiesFacts, LinkFacts, LinkMeasurement, PcieFacts
 from burnish_engine.contract.paths import links_file
 from burnish_engine.hardware.gpu.kept_links import keep_exchange, keep_links, with_kept_links
 from burnish_engine.hardware.gpu.visible import only_visible
@@ -31,7 +31,9 @@ def measured(found, *, copy_gb_s=20.0, all_reduce=9.0):
         link.model_copy(update={"measured": LinkMeasurement(copy_gb_s=copy_gb_s + link.first + link.second)})
         for link in found.links
     ]
-    return found.model_copy(update={"gpus": gpus, "links": links, "all_reduce_gb_s": all_reduce})
+    together = HostCopiesFacts(gpus=len(gpus), to_gpus_gb_s=60.0, from_gpus_gb_s=50.0, both_ways_gb_s=2 * copy_gb_s)
+    changes = {"gpus": gpus, "links": links, "all_reduce_gb_s": all_reduce, "host_copies": together}
+    return found.model_copy(update=changes)
 
 
 def test_a_machine_that_nothing_is_known_of_stays_as_it_is():
@@ -55,7 +57,7 @@ def test_a_gpu_without_a_uuid_is_left_out():
     keep_links(measured(nameless))
     kept = with_kept_links(nameless)
     assert [gpu.pcie.to_gpu_gb_s for gpu in kept.gpus] == [24.0, None]
-    assert (kept.links, kept.all_reduce_gb_s) == (nameless.links, None)
+    assert (kept.links, kept.all_reduce_gb_s, kept.host_copies) == (nameless.links, None, None)
 
 
 def test_gpus_are_known_by_their_names_where_only_some_are_seen():
@@ -63,7 +65,7 @@ def test_gpus_are_known_by_their_names_where_only_some_are_seen():
     keep_exchange(machine(), ExchangeFacts(gpus=[0, 2], bytes=1000, ms=2.0))
     seen = with_kept_links(only_visible(machine(), "2,0"))
     assert seen.links[0].measured.copy_gb_s == 22.0
-    assert seen.all_reduce_gb_s is None, "it was measured over three"
+    assert (seen.all_reduce_gb_s, seen.host_copies) == (None, None), "they were measured over three"
     assert seen.exchanges == [ExchangeFacts(gpus=[0, 1], bytes=1000, ms=2.0)]
     assert with_kept_links(only_visible(machine(), "0,1")).exchanges == []
 

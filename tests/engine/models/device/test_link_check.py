@@ -99,6 +99,12 @@ def test_real_gpus_have_rates_that_can_be():
         assert entry["intact"]
         assert 0.5 < entry["copy_gb_s"] < 1000
         assert entry["both_ways_gb_s"] > 0.9 * entry["copy_gb_s"]
+    if count > 1:
+        together = answer["host_copies"]
+        assert together["gpus"] == count
+        one_way = max(together["to_gpus_gb_s"], together["from_gpus_gb_s"])
+        assert 0.5 * count < one_way < 1.1 * sum(entry["to_gpu_gb_s"] for entry in answer["pcie"])
+        assert 0.5 * one_way < together["both_ways_gb_s"] < 2.2 * one_way
     if count > 1 and torch.distributed.is_nccl_available():
         assert answer["all_reduce_problem"] == ""
         assert answer["all_reduce_gb_s"] > 0.5

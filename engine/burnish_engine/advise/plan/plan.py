@@ -212,9 +212,8 @@ def planned_device(recipe: Recipe, machine: MachineFacts) -> PlannedDevice:
     refuse_missing_gpu(wanted, {index: gpu.name for index, gpu in known.items()})
     precision = recipe.train.precision
     if precision == "auto":
-        precision = (
-            "bf16" if (known[wanted].compute_capability or (8, 0)) >= (8, 0) else "fp32"
-        )  # Ampere brought bf16 units
+        ampere = (8, 0)  # brought bf16 units
+        precision = "bf16" if (known[wanted].compute_capability or ampere) >= ampere else "fp32"
     return PlannedDevice(cuda=True, index=wanted, precision=precision)
 
 

@@ -106,11 +106,10 @@ def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
 
 def _preference_notes(dataset: DatasetFacts) -> list[str]:
     """Say that the recipe has to be completed before it trains on preferences."""
-    from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
+    from burnish_engine.data.rows.shapes import preferences_among, undecided_preferences
 
-    shapes = [shape for shape in PREFERENCE_SHAPES if shape in dataset.shape.split(", ")]
     rate = "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate."
-    return [f"{undecided_preferences('The dataset', shape)} {rate}" for shape in shapes]
+    return [f"{undecided_preferences('The dataset', shape)} {rate}" for shape in preferences_among(dataset.shape)]
 
 
 def _show(result: Suggestion, recipe_file: Path | None) -> None:

@@ -92,16 +92,15 @@ def inspect_data(recipe: Recipe) -> DatasetFacts:
         DataError: The dataset cannot be read, or the recipe does not say what to learn of its preferences.
     """
     from burnish_engine.data.prepare import inspect_dataset
-    from burnish_engine.data.rows.shapes import PREFERENCE_SHAPES, undecided_preferences
+    from burnish_engine.data.rows.shapes import preferences_among, undecided_preferences
     from burnish_engine.models.checkpoint.source import open_model
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     with err.status("reading the data"):
         facts = inspect_dataset(recipe, load_tokenizer(open_model(recipe.model.path))).facts
-    if recipe.preference.objective == "sft" and recipe.data.shape == "auto":
-        shapes = facts.shape.split(", ")
-        if undecided := [shape for shape in PREFERENCE_SHAPES if shape in shapes]:
-            raise undecided_preferences("The dataset", undecided[0])
+    undecided = preferences_among(facts.shape)
+    if undecided and recipe.preference.objective == "sft" and recipe.data.shape == "auto":
+        raise undecided_preferences("The dataset", undecided[0])
     return facts
 
 

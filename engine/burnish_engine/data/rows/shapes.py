@@ -60,6 +60,16 @@ EMPTY_REJECTED = "an empty rejected reply"
 BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
 
 
+def preferences_among(shapes: str) -> list[str]:
+    """List the shapes of preferences among those of a dataset.
+
+    Args:
+        shapes: `DatasetFacts.shape`.
+    """
+    found = shapes.split(", ")
+    return [shape for shape in PREFERENCE_SHAPES if shape in found]
+
+
 def undecided_preferences(name: str, shape: str) -> DataError:
     """Make the error for preferences whose recipe does not say what to learn of them.
 

@@ -1,4 +1,4 @@
-"""What tests of the page Recipe wait for and look up."""
+"""Steps that several tests of the page Recipe take."""
 
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 

@@ -83,7 +83,7 @@ def test_a_snapshot_undoes_the_steps_after_it(run, name, engine, masked, before)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_on_a_gpu_resumes_to_the_bit(run, tmp_path, name, engine, monkeypatch):
-    """What has no fixed order on a GPU is the plain engine's; there losses agree and no more is asked."""
+    """The plain engine adds in no fixed order on a GPU, so of its runs only the losses have to agree."""
     options = {"precision": "bf16", "device": CUDA, "train": HALF_WARM}
     whole = run(name, engine, **options)
     whole.steps(3)

@@ -95,7 +95,7 @@ def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, 
 
 @pytest.mark.parametrize(("name", "tokens"), [("mamba", 64), ("mamba2 in long chunks", 256)])
 def test_a_mixer_is_measured_alone_and_on_whole_chunks(name, tokens):
-    """What it is given is not its own: the norm before it has it already. A part of a chunk takes as much as all."""
+    """The mixer's input is not counted: the norm before it holds it. A part of a chunk takes as much as a whole one."""
     model, config = mixing_model(name, 2, torch.float32)
     part, kept = model.backbone.layers[0].mixer, {}  # trained, so that its first product needs its input
     given = torch.randn(1, tokens, 128, requires_grad=True)

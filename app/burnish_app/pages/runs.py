@@ -164,6 +164,7 @@ class RunsPage(Page):
             first_min_px=_WIDTHS_PX[0],
             grow=(_RUN,),
             drop_columns=_DROP_COLUMNS,
+            narrow=(_STATUS,),
             row_px=_ROW_PX,
             head_px=_ROW_PX,
         )
@@ -172,7 +173,7 @@ class RunsPage(Page):
         table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
         table.setSortingEnabled(True)
         table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow
-        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1) + 2 * table.frameWidth())
+        table.hold_rows(_LEAST_ROWS)
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
         table.selectionModel().selectionChanged.connect(self._offer)

@@ -90,6 +90,16 @@ def train_below(window):
     settle(20)
 
 
+@scene("train-pinned")
+def train_pinned(window):
+    """The values of all charts at three pinned steps."""
+    page = _train(window, "preferring")
+    for step in (20, 100, 200):
+        page.charts.link.toggle_pin(step)
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.charts.pinned)
+
+
 @scene("train-checks")
 def train_checks(window):
     """The list of checks, and replies that are wrong, are open."""

@@ -30,7 +30,7 @@ from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of
-from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNIT
+from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNBOUNDED_PX, UNIT
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.drawing import ChartDrawing
 from burnish_app.widgets.charts.gestures import MOVE_KEYS, ZOOM_KEYS
@@ -42,7 +42,6 @@ from burnish_app.widgets.charts.plot import Plot, PlotSpace
 from burnish_app.widgets.charts.texts import ChartTexts
 
 _PLOT_PX = 160
-_ANY_PX = 2**24 - 1  # Qt's own limit
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
 _MARGIN_PX = 2 * UNIT  # margin of a picture
@@ -144,7 +143,7 @@ class Chart(QWidget):
             grows: whether the plot takes more where its neighbor is higher.
         """
         self._space.setMinimumHeight(height_px)
-        self._space.setMaximumHeight(_ANY_PX if grows else height_px)
+        self._space.setMaximumHeight(UNBOUNDED_PX if grows else height_px)
 
     def plot_height(self) -> int:
         """Return the height of the plot, device-independent pixels."""

@@ -209,6 +209,19 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
     qtbot.waitUntil(lambda: not beside(charts.rate))
 
 
+def test_pinned_values_stand_below_the_loss_where_there_is_no_room_beside_it(qtbot, charts):
+    charts.resize(470, 1200)
+    charts.link.toggle_pin(20)
+    qtbot.waitUntil(lambda: charts.pinned.y() > charts.loss.mapTo(charts, QPoint(0, charts.loss.height())).y())
+    table = charts.pinned.table
+    charts.resize(470, charts.heightForWidth(470))  # as within a page, which scrolls
+    qtbot.waitUntil(lambda: charts.pinned.height() > table.height() > table.verticalHeader().length())
+    assert table.verticalScrollBar().maximum() == 0
+    assert charts.minimumSizeHint().width() <= 470
+    charts.resize(1000, 1200)
+    qtbot.waitUntil(lambda: charts.pinned.x() > charts.loss.width())
+
+
 @pytest.mark.parametrize(("page_px", "small_px"), [(800, 110), (1080, 150)])
 def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_px):
     def area_px(chart):

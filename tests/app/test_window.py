@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from app.facts.run_facts import RUNS, TRAIN_SCENES, summary, write_run
+from app.facts.run_summaries import RUNS, summary, write_run
+from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget

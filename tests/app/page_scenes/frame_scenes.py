@@ -4,17 +4,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app.facts.run_facts import (
-    PREFERRED,
-    RANKED,
-    RUNS,
-    TRAIN_SCENES,
-    compared,
-    many_runs,
-    numbered,
-    summary,
-    write_run,
-)
+from app.facts.run_events import numbered
+from app.facts.run_summaries import PREFERRED, RUNS, compared, many_runs, summary, write_run
+from app.facts.train_scenes import RANKED, TRAIN_SCENES
 from app.page_scenes.screenshots import scene, settle
 from app.page_scenes.unusual_runs import long_names, several_gpus, write_hardware
 from PySide6.QtCore import Qt

@@ -5,7 +5,8 @@ import re
 from array import array
 
 import pytest
-from app.facts.run_facts import TRAIN_SCENES, events, preferring
+from app.facts.run_events import events, preferring
+from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest

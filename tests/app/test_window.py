@@ -10,8 +10,8 @@ import pytest
 from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
 
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
@@ -167,12 +167,38 @@ def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, fil
     data = mime(files / "data.jsonl")
     veil = window.findChild(DropOverlay)
     keys, buttons = Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
-    window.dragEnterEvent(QDragEnterEvent(QPoint(5, 5), MOVE, data, buttons, keys))
+    entered = QDragEnterEvent(QPoint(5, 5), MOVE, data, buttons, keys)
+    QApplication.sendEvent(window, entered)
+    assert entered.isAccepted()
     assert veil.isVisible()
-    window.dropEvent(QDropEvent(QPointF(5, 5), MOVE, data, buttons, keys))
+    QApplication.sendEvent(window, QDropEvent(QPointF(5, 5), MOVE, data, buttons, keys))
     assert not veil.isVisible()
     qtbot.waitUntil(lambda: window.shown_key == "data")
     assert window.bench.data_files == [str(files / "data.jsonl")]
+
+
+def test_data_dropped_on_the_right_half_replaces_what_is_there(qtbot, window, files):
+    window.bench.set_data_files(["/data/before.jsonl"])
+    data, keys, buttons = mime(files / "data.jsonl"), Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
+    right = QPoint(window.width() - 5, 5)
+    for event in (
+        QDragEnterEvent(right, MOVE, data, buttons, keys),
+        QDragMoveEvent(right, MOVE, data, buttons, keys),
+        QDropEvent(QPointF(right), MOVE, data, buttons, keys),
+    ):
+        QApplication.sendEvent(window, event)
+        assert event.isAccepted()
+    qtbot.waitUntil(lambda: window.bench.data_files == [str(files / "data.jsonl")])
+
+
+def test_a_drag_of_something_else_is_left_alone(window):
+    text = QMimeData()
+    text.setText("words")
+    entered = QDragEnterEvent(QPoint(5, 5), MOVE, text, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    entered.ignore()
+    QApplication.sendEvent(window, entered)
+    assert not entered.isAccepted()
+    assert not window.findChild(DropOverlay).isVisible()
 
 
 def test_a_refused_drop_is_said_on_the_page_shown(window, files):

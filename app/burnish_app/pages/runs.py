@@ -30,9 +30,7 @@ from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import LEAVE_QUEUE, RUN_ACTION_BUTTONS, RUN_ACTIONS, RUN_TONES, Tone
-from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandRequest, ResumeRequest
 
@@ -266,15 +264,8 @@ class RunsPage(Page):
 
     def _duplicate(self) -> None:
         run = self.selected
-        if run is None:
-            return
-        try:
-            recipe = load_recipe(RunPaths(Path(run.folder)).recipe)
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
-        self.bench.draft_copy(recipe, run_title(run))
-        self.go_to.emit("recipe")
+        if run is not None:
+            self.draft_from(RunPaths(Path(run.folder)).recipe, run_title(run))
 
     def _note(self, folder: str, tags: list[str], text: str) -> None:
         self.client.send(

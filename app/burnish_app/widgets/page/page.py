@@ -346,16 +346,17 @@ class Page(QWidget):
         return scroll
 
     def _make_head(self) -> QVBoxLayout:
+        named = FlowLayout(UNIT + 4, UNIT // 2)
+        named.addWidget(self._name)
+        named.addWidget(self._pill)
         name = QHBoxLayout()
         name.setSpacing(UNIT + 4)
-        name.addWidget(self._name)
-        name.addWidget(self._pill)
-        name.addStretch()
+        name.addLayout(named, 1)
         guide = quiet("?", self.help_asked.emit)
         guide.setToolTip(tr("Guide to this page (F1)"))
         guide.setAccessibleName(tr("Guide to this page"))
         guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
-        name.addWidget(guide)
+        name.addWidget(guide, alignment=Qt.AlignmentFlag.AlignTop)
         asked = FlowLayout(UNIT, 2)
         question = body(self.question)
         question.setWordWrap(False)

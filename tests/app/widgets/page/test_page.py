@@ -31,3 +31,14 @@ def test_a_recipe_that_cannot_be_read_leaves_the_draft_and_the_page(qtbot, page,
         page.draft_from(tmp_path / "gone.toml", "support-desk")
     assert bench.recipe == before
     assert page.shown_banner.kind == "error"
+
+
+def test_a_long_state_goes_below_a_name_that_it_would_shorten(qtbot, page):
+    page.set_name("support-desk of this week")
+    page.set_state("Checking that it will learn", "live")
+    page.resize(470, 600)
+    page.show()
+    qtbot.waitUntil(lambda: page._pill.y() > page._name.geometry().bottom())
+    assert page._name.width() >= page._name.sizeHint().width()
+    page.resize(1200, 600)
+    qtbot.waitUntil(lambda: page._pill.x() > page._name.geometry().right())

@@ -107,7 +107,7 @@ def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
     return min(found)
 
 
-def environment(run: Run, work: Path) -> dict[str, str]:
+def environment_of(run: Run, work: Path) -> dict[str, str]:
     """Offline, with compiled kernels kept per engine, and FlashAttention-2 only where it is asked for."""
     paths = [os.environ["PYTHONPATH"], *([os.environ["PEERS_FA2"]] if run.attention == "fa2" else [])]
     cache = work / "cache" / run.engine
@@ -132,7 +132,7 @@ def measure(run: Run, options: argparse.Namespace) -> dict[str, Any]:
     began, start = time.monotonic(), command(run, options)
     opened = {"mode": "w+", "encoding": "utf-8", "errors": "replace"}  # a progress bar is cut anywhere
     with (folder / "stdout.log").open(**opened) as out, (folder / "stderr.log").open(**opened) as err:
-        process = subprocess.Popen(start, cwd=folder, env=environment(run, work), stdout=out,
+        process = subprocess.Popen(start, cwd=folder, env=environment_of(run, work), stdout=out,
                                    stderr=err, text=True, start_new_session=True)  # fmt: skip
         peak = watch(process, options.timeout_s)
         for file in (out, err):

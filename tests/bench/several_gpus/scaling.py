@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bench import ROOT
-from bench.peers import peers
+from bench.peers.peers import HALF_MEMORY, KEEP, Run, environment_of
 from bench.shared.commands import BURNISH, script
 from bench.shared.gpus import VISIBLE, visible_gpus
 from bench.shared.random_models import make_models
@@ -144,7 +144,7 @@ class Bench:
                 "shape": shape,
                 "tokens": tokens,
                 "method": SHAPES[shape],
-                "keep": options.keep or peers.HALF_MEMORY.get((shape, tokens, "none"), peers.KEEP),
+                "keep": options.keep or HALF_MEMORY.get((shape, tokens, "none"), KEEP),
                 "exchange": exchange,
                 "steps": options.steps,
                 "warmup": WARM_UP,
@@ -173,14 +173,14 @@ class Bench:
         counts = options.gpus if turn % 2 == 0 else options.gpus[::-1]
         attention = "fa2" if "PEERS_FA2" in os.environ else "sdpa"
         for model, tokens, engine, count in itertools.product(options.models, options.tokens, options.peers, counts):
-            run = peers.Run(engine, model, SHAPES[model], tokens, "none", attention)
+            run = Run(engine, model, SHAPES[model], tokens, "none", attention)
             settings = ["--engine", engine, "--model", options.work / "models" / model, "--method", SHAPES[model]]
             settings += ["--tokens", tokens, "--attention", attention, "--steps", 18, "--warm-up", 6]
             name = {"engine": engine, "model": model, "tokens": tokens, "gpus": count, "attention": attention}
             python, *step = script("peer_step", *settings)
             ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
             cards = _each_alone() if count == 1 else [{}]
-            yield name, [python, *ranks, *step], [peers.environment(run, options.work) | card for card in cards]
+            yield name, [python, *ranks, *step], [environment_of(run, options.work) | card for card in cards]
 
     def _shared(self, turn: int) -> Iterator[Job]:
         ways = {

@@ -65,7 +65,7 @@ def _run(command: list[str], log: Path) -> None:
     print(f"{log.stem}: exit {done.returncode}: {log.read_text(encoding='utf-8').strip()[-300:]}", flush=True)
 
 
-def _row(settings: list[object], out: Path, **said: object) -> None:
+def _row(settings: Sequence[object], out: Path, **said: object) -> None:
     """One timed step as a row."""
     row = dict(said) | bench_step(settings)
     add_row(out, row)

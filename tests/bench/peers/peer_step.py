@@ -1,5 +1,8 @@
 """One peer's LoRA training speed and memory, in a process that `peers` starts. Prints RESULT and a JSON row.
 
+    python tests/bench peer_step --engine unsloth|trl|liger --model FOLDER [--method lora|qlora] [--tokens 4096]
+        [--checkpointing none|offload] [--attention fa2|sdpa] [--length N] [--padded] [--record FILE]
+
 Rank 16, alpha 16 on all projections, bf16 or NF4 with double quantization, packed rows of 2,048 tokens; with --length
 a batch of equally long documents, one a row, which needs neither packing nor padding. Experts get a rank of their own,
 16 over the experts of a token unless --expert-rank says otherwise. Only whole steps are timed (not the loading of

@@ -191,6 +191,8 @@ JOBS: dict[str, Callable[[Path], None]] = {
 def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
     """Each job in a process that sees one GPU; the next one begins where one is done."""
     free, waiting = visible_gpus(), list(names)
+    if not free:
+        sys.exit("There is no GPU.")
     running: dict[subprocess.Popen[bytes], str] = {}
     while waiting or running:
         while waiting and free:
@@ -206,7 +208,7 @@ def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
 
 def main() -> None:
     """Do the jobs named, in order."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--given", type=Path, default=Path())
     parser.add_argument("--limit-s", type=float, default=480, help="after which a duel is ended, to go on later")

@@ -89,7 +89,7 @@ def train(tokens: int, budget: float, options: argparse.Namespace) -> dict[str, 
 
 def main() -> None:
     """Go through the cards."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", required=True)
     parser.add_argument("--cards", type=float, nargs="+", default=[8.0, 12.0, 16.0, 24.0], help="GiB")

@@ -75,7 +75,7 @@ def measure(point: tuple[str, str, int, int, bool, float]) -> dict[str, Any]:
 
 def main() -> None:
     """Go through the grid."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--together", type=int, default=1)
     options = parser.parse_args()

@@ -95,7 +95,7 @@ def measure(plan: MemoryPlan, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure the planner's mix, the others, and the planner's once more."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", default="qwen3-4b")
     parser.add_argument("--method", default="qlora", choices=["lora", "qlora"])

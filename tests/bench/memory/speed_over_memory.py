@@ -64,7 +64,7 @@ def drawing(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Read the rows, write the drawing."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
     parser.add_argument("drawing", type=Path)
     options = parser.parse_args()

@@ -110,7 +110,7 @@ def _outcome_file(folder: DuelFolder, spec: RunSpec) -> Path:
 
 def main() -> None:
     """Begin the duel or go on with it; where all runs are made, say what they come to."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--factors", default="0.3,1,3")
     parser.add_argument("--evaluations", type=int, default=DuelOptions().evaluations)

@@ -275,7 +275,7 @@ def table(path: Path) -> None:
 
 def main() -> None:
     """Do what the first argument says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     jobs = parser.add_subparsers(dest="job", required=True)
     timed = jobs.add_parser("speed")
     timed.add_argument("--out", type=Path, required=True)

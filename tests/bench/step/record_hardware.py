@@ -180,7 +180,7 @@ def nameless(line: dict[str, object]) -> dict[str, object]:
 
 def main() -> None:
     """Measure and record."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--skip-cost", action="store_true")

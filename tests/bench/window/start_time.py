@@ -57,7 +57,7 @@ def start(code, environment):
 
 def main():
     """Start both by turns and print what they took."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=10)
     options = parser.parse_args()
     bare, shown, usable = [], [], []

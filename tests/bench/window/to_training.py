@@ -86,7 +86,7 @@ def measure(app, home, rows, *, by_chips):
 
 def main():
     """Measure once."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--chips", action="store_true", help="give each column its role by its chip")
     args = parser.parse_args()

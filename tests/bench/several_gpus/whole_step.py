@@ -22,8 +22,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from torch.profiler import profile, supported_activities
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
@@ -77,6 +79,8 @@ checkpoint_every = {options.steps}
 kind = "{options.device}"
 strategy = "{"sharded" if count > 1 else "single"}"
 gpus = {list(range(count))}
+[memory]
+budget_gib = {options.budget_gib}
 [guard]
 action = "off"
 [evaluation]
@@ -116,6 +120,7 @@ class Row:
         self._options, self._leave, self._began = options, leave, time.monotonic()
         self._steps: list[StepDone] = []
         self._peaks = [0] * options.gpus
+        self._profiler: Any = None
         if options.device == "cuda":
             threading.Thread(target=watch, args=(self._peaks,), daemon=True).start()
 
@@ -126,10 +131,23 @@ class Row:
         if isinstance(event, StepDone):
             self._steps.append(event)
             print(f"{time.monotonic() - self._began:.1f} s: step {event.step}", file=sys.stderr, flush=True)
+            if self._options.profile:
+                self._profile(event.step)
             if len(self._steps) == self._options.steps:
                 self.print("all steps")
                 if not self._options.save:
                     self._leave(0)
+
+    def _profile(self, step: int) -> None:
+        """Watch two steps after the timed warm-up; say what took longest on the device and on this process's cores."""
+        if step == WARM_UP:
+            self._profiler = profile(activities=sorted(supported_activities(), key=str))
+            self._profiler.start()
+        elif step == WARM_UP + 2:
+            self._profiler.stop()
+            found = self._profiler.key_averages()
+            for key in (f"self_{self._options.device}_time_total", "self_cpu_time_total"):
+                print(found.table(sort_by=key, row_limit=30, max_name_column_width=70), file=sys.stderr, flush=True)
 
     def print(self, outcome: str) -> None:
         """Print the row of the steps so far."""
@@ -162,6 +180,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="of each GPU")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--save", action="store_true", help="go on to the checkpoint and the model")
+    parser.add_argument("--budget-gib", type=float, default=0.0, help="memory of each GPU for the run; 0: all")
+    parser.add_argument("--profile", action="store_true", help="say on standard error what two steps take")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try it, in fp32 over gloo")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="burnish-"))

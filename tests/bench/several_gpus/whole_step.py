@@ -75,6 +75,7 @@ accumulation = {count}
 micro_batch_tokens = {options.tokens}
 precision = "{"bf16" if on_gpus else "fp32"}"
 checkpoint_every = {options.steps}
+recompute = {str(options.budget_gib > 0).lower()}
 [devices]
 kind = "{options.device}"
 strategy = "{"sharded" if count > 1 else "single"}"
@@ -180,7 +181,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="of each GPU")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--save", action="store_true", help="go on to the checkpoint and the model")
-    parser.add_argument("--budget-gib", type=float, default=0.0, help="memory of each GPU for the run; 0: all")
+    parser.add_argument("--budget-gib", type=float, default=0.0, help="of each GPU, with recomputation; 0: all")
     parser.add_argument("--profile", action="store_true", help="say on standard error what two steps take")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try it, in fp32 over gloo")
     options = parser.parse_args()

@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
-from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
+from burnish_engine.export.quantize.quantize import file_type, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.made_from import MadeFrom, record_problems
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
@@ -68,9 +68,7 @@ def verify_file(
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     header = read_header(gguf)
-    ftypes = {number: quant for quant, number in FILE_TYPES.items()}
-    quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")
-    made = read_back(gguf, quant)
+    made = read_back(gguf, file_type(header))
     try_file(gguf)
     if options is not None and "burnish.version" in header.metadata:  # the file's own record overrides the recipe
         options = replace(options, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)

@@ -1,5 +1,7 @@
 """A file that may as well be the base's is refused where its weights show it, and unproven where nothing tells."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -7,10 +9,11 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.export.checks.trained_change import HeldChange, held_change
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, MODEL_DIGEST, read_header
-from burnish_engine.export.quantize.quantize import quantize
+from burnish_engine.export.quantize.quantize import file_type, quantize
 from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_trained
+from burnish_engine.models.gguf.gguf_library import quantize_file
 
 from support.models.export import make_adapter, rows, write_16_bit
 from support.models.gguf_edit import edit_gguf
@@ -173,3 +176,21 @@ def test_training_that_changed_nothing_shows_nothing(wide, wide_adapter, files, 
 def test_a_share_says_something_beyond_its_error_only(share, shown, refuted):
     change = HeldChange(share, 0.05)
     assert (change.is_shown, change.is_refuted) == (shown, refuted)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "F32"), (9, "Q5_1"), (13, "Q3_K_L")])
+def test_a_file_of_a_type_that_no_export_makes_is_called_what_it_is(wide, slight, tmp_path, number, name):
+    """Another program made it; its report speaks of no type that it has not."""
+    path = write_16_bit(wide, slight, tmp_path, kind="F32")
+    if number:
+        assert not quantize_file(path, tmp_path / "made.gguf", number, 1, lambda _line: None)
+        path = without_record(tmp_path / "made.gguf")
+    file = verified(path, wide, slight)
+    assert file.passed, file.problems
+    assert (file.quant, file.fallbacks) == (name, [])
+
+
+def test_a_file_that_does_not_say_its_type_is_called_by_that_of_most_of_its_numbers(wide_f16):
+    header = read_header(wide_f16)
+    for said in ({}, {"general.file_type": 1024}, {"general.file_type": "x"}):
+        assert file_type(replace(header, metadata=said)) == "F16"

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,18 @@ def test_paths_are_taken_from_the_recipes_folder(tmp_path):
     recipe = load_recipe(folder / "r.toml")
     assert recipe.data.files == [str(folder / "d.jsonl")]
     assert recipe.model.path == str(folder / "base")
+
+
+def test_a_model_folder_beside_the_recipe_is_found_from_anywhere(tmp_path, monkeypatch):
+    """Although owner/name would be the name of a model where there is no such folder."""
+    folder, elsewhere = tmp_path / "recipes", tmp_path / "elsewhere"
+    (folder / "models" / "base").mkdir(parents=True)
+    elsewhere.mkdir()
+    for name, found in (("models/base", str(folder / "models" / "base")), ("models/other", "models/other")):
+        (folder / "r.toml").write_text(f"[model]\npath = '{name}'\n", encoding="utf-8")
+        for place in (elsewhere, folder):
+            monkeypatch.chdir(place)
+            assert Path(load_recipe(folder / "r.toml").model.path) == Path(found)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe[\x00", b'name = "\xe9"\n'])

@@ -193,7 +193,9 @@ def queue_() -> None:
         out.print(f"started {root.name}")
     waiting = lease.queue()
     for place, entry in enumerate(waiting, start=1):
-        out.print(f"{place}. {entry.run.name} waits for {entry.device} ({lease.holder_of(entry.device) or 'free'})")
+        holder = lease.holder_of(entry.device)
+        used = f", which {typed_run(RunPaths(Path(holder)))} uses" if holder else ""
+        out.print(f"{place}. {typed_run(RunPaths(entry.run))} waits for {entry.device}{used}")
     if not waiting:
         out.print("No run waits.")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.cli.results.export_report import show_report
-from burnish_engine.cli.terminal import duration, out, styled
+from burnish_engine.cli.terminal import duration, out, styled, typed
 from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode
 
@@ -64,6 +64,7 @@ def demo(
         f"base {scores.base}, tuned {scores.tuned}, {gguf}."
     )
     out.print(f"All done in {duration(time.perf_counter() - began)}. The report: {folder / 'report.html'}")
+    out.print(f"Talk to it: burnish chat {typed(folder / 'gguf' / report.gguf_chat['file'])}")
     return ExitCode.DONE
 
 

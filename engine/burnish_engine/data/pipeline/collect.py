@@ -39,6 +39,11 @@ SAMPLE_ROWS = 1000
 """Most rows from which the meaning of the columns is recognized."""
 
 _SAMPLE_BYTES = 8 * 2**20
+_PREFERENCE_COLUMNS = {
+    (True, False): '"prompt=...", "chosen=...", "rejected=..."',
+    (False, True): '"prompt=...", "completion=...", "label=..."',
+}
+"""Columns of rows that are compared; keys: whether pairs and whether labels are learned from."""
 _ONE_PROCESS_BYTES = 16 * 2**20  # smaller datasets are done before more processes would have started
 _BATCH_ROWS, _BATCH_CHARS = 512, 2**20
 _SHARD_TOKENS = 8 * 2**20  # 32 MiB of ids
@@ -188,7 +193,13 @@ class RowCollector:
                 "Check the file and data.encoding.",
             )
         found = find_readings(samples)
-        layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
+        try:
+            layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
+        except DataError as error:
+            meanings = _PREFERENCE_COLUMNS.get((self._instructions.pairs, self._instructions.labels))
+            if meanings and "data.columns" in error.remedy:
+                error.remedy += f" For preference.objective, name all of these: data.columns = [{meanings}]."
+            raise
         if self._instructions.labels and layout.shape != "kto":
             raise DataError(
                 f"{part.name} holds no replies labeled good or bad (its shape is {layout.shape}), and "

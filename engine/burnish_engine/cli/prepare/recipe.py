@@ -16,6 +16,7 @@ from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.data.files.hub_datasets import dataset_name
 
@@ -72,7 +73,7 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
     check_template(recipe.data.template)
     started = as_started(recipe).adapter
     out.print(f"{path} is a valid recipe.")
-    if note := unused_settings_note(recipe.adapter):
+    for note in filter(None, (unused_settings_note(recipe.adapter), *preference_notes(recipe.preference))):
         out.print(f"note: {note}")
     if started.start:
         out.print(

@@ -55,6 +55,7 @@ _STOPPING = {
 }
 _LINE_EVERY_S = 10.0
 _ROOM_FOR_CHECKS = 130  # terminal cells that a bar with the name of a check takes
+_NO_MARGIN = 1e-4  # of the reference itself, where rounding alone decides how many pairs are preferred
 _NOTE = "[yellow]note:[/] {}"
 
 
@@ -225,7 +226,7 @@ def evaluation_text(event: EvaluationDone) -> str:
     what = " nats per learned token"
     if event.accuracy is not None:
         what = " of a reply" if event.kl is not None else " of a pair"
-        if event.margin == 0:  # the reference itself
+        if event.margin is not None and abs(event.margin) < _NO_MARGIN:
             what += ", no preference yet"
         else:
             what += f", {preferred_text(event)}" + (f", margin {event.margin:.3g}" if event.margin is not None else "")

@@ -208,11 +208,12 @@ class RowCollector:
                 'mean; or set preference.objective = "dpo" for pairs, "sft" for plain replies.',
             )
         if self._instructions.pairs and layout.shape != "preference":
+            other = '"kto" for labeled replies' if layout.shape == "kto" else '"sft"'
             raise DataError(
                 f"{part.name} holds no preference pairs (its shape is {layout.shape}), and preference.objective learns "
                 "from pairs.",
                 "Name files with the columns prompt, chosen and rejected; say with data.columns what other columns "
-                'mean; or set preference.objective = "sft".',
+                f"mean; or set preference.objective = {other}.",
             )
         if (
             not (self._instructions.pairs or self._instructions.labels)

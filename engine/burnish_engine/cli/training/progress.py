@@ -55,7 +55,7 @@ _STOPPING = {
 }
 _LINE_EVERY_S = 10.0
 _ROOM_FOR_CHECKS = 130  # terminal cells that a bar with the name of a check takes
-_NO_MARGIN = 1e-4  # of the reference itself, where rounding alone decides how many pairs are preferred
+_NO_MARGIN = 1e-4  # margin below which the model is its reference: rounding decides how many pairs are preferred
 _NOTE = "[yellow]note:[/] {}"
 
 

@@ -110,8 +110,11 @@ def _preference_notes(dataset: DatasetFacts) -> list[str]:
     """Say that the recipe has to be completed before it trains on preferences."""
     from burnish_engine.data.rows.shapes import preferences_among, undecided_preferences
 
-    rate = "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate."
-    return [f"{undecided_preferences('The dataset', shape)} {rate}" for shape in preferences_among(dataset.shape)]
+    wants = (
+        "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate, and "
+        "a data.max_length that holds the rejected or bad replies too."
+    )
+    return [f"{undecided_preferences('The dataset', shape)} {wants}" for shape in preferences_among(dataset.shape)]
 
 
 def _what_next(model: str, recipe_file: Path | None, here: Collection[str], *, undecided: bool) -> str:

@@ -275,6 +275,7 @@ def test_a_recipe_for_preferences_says_what_it_lacks_and_its_plan_is_refused_lik
     out = tmp_path / "my.toml"
     _, text, _ = run(capsys, "suggest", "--model", "embedded", "--data", pairs, "--out", out)
     assert 'data.shape = "preference"' in text.replace("\n", " ")
+    assert "a data.max_length that holds the rejected" in text.replace("\n", " "), "only chosen replies were measured"
     assert "learn" in text.partition("Wrote")[2].partition("burnish train")[0], "what comes before training"
     code, _, wrong = run(capsys, "plan", out)
     assert code == ExitCode.DATA

@@ -55,14 +55,14 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
         out.print("There are no runs yet. `burnish train recipe.toml` makes one.")
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("run", "standing", "step", "loss", "held-out", "started"):
+    for title in ("run", "standing", "step", "loss", "held-out", "created"):
         table.add_column(title)
     for summary in found:
         state = summary.state
         table.add_row(
             state.run,
             summary.status,
-            f"{state.step}/{state.total_steps}",
+            f"{state.step}/{state.total_steps}" if state.total_steps else "",
             "" if state.loss is None else f"{state.loss:.3f}",
             "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
             duration(time.time() - state.created) + " ago",

@@ -41,6 +41,15 @@ def test_a_run_that_can_go_on_says_by_which_command(capsys, status, goes_on):
     assert ("burnish runs resume lamp" in capsys.readouterr().out) is goes_on
 
 
+def test_a_run_that_waits_is_not_listed_as_started(capsys):
+    lease.enqueue(make("wick", "created"), "cpu")
+    assert main(["runs", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert "queued" in listed
+    assert "started" not in listed
+    assert "0/0" not in listed
+
+
 def test_a_waiting_run_names_the_run_that_holds_its_device(capsys):
     holder, waiting = make("lamp", "running"), make("wick", "created")
     lease.acquire("cpu", holder)

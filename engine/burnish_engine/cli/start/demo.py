@@ -18,7 +18,12 @@ def demo(
     out_dir: Annotated[Path, typer.Option("--out", help="New folder for everything the demo makes.")] = Path(
         "burnish-demo"
     ),
-    tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens to train on, 2000 or more.", min=2000)] = 60_000,
+    tokens: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Most tokens to train on, 2000 or more; with few the behavior is not learned.", min=2000
+        ),
+    ] = 60_000,
     preferences: Annotated[
         bool, typer.Option("--preferences", help="Teach from pairs of a chosen and a rejected reply, by DPO.")
     ] = False,

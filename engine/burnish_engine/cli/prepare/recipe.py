@@ -17,6 +17,7 @@ from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.data.files.hub_datasets import dataset_name
 
@@ -74,9 +75,8 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
     started = as_started(recipe).adapter
     notes = [*_data_notes(recipe.data), *_model_notes(recipe)]
     out.print(f"{path} is a valid recipe.")
-    for note in notes:
-        out.print(f"note: {note}")
-    if note := unused_settings_note(recipe.adapter):
+    settings = (unused_settings_note(recipe.adapter), *preference_notes(recipe.preference))
+    for note in filter(None, (*notes, *settings)):
         out.print(f"note: {note}")
     if started.start:
         out.print(

@@ -17,6 +17,7 @@ from burnish_engine.contract.recipe.recipe_file import (
     recipe_schema,
     reference_page,
 )
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 
 
@@ -107,6 +108,23 @@ def test_settings_that_training_every_weight_has_no_use_for():
         full.model_copy(update={"alpha": 1.0, "dropout": 0.1, "targets": ["q_proj"]})
     )
     assert unused_settings_note(parse_recipe("[adapter]\nrank = 8\n").adapter) == ""
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ('objective = "dpo"\nrpo_alpha = 1.0', []),
+        ('objective = "orpo"\nrpo_alpha = 1.0', ["preference.rpo_alpha does not apply"]),
+        ('objective = "kto"\nrpo_alpha = 1.0\nsimpo_gamma = 2.0', ["rpo_alpha and preference.simpo_gamma do not"]),
+        ("beta = 0.5", ["preference.beta does not apply"]),
+        ('objective = "simpo"', ["preference.beta = 0.1"]),
+        ('objective = "simpo"\nbeta = 2.0', []),
+    ],
+)
+def test_settings_of_another_objective_are_noted(section, names):
+    notes = preference_notes(parse_recipe(f"[preference]\n{section}\n").preference)
+    assert len(notes) == len(names)
+    assert all(name in note for name, note in zip(names, notes, strict=True))
 
 
 def test_all_mistakes_are_told_at_once():

@@ -1,6 +1,6 @@
 """Everything that has to be seen on a GPU, by name, each within ten minutes on one large card.
 
-    python tests/bench/on_gpu.py --out results tests cards contexts context24 grid offload curve mixes masking
+    python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes masking
 
 Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and goes on after a failure. `tests` share
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
@@ -8,7 +8,7 @@ its own: several at once, by turns where there are fewer GPUs than jobs.
 
 `scratch` and `lora` are the duels of `tests/bench/duels`, a run on each GPU that this process sees. They go on where
 they were ended after `--limit-s` seconds, and leave what they found as `NAME.tgz` (without the runs' folders), which
-`--given FOLDER` takes back on another machine. For `scratch` that folder holds `corpus.jsonl.xz` (see corpus.py; above
+`--given FOLDER` takes back on another machine. For `scratch` that folder holds `corpus.jsonl.xz` (see `corpus`; above
 64 MiB unpacked, so that its tokens are cached) and `tokenizer/` with the embedded model's tokenizer; for `lora` the
 embedded model has to be installed.
 """
@@ -16,7 +16,6 @@ embedded model has to be installed.
 from __future__ import annotations
 
 import argparse
-import json
 import lzma
 import os
 import shutil
@@ -27,10 +26,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-STEP = [sys.executable, "-m", "burnish_engine.cli.main", "bench", "step", "--json"]
+from bench import ROOT
+from bench.shared.commands import bench_step, script
+from bench.shared.gpus import VISIBLE, visible_gpus
+from bench.shared.random_models import make_models
+from bench.shared.rows import add_row
 
+SIDES = ROOT / "tests" / "bench" / "duels"
 # Shape and the card that QLoRA of rank 16 at 2,048 tokens is to fit on, GiB; optimizer.
 CARDS = [
     ("llama-3.2-1b", 2.0, "adamw"),
@@ -63,12 +65,10 @@ def _run(command: list[str], log: Path) -> None:
     print(f"{log.stem}: exit {done.returncode}: {log.read_text(encoding='utf-8').strip()[-300:]}", flush=True)
 
 
-def _row(settings: list[str], out: Path, **said: object) -> None:
+def _row(settings: Sequence[object], out: Path, **said: object) -> None:
     """One timed step as a row."""
-    done = subprocess.run([*STEP, *settings], cwd=ROOT, capture_output=True, text=True, check=False)
-    row = dict(said) | (json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr.strip()[-600:]})
-    with out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    row = dict(said) | bench_step(settings)
+    add_row(out, row)
     shown = ("tok_s", "step_ms", "peak_reserved_gib", "host_gib", "plan", "error")
     print(out.stem, said, {name: row[name] for name in shown if name in row}, flush=True)
 
@@ -88,8 +88,8 @@ def tests(out: Path) -> None:
 def cards(out: Path) -> None:
     """The least cards."""
     for shape, card, optimizer in CARDS:
-        options = ["--out", str(out / "cards.jsonl"), "--shape", shape, "--cards", str(card), "--steps", "4"]
-        _run([sys.executable, str(HERE / "cards.py"), *options, "--optimizer", optimizer], out / "cards.log")
+        options = ["--out", out / "cards.jsonl", "--shape", shape, "--cards", card, "--steps", 4]
+        _run(script("cards", *options, "--optimizer", optimizer), out / "cards.log")
 
 
 def contexts(out: Path) -> None:
@@ -103,13 +103,13 @@ def context24(out: Path) -> None:
 
 
 def _contexts(out: Path, *options: str) -> None:
-    settings = ["--out", str(out / "contexts.jsonl"), "--shape", "llama-3.1-8b", "--rank", "32", "--longest"]
-    _run([sys.executable, str(HERE / "cards.py"), *settings, *options], out / "contexts.log")
+    settings = ["--out", out / "contexts.jsonl", "--shape", "llama-3.1-8b", "--rank", 32, "--longest"]
+    _run(script("cards", *settings, *options), out / "contexts.log")
 
 
 def grid(out: Path) -> None:
     """How far off predicted memory is."""
-    _run([sys.executable, str(HERE / "memory_grid.py"), "--out", str(out / "grid.jsonl")], out / "grid.log")
+    _run(script("memory_grid", "--out", out / "grid.jsonl"), out / "grid.log")
 
 
 def offload(out: Path) -> None:
@@ -120,7 +120,7 @@ def offload(out: Path) -> None:
             ("behind", host, []),
             ("serial", host, ["--serial-offload"]),
         ):
-            settings = ["--shape", shape, "--tokens", str(tokens), "--method", "qlora", "--keep", keep, "--steps", "8"]
+            settings = ["--shape", shape, "--tokens", tokens, "--method", "qlora", "--keep", keep, "--steps", 8]
             _row([*settings, *extra], out / "offload.jsonl", shape=shape, copies=name)
 
 
@@ -128,13 +128,13 @@ def curve(out: Path) -> None:
     """Speed over memory at 16,384 tokens."""
     for shape, method, budgets in CURVE:
         for budget in budgets:
-            settings = ["--shape", shape, "--method", method, "--budget-gib", str(budget), "--steps", "8"]
+            settings = ["--shape", shape, "--method", method, "--budget-gib", budget, "--steps", 8]
             _row(settings, out / "curve.jsonl", shape=shape, budget_gib=budget)
 
 
 def mixes(out: Path) -> None:
     """The planner's mix beside a dozen others."""
-    _run([sys.executable, str(HERE / "mixes.py"), "--out", str(out / "mixes.jsonl")], out / "mixes.log")
+    _run(script("mixes", "--out", out / "mixes.jsonl"), out / "mixes.log")
 
 
 def masking(out: Path) -> None:
@@ -146,8 +146,8 @@ def masking(out: Path) -> None:
         ("muon", "off"),
         ("lion", "off"),
     ):
-        settings = ["--shape", "qwen3-0.6b", "--tokens", "4096", "--optimizer", optimizer, "--masking", kind]
-        _row([*settings, "--steps", "40"], out / "masking.jsonl", optimizer=optimizer, masking=kind)
+        settings = ["--shape", "qwen3-0.6b", "--tokens", 4096, "--optimizer", optimizer, "--masking", kind]
+        _row([*settings, "--steps", 40], out / "masking.jsonl", optimizer=optimizer, masking=kind)
 
 
 def scratch(out: Path, given: Path, limit_s: float) -> None:
@@ -155,18 +155,17 @@ def scratch(out: Path, given: Path, limit_s: float) -> None:
     work = Path("/tmp/scratch-duel")
     if not work.exists():
         work.mkdir(parents=True)
-        for side in (HERE / "duels").glob("scratch-*.toml"):
+        for side in SIDES.glob("scratch-*.toml"):
             shutil.copy(side, work)
         with lzma.open(given / "corpus.jsonl.xz") as packed, (work / "corpus.jsonl").open("wb") as corpus:
             shutil.copyfileobj(packed, corpus)
-        maker = [sys.executable, str(HERE / "random_models.py"), str(work), str(given / "tokenizer"), "llama-55m"]
-        subprocess.run(maker, check=True)
+        make_models(work, ["llama-55m"], given / "tokenizer")
     _duel("scratch", work, ["--evaluations", "5"], out, given, limit_s)
 
 
 def lora(out: Path, given: Path, limit_s: float) -> None:
     """LoRA on the embedded model with the sample dataset: the same three."""
-    _duel("lora", HERE / "duels", ["--evaluations", "5"], out, given, limit_s)
+    _duel("lora", SIDES, ["--evaluations", "5"], out, given, limit_s)
 
 
 def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, limit_s: float) -> None:
@@ -175,9 +174,8 @@ def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, li
         (folder / "runs").mkdir(parents=True)
         with tarfile.open(given / f"{name}.tgz") as packed:
             packed.extractall(folder, filter="data")
-    files = [str(sides / f"{name}-{side}.toml") for side in ("adamw", "magma", "muon")]
-    settings = ["--out", str(folder), "--limit-s", str(limit_s), *options]
-    _run([sys.executable, str(HERE / "duel_at_once.py"), *settings, *files], out / f"{name}.log")
+    files = [sides / f"{name}-{side}.toml" for side in ("adamw", "magma", "muon")]
+    _run(script("duel_at_once", "--out", folder, "--limit-s", limit_s, *options, *files), out / f"{name}.log")
     with tarfile.open(out / f"{name}.tgz", "w:gz") as packed:
         for path in sorted(folder.iterdir()):
             if path.name != "runs":
@@ -192,17 +190,16 @@ JOBS: dict[str, Callable[[Path], None]] = {
 
 def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
     """Each job in a process that sees one GPU; the next one begins where one is done."""
-    import torch
-
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
-    free, waiting = seen.split(","), list(names)
+    free, waiting = visible_gpus(), list(names)
+    if not free:
+        sys.exit("There is no GPU.")
     running: dict[subprocess.Popen[bytes], str] = {}
     while waiting or running:
         while waiting and free:
             gpu = free.pop(0)
-            command = [sys.executable, __file__, *options, waiting.pop(0)]
+            command = script("on_gpu", *options, waiting.pop(0))
             home = Path(os.environ.get("BURNISH_HOME", "/tmp/burnish")) / f"gpu{gpu}"
-            given = {"CUDA_VISIBLE_DEVICES": gpu, "BURNISH_HOME": str(home)}
+            given = {VISIBLE: gpu, "BURNISH_HOME": str(home)}
             running[subprocess.Popen(command, env={**os.environ, **given})] = gpu
         for process in [process for process in running if process.poll() is not None]:
             free.append(running.pop(process))
@@ -211,7 +208,7 @@ def side_by_side(names: Sequence[str], options: Sequence[str]) -> None:
 
 def main() -> None:
     """Do the jobs named, in order."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--given", type=Path, default=Path())
     parser.add_argument("--limit-s", type=float, default=480, help="after which a duel is ended, to go on later")

@@ -88,7 +88,7 @@ def recorded_packs(file: Path, tokens: int, count: int, *, vocabulary: int) -> E
             raise ValueError(f"it has the token {ids.max() if ids.min() >= 0 else ids.min()} of {vocabulary:,}")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         text = f"{file} holds no passes that could be trained on here: {problem}."
-        raise UsageError(text, "Give one that tests/bench/peer_step.py wrote.") from problem
+        raise UsageError(text, "Give one that `python tests/bench peer_step` wrote.") from problem
     split, ends = np.split(ids, np.cumsum(lengths)[:-1]), np.cumsum(per_pass)
     groups = [tuple(range(end - size, end)) for end, size in zip(ends.tolist(), per_pass.tolist(), strict=True)]
     most = max(int(lengths[list(group)].sum()) for group in groups)

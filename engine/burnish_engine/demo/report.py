@@ -106,8 +106,8 @@ def render(report: DemoReport) -> str:
 <p class="dim">{_text(report.behavior)}</p>
 <div class="figures">{cards}</div>
 <h2>What was trained</h2>
-<p>A LoRA adapter on {_text(report.model)}, {report.steps} optimizer steps over {report.trained_tokens:,} tokens of
-{report.train_rows} {rows}, in {_text(report.precision)} on {_text(report.device)} at
+<p>A LoRA adapter on {_text(report.model)}, {report.steps} optimizer steps over {report.trained_tokens:,} tokens,
+taken from {report.train_rows} {rows}, in {_text(report.precision)} on {_text(report.device)} at
 {report.tokens_per_s:,.0f} tokens/s, with a peak of {memory_size(report.peak_memory_bytes)} of memory.
 Held-out loss fell from {report.held_out_loss_base:.3f} to <b>{report.held_out_loss_tuned:.3f}</b> nats per {unit}
 on {report.held_out_rows} {rows} that it was not trained on, with which the settings were chosen{forgetting}.</p>

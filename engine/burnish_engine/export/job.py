@@ -178,7 +178,7 @@ class _ExportRun:
         """Map the final name of every file that passed to the finished file."""
         return {file.file: self.staging / f"{file.quant}.gguf" for file in checked.files if file.passed}
 
-    def file_name(self, quant: GgufType) -> str:
+    def file_name(self, quant: str) -> str:
         """Return the final name of a type's file."""
         return f"{self.name}-{quant}.gguf"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
 from burnish_engine.contract.recipe.place import HERE
+from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.hardware.gpu.bandwidth import measure_links
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
@@ -66,10 +67,11 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         machine, found = measured.machine, list(measured.problems)
         if not measured.problems:
             keep_links(machine)
+    elif bandwidth and not machine.gpus:
+        found.append("Without a GPU there are no links to measure.")
     use = parallel_settings(machine)
-    if devices and devices.where != HERE:
-        found.append(f"The recipe trains at {devices.where}, so there is no command for torchrun here.")
     use = use.model_copy(update={"torchrun": torchrun_command(use, str(recipe or RECIPE), devices)})
+    found += _why_no_torchrun(devices, use.torchrun)
     return Checkup(
         machine=with_edges(machine),
         torch=torch,
@@ -81,6 +83,15 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         notes=[*found, *notes(machine, use)],
         settings=use,
     )
+
+
+def _why_no_torchrun(devices: DevicesSection | None, command: str) -> list[str]:
+    """Say in a sentence why there is no command for torchrun for a recipe; empty where there is one, or no recipe."""
+    if devices is None:
+        return []
+    if devices.where != HERE:
+        return [f"The recipe trains at {devices.where}, so there is no command for torchrun here."]
+    return [] if command else ["The recipe trains on one device, so it needs no torchrun: `burnish train` starts it."]
 
 
 def summary_text(machine: MachineFacts, *, ready: bool) -> str:

@@ -121,7 +121,7 @@ HOPPER_CANDIDATES = (
     EightBitTile(128, 128, 128, 1, 8, 4, persistent=1),
     UNALIGNED,
 )
-"""Tiles that `tests/bench/eight_bit_products.py` times on Hopper; those that are chosen are among them."""
+"""Tiles that `python tests/bench eight_bit_products` times on Hopper; those that are chosen are among them."""
 
 
 def choose_tile(

@@ -23,7 +23,7 @@ HOPPER_CANDIDATES = (
     EightBitTile(TILE_ROWS, 128, 128, 1, 4, 4, promoted=False),
     EightBitTile(TILE_ROWS, 128, 128, 1, 8, 4),
 )
-"""Tiles that `tests/bench/grouped_codes.py` times on Hopper; `HOPPER` is one of them."""
+"""Tiles that `python tests/bench grouped_codes` times on Hopper; `HOPPER` is one of them."""
 
 
 def choose_tile(device: torch.device) -> EightBitTile:

@@ -174,7 +174,7 @@ def test_a_budget_chooses_the_plan():
 
 
 def record(file, passes):
-    """Passes of documents as `tests/bench/peer_step.py` writes them."""
+    """Passes of documents as `python tests/bench peer_step` writes them."""
     every = [document for documents in passes for document in documents]
     lengths = np.array([len(document) for document in every])
     np.savez(file, ids=np.concatenate(every), lengths=lengths, documents=np.array([len(one) for one in passes]))

@@ -86,8 +86,9 @@ def test_labels_are_refused_without_an_objective_and_pairs_with_this_one(write_j
         prepare(recipe(write_jsonl([labeled]), objective="sft"), make_tokenizer())
     with pytest.raises(DataError, match="good or bad"):
         prepare(recipe(write_jsonl([pair])), make_tokenizer())
-    with pytest.raises(DataError, match="pairs"):
+    with pytest.raises(DataError, match="pairs") as refused:
         prepare(recipe(write_jsonl([labeled]), objective="dpo"), make_tokenizer())
+    assert '"kto"' in refused.value.remedy
     with pytest.raises(ValueError, match=r"data\.shape"):
         recipe(write_jsonl([labeled]), shape="preference")
 

@@ -81,11 +81,29 @@ def test_nothing_is_measured_unless_asked(monkeypatch, no_kernels):
     assert any("--bandwidth" in note for note in found.notes)
 
 
-def test_of_a_recipe_for_another_place_it_is_said_why_no_command_starts_it_here(tmp_path, no_kernels):
+NO_GPU = {"gpus": [], "links": []}
+
+
+@pytest.mark.parametrize(
+    ("changed", "where", "reason"),
+    [({}, "here", ""), ({}, "slurm:office", "slurm:office"), (NO_GPU, "here", "one device")],
+)
+def test_of_a_recipe_without_a_command_for_torchrun_it_is_said_why(
+    monkeypatch, tmp_path, no_kernels, changed, where, reason
+):
+    monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090").model_copy(update=changed))
     file = tmp_path / "recipe.toml"
-    for where in ("here", "slurm:office"):
-        file.write_text(f'[devices]\nwhere = "{where}"\n', encoding="utf-8")
-        assert any(where in note and "torchrun" in note for note in check_up(recipe=file).notes) == (where != "here")
+    file.write_text(f'[devices]\nwhere = "{where}"\n', encoding="utf-8")
+    found = check_up(recipe=file)
+    why = [note for note in found.notes if "torchrun" in note]
+    assert bool(found.settings.torchrun) is not bool(reason)
+    assert [reason in note for note in why] == ([True] if reason else [])
+
+
+def test_links_that_are_not_there_are_not_silently_left_out(monkeypatch, no_kernels):
+    monkeypatch.setattr(module, "probe", lambda: recorded("pair_4090").model_copy(update=NO_GPU))
+    assert any("links" in note for note in check_up(bandwidth=True).notes)
+    assert not any("links" in note for note in check_up().notes)
 
 
 def test_what_was_measured_replaces_the_table_and_the_reason_says_so(monkeypatch, no_kernels):

@@ -20,6 +20,7 @@ from burnish_engine.contract.run.events import (
     PhaseProgress,
     RunStarted,
     StepDone,
+    Warned,
 )
 from burnish_engine.runs import recorder
 from burnish_engine.runs.card import read_card
@@ -111,6 +112,8 @@ def test_both_engines_learn_the_preference_with_the_same_figures(made, objective
     assert steps[-1].loss < steps[0].loss
     assert held_out[-1].margin > held_out[0].margin
     assert all(report.verdict == "training" for report in of_kind(fast, GuardReported))
+    noted = [warning.message for warning in of_kind(fast, Warned) if warning.code == "recipe"]
+    assert [("preference.beta" in note) for note in noted] == ([True] if objective == "simpo" else [])
 
 
 @pytest.mark.parametrize(

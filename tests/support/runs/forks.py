@@ -85,7 +85,7 @@ class Forked:
     """A process that the server forked, with the part of `subprocess.Popen` that ranks and tests need."""
 
     def __init__(self, server, pid):
-        self._server, self.pid, self.returncode = server, pid, None
+        self._server, self.pid, self.returncode, self.stdin = server, pid, None, None
 
     def poll(self):
         """Return the exit code, negative for a signal; None while the process goes on."""

@@ -55,7 +55,10 @@ class RunDetails(Card):
         self.delta = Value(tr("To best"), hint=tr("Held-out loss less that of the best run on the same rows."))
         self.accuracy = Value(
             tr("Preferred"),
-            hint=tr("Share of held-out pairs whose chosen reply the model prefers to the rejected one."),
+            hint=tr(
+                "Share of held-out pairs whose chosen reply the model prefers to the rejected one; of replies labeled "
+                "good or bad, of those that it judges as labeled."
+            ),
         )
         self.margin = Value(
             tr("Margin"), hint=tr("Mean reward of the chosen held-out replies less the rejected ones'.")

@@ -76,7 +76,10 @@ class RunFigures(Card):
         )
         self.preferred = Value(
             tr("Preferred"),
-            hint=tr("Share of held-out pairs whose chosen reply the model prefers to the rejected one."),
+            hint=tr(
+                "Share of held-out pairs whose chosen reply the model prefers to the rejected one; of replies labeled "
+                "good or bad, of those that it judges as labeled."
+            ),
         )
         self.speed = Value(
             tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")

@@ -48,10 +48,10 @@ def read_catalog(text: str) -> tuple[CatalogModel, ...]:
 
 
 def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> CatalogModel | None:
-    """Find a model by name, ignoring case; the part after the slash is enough where it is unique.
+    """Find a model by name, ignoring case; the part after the slash, or the title, is enough where it is unique.
 
     Args:
-        name: name of the model, such as "Qwen/Qwen3-0.6B" or "qwen3-0.6b".
+        name: name of the model, such as "Qwen/Qwen3-0.6B", "qwen3-0.6b" or "Qwen3 0.6B".
         models: models to look among; by default the whole catalog.
     """
     wanted = name.casefold()
@@ -59,7 +59,7 @@ def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> Catal
     for model in known:
         if model.name.casefold() == wanted:
             return model
-    short = [model for model in known if model.name.casefold().rpartition("/")[2] == wanted]
+    short = [model for model in known if wanted in (model.name.casefold().rpartition("/")[2], model.title.casefold())]
     return short[0] if len(short) == 1 else None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine
 from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
-from burnish_engine.advise.facts.shape import BYTES_OF, parameters
+from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span, workload
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
@@ -115,7 +115,7 @@ def plan_run(
     if seconds is not None and work.steps:
         pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed, shared=shared)
         times = time_parts(recipe, pace, done=-1, steps=work.steps)
-    over_budget = choice is not None and recipe.memory.budget_gib > 0 and total > _ABOUT * choice.budget_bytes
+    over_budget = recipe.memory.budget_gib > 0 and total > _ABOUT * _budget(recipe, choice)
     lower = None
     if not quick and (over_budget or lacks_memory(run, total, free)):
         lower = fitting_rank(recipe.adapter, rank_of_experts(run), _fits_with(run, work, free))
@@ -128,10 +128,11 @@ def plan_run(
     if not problems and over_budget:
         ranks = f"; {adapter_text(run)}" if recipe.adapter.method != "full" else ""
         instead = f", or {remedy}" if remedy else ""
+        again = "" if engine.fast or recipe.train.recompute else "set train.recompute = true, "
         problems.append(
             f"This run needs about {memory_size(total)} and memory.budget_gib allows {recipe.memory.budget_gib:g} GiB"
-            f"{ranks}. {leave}Raise it, or lower train.micro_batch_tokens (now {recipe.train.micro_batch_tokens:,}) "
-            f"and data.max_length{instead}."
+            f"{ranks}. {leave}Raise it, {again}or lower train.micro_batch_tokens "
+            f"(now {recipe.train.micro_batch_tokens:,}) and data.max_length{instead}."
         )
     if host > machine.ram_free_bytes:
         what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
@@ -255,6 +256,10 @@ def _predicted(
     return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
 
 
+def _budget(recipe: Recipe, choice: MemoryChoice | None) -> int:
+    return choice.budget_bytes if choice else int(recipe.memory.budget_gib * GIB)
+
+
 def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[AdapterSection], bool]:
     """Return a function that says whether the run fits into the device's memory with another adapter."""
 
@@ -262,7 +267,7 @@ def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[Adap
         other = replace(run, recipe=run.recipe.model_copy(update={"adapter": adapter}))
         choice = choose_memory(other, work.largest, free, quick=True) if run.engine.fast else None
         total = sum(part.bytes for part in _predicted(other, work, choice)[0].parts)
-        budget = choice.budget_bytes if choice and run.recipe.memory.budget_gib else free
+        budget = _budget(run.recipe, choice) if run.recipe.memory.budget_gib else free
         return not lacks_memory(other, total, free) and total <= _ABOUT * budget
 
     return fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from burnish_engine.advise.plan.recipe_fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.predict.on_target import SLOWEST_TOKENS_PER_S, OnTarget, on_target
 from burnish_engine.advise.suggest.rank import USUAL_TOKENS, JudgedModel, is_quantized, judge_all, judge_best
 from burnish_engine.advise.suggest.settings import propose, smallest
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import CatalogModel, RunPlan, SettingChoice, Suggestion
 from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.paths import is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
@@ -145,9 +148,22 @@ def chosen_model(path: str, models: Sequence[CatalogModel], here: Collection[str
         return ChosenModel("embedded", entry.title, entry.spec, here=True, entry=entry)
     if entry is not None and not Path(path).is_dir():
         return ChosenModel(entry.name, entry.title, entry.spec, here=entry.name in here, entry=entry)
+    if not (Path(path).exists() or is_model_name(path) or is_address(path)):
+        raise _no_such_model(path, models)
     source = open_model(path)
     check_token_ids(source)
     return ChosenModel(path, source.name, spec_of(source), here=True, config=source.config)
+
+
+def _no_such_model(name: str, models: Sequence[CatalogModel]) -> UsageError:
+    """Say that a name is neither a folder nor in the catalog, and which names of the catalog are close to it."""
+    shorter = {model.name.rpartition("/")[2].casefold(): model.name for model in models}
+    close = [shorter[one] for one in difflib.get_close_matches(name.casefold(), shorter, n=3)]
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    return UsageError(
+        f"There is no model {name}: the catalog has none of that name, and there is no such folder.",
+        f'{hint}`burnish models search --all` lists the catalog; a folder and "embedded" do as well.',
+    )
 
 
 def catalog_model(entry: CatalogModel, here: Collection[str]) -> ChosenModel:

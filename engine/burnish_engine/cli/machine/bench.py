@@ -116,7 +116,7 @@ def step(
         ),
     ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
-    packs: Annotated[Path | None, typer.Option(help="Passes recorded by tests/bench/peer_step.py.")] = None,
+    packs: Annotated[Path | None, typer.Option(help="Passes recorded by `python tests/bench peer_step`.")] = None,
     mlp_rows: Annotated[int, typer.Option(min=0, help="Tokens that pass the feed-forward at once; 0: all.")] = 0,
     tables_on_host: Annotated[
         bool, typer.Option("--tables-on-host", help="Embeddings and head stay in host memory.")

@@ -53,7 +53,7 @@ def show(result: Checkup) -> None:
         _line(label, value)
     for kernel in result.kernels:
         mark = "[green]ok[/]" if kernel.passed else "[red]failed[/]"
-        out.print(styled("[dim]{}[/]{}: " + mark + " {}", f"{'kernel':<{_LABEL}}", kernel.name, kernel.detail))
+        out.print(styled("[dim]{}[/]{}: " + mark + ", {}", f"{'kernel':<{_LABEL}}", kernel.name, kernel.detail))
     if result.settings and len(result.machine.gpus) > 1:
         for label, value in _settings(result.settings):
             _line(label, value)

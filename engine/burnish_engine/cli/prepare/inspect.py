@@ -140,7 +140,7 @@ def show_facts(facts: DatasetFacts, recipe: Recipe, console: Terminal) -> None:
         console.print(*report_blocks(facts.report))
     if facts.warnings:
         console.print(_section("Warnings"), *(Padding(Text(f"- {warning}"), (0, 2)) for warning in facts.warnings))
-    console.print(*_example(facts, console))
+    console.print(*_example(facts, recipe.preference, console))
 
 
 def _recipe(*, data: dict[str, object], preference: dict[str, object], micro_batch_tokens: int) -> Recipe:
@@ -231,8 +231,13 @@ def _histogram(lengths: LengthStats, max_length: int, console: Terminal) -> Grou
     return Group(line, table)
 
 
-def _example(facts: DatasetFacts, console: Terminal) -> tuple[Text, Padding]:
+def _example(facts: DatasetFacts, section: PreferenceSection, console: Terminal) -> tuple[Text, Padding]:
     """Render the example row; supervised text is colored and underlined, and in brackets where there is no color."""
+    title, marked = "First row as trained", "learned text"
+    if section.learns_pairs:
+        title, marked = "First pair, the chosen reply before the rejected one", "replies"
+    elif section.learns_labels:
+        title, marked = "First row, good or bad as labeled", "reply"
     colors = console.is_terminal and not console.no_color and console.color_system is not None
     opening, closing = ("", "") if colors else (("[[", "]]") if console.options.ascii_only else ("⟦", "⟧"))
     text = Text()
@@ -241,8 +246,8 @@ def _example(facts: DatasetFacts, console: Terminal) -> tuple[Text, Padding]:
             text.append(opening).append_text(Text(printable(piece), style=_LEARNED)).append(closing)
         else:
             text.append_text(Text(printable(piece), style="dim"))
-    legend = "learned text is underlined" if colors else f"learned text stands in {opening}{closing}"
-    return _section(f"First row as trained ({legend})"), Padding(text, (0, 2))
+    how = "underlined" if colors else f"in {opening}{closing}"
+    return _section(f"{title} ({marked} {how})"), Padding(text, (0, 2))
 
 
 def _section(title: str) -> Text:

@@ -12,10 +12,12 @@ import typer
 from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.paths import expand_home, is_address, is_model_name
+from burnish_engine.contract.paths import expand_home, fetched_model_dir, is_address, is_model_name
+from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.data.files.hub_datasets import dataset_name
 
@@ -64,21 +66,55 @@ def _as_written(name: str, folder: Path) -> str:
 
 @app.command()
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
-    """Say whether a recipe is right, and if not, what is wrong."""
+    """Say whether a recipe is right and the files that it names are there, and if not, what is wrong."""
     recipe = load_recipe(path)
     from burnish_engine.data.templates.template import check_template
     from burnish_engine.models.saved_adapters.start_adapter import as_started
 
     check_template(recipe.data.template)
     started = as_started(recipe).adapter
+    notes = [*_data_notes(recipe.data), *_model_notes(recipe)]
     out.print(f"{path} is a valid recipe.")
-    if note := unused_settings_note(recipe.adapter):
+    settings = (unused_settings_note(recipe.adapter), *preference_notes(recipe.preference))
+    for note in filter(None, (*notes, *settings)):
         out.print(f"note: {note}")
     if started.start:
         out.print(
             f"note: It goes on from the adapter in {started.start}: {started.method} of rank {started.rank}, alpha "
             f"{started.alpha:g}, dropout {started.dropout:g}, on {', '.join(started.targets)}."
         )
+
+
+def _data_notes(data: DataSection) -> list[str]:
+    """Look for the data files, and note what was not looked for: nothing is downloaded.
+
+    Raises:
+        DataError: A file is missing, empty, damaged or of no known kind.
+    """
+    from burnish_engine.data.files.discover import find_parts
+
+    names = [*data.files, *data.validation_files]
+    find_parts([name for name in names if not is_address(name)])
+    notes = [f"Whether {name} exists was not looked up." for name in names if is_address(name)]
+    return notes if data.files else ["It names no training files yet (data.files is empty).", *notes]
+
+
+def _model_notes(recipe: Recipe) -> list[str]:
+    """Open the model, and note where it has to be downloaded first.
+
+    Raises:
+        UsageError: The model's folder does not exist.
+        SetupError: The model's folder is damaged.
+    """
+    from burnish_engine.models.checkpoint.source import open_model
+
+    name = recipe.model.path
+    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+        here = recipe.devices.where == HERE
+        return [f"The model {name} is not on this machine. Get it: burnish models fetch {name}"] if here else []
+    if name != "embedded":
+        open_model(name)
+    return []
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,8 @@ def suggest(
     dataset = _facts(files, held_out, counted_with) if files else None
     wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
     result = make(probe(), catalog(), wish, here=here)
-    notes = _preference_notes(dataset) if dataset else []
+    undecided = _preference_notes(dataset) if dataset else []
+    notes = list(undecided)
     if dataset and counted_with != result.model:
         notes.append(
             "Rows were measured with the embedded model's tokenizer; with the suggested model lengths differ a little."
@@ -75,7 +77,7 @@ def suggest(
     if json:
         print_json(result.model_dump_json(indent=2))
     else:
-        _show(result, recipe_file)
+        _show(result, _what_next(result.model, recipe_file, here, undecided=bool(undecided)))
     return ExitCode.DONE if result.plan.fits else ExitCode.DOES_NOT_FIT
 
 
@@ -108,11 +110,24 @@ def _preference_notes(dataset: DatasetFacts) -> list[str]:
     """Say that the recipe has to be completed before it trains on preferences."""
     from burnish_engine.data.rows.shapes import preferences_among, undecided_preferences
 
-    rate = "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate."
-    return [f"{undecided_preferences('The dataset', shape)} {rate}" for shape in preferences_among(dataset.shape)]
+    wants = (
+        "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate, and "
+        "a data.max_length that holds the rejected or bad replies too."
+    )
+    return [f"{undecided_preferences('The dataset', shape)} {wants}" for shape in preferences_among(dataset.shape)]
 
 
-def _show(result: Suggestion, recipe_file: Path | None) -> None:
+def _what_next(model: str, recipe_file: Path | None, here: Collection[str], *, undecided: bool) -> str:
+    """Say how the recipe gets written and trained, with everything that has to come first."""
+    if recipe_file is None:
+        return "Write it with --out recipe.toml"
+    fetched = model == "embedded" or model in here or Path(model).is_dir()
+    first = "say in it what to learn (above), then: " if undecided else ""
+    fetch = "" if fetched else f"burnish models fetch {typed(model)}   and   "
+    return f"Wrote {recipe_file}. {first.capitalize() or 'Then: '}{fetch}burnish train {typed(recipe_file)}"
+
+
+def _show(result: Suggestion, what_next: str) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(style="bold", overflow="fold")
@@ -125,10 +140,7 @@ def _show(result: Suggestion, recipe_file: Path | None) -> None:
         out.problem(problem)
     for warning in result.warnings:
         out.note(warning)
-    if recipe_file is None:
-        out.print("Write it with --out recipe.toml")
-    else:
-        out.print(f"Wrote {recipe_file}. Then: burnish train {typed(recipe_file)}")
+    out.print(what_next)
 
 
 def _summary(plan: RunPlan) -> Text:

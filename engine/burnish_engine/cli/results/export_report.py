@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from burnish_engine.cli.terminal import out, print_json, styled
-from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.export.verify.verdict import verdict_text
@@ -57,7 +57,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
             "" if entry.tokens_per_s is None else f"{entry.tokens_per_s:.1f}",
             "ends" if entry.reply_stopped else "goes on",
-            styled("[green]verified[/]" if entry.passed else "[red]refused[/]"),
+            styled(_state(entry)),
         )
     out.print(table)
     if report.base_loss is not None and report.tuned_loss is not None:
@@ -65,6 +65,8 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
     for entry in report.files:
         score = f" Score: {METRIC_NAMES[entry.task.metric]} {entry.task.figures}." if entry.task else ""
         out.print(f"{verdict_text(entry)}{score}")
+        if entry.passed and entry.change_held is not None:
+            out.print(f"Of what training changed in the weights, {entry.quant} holds {entry.change_held:.1%}.")
     for note in report.notes:
         out.dim(f"note: {note}")
     for entry in report.files:
@@ -72,3 +74,9 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             out.dim(f"{entry.quant}: {note}")
     for entry in report.files:
         out.print(str((folder / entry.file).absolute()))
+
+
+def _state(entry: QuantFidelity) -> str:
+    if entry.unproven:
+        return "[yellow]not proven[/]"
+    return "[green]verified[/]" if entry.passed else "[red]refused[/]"

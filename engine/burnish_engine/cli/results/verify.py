@@ -42,6 +42,12 @@ def verify(
             device=chat_device(recipe.devices)[0],
         )
     show_report(report, file.parent, json=json)
+    unproven = " ".join(entry.unproven for entry in report.files)
+    if unproven:
+        raise FidelityError(
+            f"{file} could not be shown to be the model that {paths.root.name} trained. {unproven}",
+            "Export the run again: such a file names the weights that it was made from.",
+        )
     if not report.passed:
         problems = " ".join(problem for entry in report.files for problem in entry.problems)
         raise FidelityError(f"{file} is not the model that {paths.root.name} trained. {problems}", "Export it again.")

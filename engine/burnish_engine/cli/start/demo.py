@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from burnish_engine.cli.results.export_report import show_report
-from burnish_engine.cli.terminal import duration, out, styled
+from burnish_engine.cli.terminal import duration, out, styled, typed
 from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode
 
@@ -18,7 +18,12 @@ def demo(
     out_dir: Annotated[Path, typer.Option("--out", help="New folder for everything the demo makes.")] = Path(
         "burnish-demo"
     ),
-    tokens: Annotated[int, typer.Option(metavar="N", help="Most tokens to train on, 2000 or more.", min=2000)] = 60_000,
+    tokens: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Most tokens to train on, 2000 or more; with few the behavior is not learned.", min=2000
+        ),
+    ] = 60_000,
     preferences: Annotated[
         bool, typer.Option("--preferences", help="Teach from pairs of a chosen and a rejected reply, by DPO.")
     ] = False,
@@ -64,6 +69,7 @@ def demo(
         f"base {scores.base}, tuned {scores.tuned}, {gguf}."
     )
     out.print(f"All done in {duration(time.perf_counter() - began)}. The report: {folder / 'report.html'}")
+    out.print(f"Talk to it: burnish chat {typed(folder / 'gguf' / report.gguf_chat['file'])}")
     return ExitCode.DONE
 
 

@@ -100,7 +100,8 @@ def _rows(outcome: ComparedRun) -> Iterator[tuple[str, str]]:
     yield "training loss", _number(outcome.loss)
     after = f" (step {outcome.held_out_step})" if outcome.held_out_step not in (None, outcome.step) else ""
     yield "held-out loss", _number(outcome.held_out_loss) + after
-    yield "preferred", f"{outcome.accuracy:.0%} of held-out pairs" if outcome.accuracy is not None else "-"
+    compared = "replies, as labeled" if outcome.objective == "kto" else "pairs"
+    yield "preferred", f"{outcome.accuracy:.0%} of held-out {compared}" if outcome.accuracy is not None else "-"
     yield "margin", _number(outcome.margin)
     yield "loss on general text", outcome.forgetting.figures if outcome.forgetting else "-"
     yield "score of the task", outcome.task.figures if outcome.task else "-"

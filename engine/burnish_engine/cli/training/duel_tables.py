@@ -46,7 +46,7 @@ def show_duel_forecast(forecast_duel: DuelForecast) -> None:
         out.print("How long they take is not known.")
     else:
         longest = f" (at most {duration(times[1])})" if most > least else ""
-        out.print(f"Predicted training time: {duration(times[0])}{longest}; loading and evaluation come on top.")
+        out.print(f"Predicted training time: {duration(times[0])}{longest}; loading comes on top.")
     for side, plan in zip(sides, forecast_duel.plans, strict=True):
         steps = f"{plan.steps:,} steps, " if plan.steps else ""
         fits = "" if plan.fits else " [red]does not fit[/]"

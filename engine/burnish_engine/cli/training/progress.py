@@ -54,6 +54,8 @@ _STOPPING = {
     "paused": "Stopping and saving",
 }
 _LINE_EVERY_S = 10.0
+_ROOM_FOR_CHECKS = 130  # terminal cells that a bar with the name of a check takes
+_NO_MARGIN = 1e-4  # margin below which the model is its reference: rounding decides how many pairs are preferred
 _NOTE = "[yellow]note:[/] {}"
 
 
@@ -98,7 +100,10 @@ class RunProgress:
         if isinstance(event, PhaseChanged):
             self._change_phase(event)
         if isinstance(event, PhaseProgress):
-            self._bar.update(self._bar_task(), detail=progress_text(event))
+            text = progress_text(event)
+            if self._bar.console.width < _ROOM_FOR_CHECKS:
+                text = text.partition(": ")[0]
+            self._bar.update(self._bar_task(), detail=text)
         line = _line(event)
         if line:
             self._bar.console.print(line)
@@ -122,6 +127,7 @@ class RunProgress:
         """Show the progress of a stage that only reports its share (0 to 1)."""
         if self._stage is None:
             self._stage = self._bar.add_task(what, total=1.0, detail="")
+            self._bar.update(self._bar_task(), visible=False)  # the run's own bar is at its end
         self._bar.update(self._stage, description=what, completed=share)
         if not out.is_terminal and what != self._stage_line:
             out.print(f"{what}...")
@@ -150,9 +156,9 @@ class RunProgress:
         self._bar.console.print(styled("[dim]{}{}: {}[/]", sign, done, duration(max(event.t - last.t, 0.0))))
 
     def _step(self, event: StepDone) -> None:
-        pairs = "" if event.accuracy is None else f"preferred {event.accuracy:.0%}  "
+        share = preferred_text(event)
         detail = (
-            f"loss {event.loss:.3f}  {pairs}{event.tokens_per_s:,.0f} tok/s  "
+            f"loss {event.loss:.3f}  {share}{'  ' if share else ''}{event.tokens_per_s:,.0f} tok/s  "
             f"{memory_size(event.held_bytes)}  {duration(event.eta_s)} left"
         )
         self._bar.update(self._bar_task(), completed=event.step, detail=detail)
@@ -216,12 +222,23 @@ def _line(event: Event) -> str | Text:
 
 
 def evaluation_text(event: EvaluationDone) -> str:
-    """Word an evaluation: the held-out loss, and of preferences the share preferred and the margin."""
+    """Word an evaluation: the held-out loss, and of preferences the share preferred, the margin and the divergence."""
     what = " nats per learned token"
     if event.accuracy is not None:
-        margin = f", margin {event.margin:.3g}" if event.margin is not None else ""
-        what = f" of a pair, {event.accuracy:.0%} preferred{margin}"
+        what = " of a reply" if event.kl is not None else " of a pair"
+        if event.margin is not None and abs(event.margin) < _NO_MARGIN:
+            what += ", no preference yet"
+        else:
+            what += f", {preferred_text(event)}" + (f", margin {event.margin:.3g}" if event.margin is not None else "")
+        what += f", {event.kl_to_base:.2g} nats a token from the base" if event.kl_to_base else ""
     return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
+
+
+def preferred_text(event: StepDone | EvaluationDone) -> str:
+    """Word the share that is the right way around, of pairs or of labeled replies; empty where nothing is compared."""
+    if event.accuracy is None:
+        return ""
+    return f"{event.accuracy:.0%} {'as labeled' if event.kl is not None else 'preferred'}"  # kto alone estimates a KL
 
 
 def _other_line(event: Event) -> str | Text:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +25,7 @@ from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import CommandDone, EvaluationDone, RolledBack, Warned
-from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.run.fold import RunState, StepHistory, fold_all
 from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.run.process_end import death_text
@@ -37,6 +39,7 @@ app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is
 
 RunArgument = Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')]
 _ACK_TIMEOUT_S = 60.0
+_CAN_GO_ON = ("interrupted", "suspended", "stopped", "paused")
 
 
 @app.command("list")
@@ -52,14 +55,14 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
         out.print("There are no runs yet. `burnish train recipe.toml` makes one.")
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("run", "standing", "step", "loss", "held-out", "started"):
+    for title in ("run", "standing", "step", "loss", "held-out", "created"):
         table.add_column(title)
     for summary in found:
         state = summary.state
         table.add_row(
             state.run,
             summary.status,
-            f"{state.step}/{state.total_steps}",
+            f"{state.step}/{state.total_steps}" if state.total_steps else "",
             "" if state.loss is None else f"{state.loss:.3f}",
             "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
             duration(time.time() - state.created) + " ago",
@@ -87,7 +90,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     where = f"{summary.status}, step {state.step} of {state.total_steps}"
     out.print(styled("[bold]{}[/]: {}", state.run, where))
     died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
-    for line in filter(None, (state.message, died)):
+    again = f"Go on: burnish runs resume {typed_run(summary.paths)}" if summary.status in _CAN_GO_ON else ""
+    for line in filter(None, (state.message, died, again)):
         out.print(line)
     warned: set[str] = set()
     for event in events:
@@ -98,9 +102,8 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
             out.print(_rolled_back_text(event))
-    steps = zip(now.steps.step.values(), now.steps.loss.values(), strict=True)
-    for step, loss in islice(steps, 0, None, max(1, len(now.steps) // 10)):
-        out.print(f"step {step}: loss {loss:.4f}")
+    for line in _step_lines(now.steps):
+        out.print(line)
     for line in filter(None, (memory_text(now), f"Energy of the GPU: {energy_size(joules)}" if joules else "")):
         out.print(line)
     if state.verdict and not (card and card.guard):
@@ -110,6 +113,14 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     if problem:
         out.note(problem)
     out.print(f"Folder: {summary.paths.root}")
+
+
+def _step_lines(steps: StepHistory) -> Iterator[str]:
+    """Yield about ten lines on the course of a run's losses, of preferences with the margins."""
+    columns = (steps.step, steps.loss, steps.margin)
+    rows = zip(*(column.values() for column in columns), strict=True)
+    for step, loss, margin in islice(rows, 0, None, max(1, len(steps) // 10)):
+        yield f"step {step}: loss {loss:.4f}{'' if math.isnan(margin) else f', margin {margin:.3g}'}"
 
 
 @app.command()
@@ -193,7 +204,9 @@ def queue_() -> None:
         out.print(f"started {root.name}")
     waiting = lease.queue()
     for place, entry in enumerate(waiting, start=1):
-        out.print(f"{place}. {entry.run.name} waits for {entry.device} ({lease.holder_of(entry.device) or 'free'})")
+        holder = lease.holder_of(entry.device)
+        used = f", which {typed_run(RunPaths(Path(holder)))} uses" if holder else ""
+        out.print(f"{place}. {typed_run(RunPaths(entry.run))} waits for {entry.device}{used}")
     if not waiting:
         out.print("No run waits.")
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli.terminal import duration, err, out, print_json
+from burnish_engine.cli.terminal import duration, err, out, print_json, typed_run
 from burnish_engine.cli.training.plan import inspect_data
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.sweeps import SweepPlan, sweep_plan
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting, expand, parse_values, value_text
 from burnish_engine.contract.units import memory_size
@@ -57,7 +58,8 @@ def sweep(
     if json:
         print_json(made.model_dump_json(indent=1))
     else:
-        out.print(f"Queued: {len(made.runs)}. `burnish runs list` shows how far they are.")
+        out.print(f"Queued: {len(made.runs)}. `burnish runs list` shows how far they are. To compare them afterwards:")
+        out.print(f"burnish runs compare {' '.join(typed_run(RunPaths(Path(run.folder))) for run in made.runs)}")
     return ExitCode.DONE
 
 

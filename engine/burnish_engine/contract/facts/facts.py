@@ -271,8 +271,19 @@ class QuantFidelity(_Facts):
     importance: bool = Field(default=False, description="Whether it was quantized with an importance matrix.")
     reply: str = Field(default="", description="A templated reply of this file.")
     reply_stopped: bool = Field(default=False, description="Whether that reply ended by itself.")
+    change_held: float | None = Field(
+        default=None,
+        description="Share of training's change of the weights that the file holds: about 1 if it was made from the "
+        "trained model, about 0 if from the base. None: not measured, as by an export, which made the file itself.",
+    )
+    change_error: float | None = Field(default=None, description="Standard error of that share.")
     passed: bool
     problems: list[str] = []
+    unproven: str = Field(
+        default="",
+        description="Why it is not known whether the file is the trained model, although nothing is wrong with it; "
+        "such a file has not passed. Empty: it passed, or has problems.",
+    )
 
 
 class FidelityReport(_Facts):

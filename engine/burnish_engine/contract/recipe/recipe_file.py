@@ -113,7 +113,10 @@ def recipe_problems(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
-    """Resolve a recipe's relative data files and model folder from `base`."""
+    """Resolve a recipe's relative data files and model folder from `base`.
+
+    A model such as owner/name is a folder where there is one of that path, else the name of a model.
+    """
 
     def absolute(name: str) -> str:
         if is_address(name):
@@ -134,7 +137,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     if adapter.start:
         adapter = adapter.model_copy(update={"start": absolute(adapter.start)})
     model = recipe.model
-    if model.path != "embedded" and not is_model_name(model.path):
+    if model.path != "embedded" and (not is_model_name(model.path) or (base / model.path).is_dir()):
         model = model.model_copy(update={"path": absolute(model.path)})
     return recipe.model_copy(update={"data": data, "model": model, "adapter": adapter})
 

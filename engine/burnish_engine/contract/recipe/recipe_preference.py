@@ -23,6 +23,7 @@ _LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
     "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
 }
 
+_LEAST_SIMPO_BETA = 1.0  # Meng et al. 2024 search from 2.0 up; with the usual 0.1 of dpo pairs hardly count
 LARGEST_WEIGHT = 1000.0
 """Largest weight of good or bad replies."""
 
@@ -124,3 +125,24 @@ class PreferenceSection(Section):
                 'to 0, or loss_type to "sigmoid" or "robust"'
             )
         return self
+
+
+def preference_notes(section: PreferenceSection) -> list[str]:
+    """List the changed settings that the objective ignores, and a beta that is another objective's, as sentences."""
+    usual = PreferenceSection()
+    idle = [
+        f"preference.{name}"
+        for name in PreferenceSection.model_fields
+        if name not in ("objective", *PREFERENCE_USES[section.objective])
+        and getattr(section, name) != getattr(usual, name)
+    ]
+    notes = []
+    if idle:
+        named = f"{', '.join(idle[:-1])} and {idle[-1]} do" if len(idle) > 1 else f"{idle[0]} does"
+        notes.append(f'With preference.objective = "{section.objective}" {named} not apply.')
+    if section.objective == "simpo" and section.beta < _LEAST_SIMPO_BETA:
+        notes.append(
+            f"preference.beta = {section.beta:g} is small for simpo, which hardly tells the replies apart with it: "
+            "usual are 2 to 10."
+        )
+    return notes

@@ -53,7 +53,10 @@ def size_of(path: Path) -> int:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise DataError(f"There is no data file at {path}.", "Check the path.") from None
+        raise DataError(
+            f"There is no data file at {path}.",
+            "Put it there, or correct the name; one in a recipe counts from the recipe's folder.",
+        ) from None
     except (OSError, ValueError) as error:
         raise DataError(f"The data file {path} could not be looked at: {error}.", "Check the path.") from None
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):

@@ -39,6 +39,11 @@ SAMPLE_ROWS = 1000
 """Most rows from which the meaning of the columns is recognized."""
 
 _SAMPLE_BYTES = 8 * 2**20
+_PREFERENCE_COLUMNS = {
+    (True, False): '"prompt=...", "chosen=...", "rejected=..."',
+    (False, True): '"prompt=...", "completion=...", "label=..."',
+}
+"""Columns of rows that are compared; keys: whether pairs and whether labels are learned from."""
 _ONE_PROCESS_BYTES = 16 * 2**20  # smaller datasets are done before more processes would have started
 _BATCH_ROWS, _BATCH_CHARS = 512, 2**20
 _SHARD_TOKENS = 8 * 2**20  # 32 MiB of ids
@@ -188,7 +193,13 @@ class RowCollector:
                 "Check the file and data.encoding.",
             )
         found = find_readings(samples)
-        layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
+        try:
+            layout = recognize(samples, part.name, self._data.shape, self._data.columns, found=found)
+        except DataError as error:
+            meanings = _PREFERENCE_COLUMNS.get((self._instructions.pairs, self._instructions.labels))
+            if meanings and "data.columns" in error.remedy:
+                error.remedy += f" For preference.objective, name all of these: data.columns = [{meanings}]."
+            raise
         if self._instructions.labels and layout.shape != "kto":
             raise DataError(
                 f"{part.name} holds no replies labeled good or bad (its shape is {layout.shape}), and "
@@ -197,11 +208,12 @@ class RowCollector:
                 'mean; or set preference.objective = "dpo" for pairs, "sft" for plain replies.',
             )
         if self._instructions.pairs and layout.shape != "preference":
+            other = '"kto" for labeled replies' if layout.shape == "kto" else '"sft"'
             raise DataError(
                 f"{part.name} holds no preference pairs (its shape is {layout.shape}), and preference.objective learns "
                 "from pairs.",
                 "Name files with the columns prompt, chosen and rejected; say with data.columns what other columns "
-                'mean; or set preference.objective = "sft".',
+                f"mean; or set preference.objective = {other}.",
             )
         if (
             not (self._instructions.pairs or self._instructions.labels)

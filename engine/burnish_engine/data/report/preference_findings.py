@@ -145,7 +145,13 @@ def _length_bias(
         share = float(longer.mean())
         ratio = float(np.median(lengths[:, one] / np.maximum(lengths[:, other], 1)))
         if share >= BIASED_SHARE and ratio >= BIASED_RATIO:
-            actions = [Setting(key="preference.objective", value="simpo", says="compares replies by their means")]
+            actions = [
+                Setting(
+                    key="preference.objective",
+                    value="simpo",
+                    says="compares replies by their means, with a beta of 2 or more",
+                )
+            ]
             yield Finding(
                 kind="length_bias",
                 says=f"The chosen reply is the {what} one in {share_text(share)} of the pairs, in the median by a "

@@ -53,7 +53,7 @@ class Quantized:
 
     Attributes:
         path: path of the file.
-        quant: requested type.
+        quant: type of the file: the requested one, or as `file_type` names it.
         bytes: size of the file.
         tensor_types: number of tensors of each GGUF type.
         fallbacks: sentences on tensors whose type differs from the file type's.
@@ -61,7 +61,7 @@ class Quantized:
     """
 
     path: Path
-    quant: GgufType
+    quant: str
     bytes: int
     tensor_types: dict[str, int]
     fallbacks: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ def quantize(
     Args:
         source: F16, BF16 or F32 GGUF.
         target: file to make; written under a temporary name and renamed when complete.
-        quant: requested type.
+        quant: type of the file: the requested one, or as `file_type` names it.
         importance: file of the importance matrix, in llama.cpp's format.
         hessians: folder with Hessians (`hessian.py`), with which GPTQ chooses new codes; used together with a matrix
             only.
@@ -156,23 +156,37 @@ def predicted_bytes(header: GgufHeader, quant: GgufType, *, importance: bool = F
     return file_bytes(_planned(header, quant, importance), header.data_start)
 
 
-def read_back(
-    path: Path, quant: GgufType, source: GgufHeader | None = None, *, importance: bool | None = None
-) -> Quantized:
+def file_type(header: GgufHeader) -> str:
+    """Name a file's type as llama.cpp does, also one that no export makes; else the type of most of its numbers."""
+    from gguf import LlamaFileType
+
+    number = header.metadata.get("general.file_type")
+    if number in FILE_TYPES.values():
+        return next(quant for quant, known in FILE_TYPES.items() if known == number)
+    if number in set(LlamaFileType) - {LlamaFileType.GUESSED}:
+        return LlamaFileType(number).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    numbers = Counter[str]()
+    for tensor in header.tensors:
+        numbers[tensor.type] += math.prod(tensor.shape)
+    return max(numbers, key=lambda kind: numbers[kind], default="unknown")
+
+
+def read_back(path: Path, quant: str, source: GgufHeader | None = None, *, importance: bool | None = None) -> Quantized:
     """Read back a file's content, and where its tensor types differ from those that the file type prescribes.
 
     Args:
         path: The file.
-        quant: type that the file shall have.
+        quant: type that the file shall have; which tensors get which is known for `FILE_TYPES` alone.
         source: header of the unquantized file, where known.
         importance: whether an importance matrix was used; None: unknown, so the assumption that explains the types
             better.
     """
     header = read_header(path)
     actual = {tensor.name: tensor.type for tensor in header.tensors}
+    known = next((one for one in FILE_TYPES if one == quant), None)
     texts: dict[bool, list[str]] = {}
     for used in (False, True) if importance is None else (importance,):
-        planned = _planned(source or header, quant, used) if quant not in {"F16", "BF16"} else []
+        planned = _planned(source or header, known, used) if known not in {None, "F16", "BF16"} else []
         texts[used] = _fallback_texts(planned, actual)
     used = min(texts, key=lambda used: len(texts[used]))
     return Quantized(path, quant, path.stat().st_size, header.type_counts(), texts[used], used)

@@ -36,7 +36,8 @@ from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.scoring.score import TaskRows
 
 KL_LIMITS = {
-    "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, "Q5_K_M": 0.5, "Q5_K_S": 0.5, "Q5_0": 0.5,
+    "F32": 1e-4, "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, "Q5_K_M": 0.5, "Q5_K_S": 0.5, "Q5_1": 0.5,
+    "Q5_0": 0.5,
 }  # fmt: skip
 """Largest mean KL(trained || file), nats. Several times what the worst measured model needs (the embedded 135M
 model, which loses far more than larger ones: Q8_0 0.004, Q6_K 0.01, Q5_K_M 0.08, Q4_0 0.3), and far below the effect

@@ -32,6 +32,8 @@ class FileSuggestion:
 def verdict_text(file: QuantFidelity) -> str:
     """Describe a file's quality and size; KL and agreement stand in for the gain where training gained nothing."""
     size = file_size(file.bytes)
+    if file.unproven:
+        return f"{file.quant} was not proven. {file.unproven}"
     if not file.passed:
         return f"{file.quant} was refused."
     if file.gain_kept is None:

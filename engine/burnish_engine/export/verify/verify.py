@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Canceled, never
-from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST, read_header
-from burnish_engine.export.quantize.quantize import FILE_TYPES, read_back
+from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
+from burnish_engine.export.quantize.quantize import file_type, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
+from burnish_engine.export.verify.made_from import MadeFrom, record_problems
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import ReferenceOptions, compute_reference, render_probes
 from burnish_engine.export.verify.report import CheckedFiles, build_report
@@ -42,6 +42,9 @@ def verify_file(
 ) -> FidelityReport:
     """Compare any GGUF with the model it claims to be, without changing it.
 
+    A file in which nothing is wrong has passed only if something shows that it is not one of the base model: its 16-bit
+    numbers, training's change of the weights, or the record of an export in it. Else it is `unproven`.
+
     Args:
         gguf: file to verify.
         source: base model.
@@ -65,9 +68,7 @@ def verify_file(
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     header = read_header(gguf)
-    ftypes = {number: quant for quant, number in FILE_TYPES.items()}
-    quant = ftypes.get(header.metadata.get("general.file_type", -1), "Q4_0")
-    made = read_back(gguf, quant)
+    made = read_back(gguf, file_type(header))
     try_file(gguf)
     if options is not None and "burnish.version" in header.metadata:  # the file's own record overrides the recipe
         options = replace(options, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)
@@ -86,29 +87,21 @@ def verify_file(
         canceled=canceled,
     )
     progress(f"Checking {gguf.name}", 0.5)
+    origin = Origin(source, adapter, options.rounded if options else frozenset())
     result, tokens = check_file(
         made,
         tokenizer,
         probe_texts(tokenizer),
         reference,
-        origin=Origin(source, adapter, options.rounded if options else frozenset()),
+        origin=origin,
         threads=threads,
         canceled=canceled,
     )
-    problems = []
-    made_from = header.metadata.get(ADAPTER_DIGEST, header.metadata.get(MODEL_DIGEST))
-    if made_from not in (None, digest):
-        problems.append(
-            f"It was made from other trained weights: it names those with the SHA-256 {made_from}, and the run has "
-            f"{digest or 'none'}."
-        )
-    recorded = recorded_checksum(gguf)
-    if recorded not in (None, result.sha256):
-        problems.append(
-            f"It changed after its export: its SHA-256 is {result.sha256}, and {CHECKSUMS} beside it says {recorded}."
-        )
-    if problems:
+    if problems := record_problems(gguf, header.metadata, result.sha256, digest):
         result = result.model_copy(update={"problems": [*result.problems, *problems], "passed": False})
+    if result.passed:
+        before = _before(origin, options)
+        result = MadeFrom.of(gguf, header, origin, before, canceled).judge(result)
     result = add_score(
         result,
         gguf,
@@ -119,3 +112,10 @@ def verify_file(
     )
     checked = CheckedFiles([result], tokens.strings, tokens.mismatches, None)
     return build_report(source, header.architecture, digest, checked, reference)
+
+
+def _before(trained: Origin, options: ReferenceOptions | None) -> Origin | None:
+    """Return the model before training; None where it is not known."""
+    if trained.adapter is not None:
+        return replace(trained, adapter=None)
+    return Origin(options.base, None) if options is not None and options.base is not None else None

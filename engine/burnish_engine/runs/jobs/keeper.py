@@ -2,7 +2,7 @@
 
 A detached run has a parent for that. A run in a terminal has none of ours, so a child watches it: the pipe between them
 closes when it dies. It runs as a program (`python -m`) and imports the standard library alone, so that it takes little
-beside a run.
+beside a run. Of a run that died it also starts what waits in the queue, as the run itself would have done.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def main(arguments: list[str]) -> int:
         before = _memory_kills()
     kills = max(_memory_kills() - before, 0)
     _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
+    if status != 0:  # Windows does not tell an end by force from a failure
+        start_queue()
     return status if status >= 0 else 128 - status
 
 
@@ -84,7 +86,20 @@ def watch(pid: int, record: Path, log: Path, written: int) -> int:
     kills = max(_memory_kills() - before, 0)
     status = _windows_status(handle) if handle else _signal_of(log, written, kills)
     _write(record, {"v": 1, "exit_status": status, "memory_kills": kills, "t": time.time()})
+    start_queue()
     return 0
+
+
+def start_queue() -> None:
+    """Let a process of its own start the runs that wait for a free device. Does not wait for it, never raises.
+
+    A reserved lease names our own process as its owner, so the device may only be free once we have ended.
+    """
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "runs", "queue"]
+    with suppress(OSError):
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **_own_group()
+        )
 
 
 @contextmanager
@@ -98,9 +113,6 @@ def watched(record: Path, log: Path) -> Iterator[None]:
     if KEPT in os.environ:
         yield
         return
-    own_group: dict[str, Any] = {"start_new_session": True}  # Ctrl-C and a closed terminal are not for it
-    if os.name == "nt":
-        own_group = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
     command = [sys.executable, "-P", "-S", __file__, _WATCH, str(os.getpid()), str(record), str(log)]
     with ExitStack() as stack:
         with suppress(OSError, RuntimeError):  # no log, or no more processes: then nobody watches
@@ -110,10 +122,17 @@ def watched(record: Path, log: Path) -> Iterator[None]:
                 faulthandler.enable(crashes)
                 stack.callback(faulthandler.disable)
             watcher = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **own_group
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **_own_group()
             )
             stack.callback(_say_goodbye, watcher)
         yield
+
+
+def _own_group() -> dict[str, Any]:
+    """Return arguments of `Popen` with which Ctrl-C and a closed terminal are not for the new process."""
+    if os.name == "nt":
+        return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+    return {"start_new_session": True}
 
 
 def _say_goodbye(watcher: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,8 @@
 """Give each device to one run at a time: leases, and the queue of runs that wait for one.
 
 A lease is a small file named after the device; one lock guards all of them. It is void when its owner (pid and creation
-time) is gone, so a crash never blocks a device. The process that ends starts the next queued run.
+time) is gone, so a crash never blocks a device. The process that ends starts the next queued run, or where it was
+killed, its keeper.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.run.events import Phase
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.report.task_hint import prompt_counter, prompt_ids
@@ -99,6 +100,8 @@ class RunInputs:
         data = prepare(with_own_template(paths, recipe), tokenizer, order=order, progress=rows)
         for message in data.facts.warnings:
             recorder.warn("data", message)
+        for message in preference_notes(recipe.preference):
+            recorder.warn("recipe", message)
         if fresh:
             documents = [one.first_sequence().input_ids.tolist() for one in data.validation[:MOST_ROWS]]
             save_held_out(paths, documents, data.validation_conversations)

@@ -24,6 +24,7 @@ from burnish_engine.train.parallel.world import World, gather_links, gpu_of
 
 RUN_MODULE = "burnish_engine.train.parallel.run_rank"
 """Module of a process that helps to train a run."""
+_WATCHED = "burnish_engine.train.parallel.watched_rank"
 
 
 def devices_of(kind: torch.device, gpus: Sequence[int]) -> list[torch.device]:
@@ -66,9 +67,12 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
     world = given or World(0, len(devices), 0)
     store = world.store()
     world = replace(world, port=store.port)
-    processes = [] if given else [_start(world, rank, logs, module) for rank in range(1, world.size)]
+    processes: list[subprocess.Popen[bytes]] = []
     failed = True
     try:
+        if not given:
+            for rank in range(1, world.size):
+                processes.append(_start(world, rank, logs, module))
         alive = _watch(processes, logs)
         links = gather_links(world, store, devices[:1] if given else devices, alive)
         others = [
@@ -92,6 +96,8 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
     finally:
         for process in processes:
             kill_process(process)
+            if process.stdin:
+                process.stdin.close()
 
 
 def _refuse_gpus(devices: Sequence[torch.device]) -> None:
@@ -130,8 +136,8 @@ def _start(world: World, rank: int, logs: Path, module: str) -> subprocess.Popen
     with _log(logs, rank).open("wb") as log:
         # A session of its own: Ctrl-C is for the leader, which tells the others when to end.
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-m", _WATCHED, module],
+            stdin=subprocess.PIPE,  # never written to: its end is the leader's
             stdout=log,
             stderr=log,
             env={**os.environ, **world.environment(rank)},

@@ -14,6 +14,11 @@ MODELS = [pytest.param(model, id=model.name) for model in catalog()]
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_a_model_is_found_by_the_title_that_lists_show(model):
+    assert find_model(model.title.upper()) is model
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_the_shape_gives_the_published_number_of_parameters(model):
     assert parameters(model.spec) == pytest.approx(model.parameters, rel=0.005)
 

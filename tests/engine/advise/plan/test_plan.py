@@ -144,6 +144,24 @@ def test_a_budget_of_the_recipe_is_kept():
     assert planned(100).fits
 
 
+def test_a_budget_is_kept_where_every_weight_is_trained_too():
+    machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
+
+    def planned(gib, *, recompute=False):
+        train = TrainSection(micro_batch_tokens=4096, recompute=recompute)
+        recipe = Recipe(adapter=AdapterSection(method="full"), train=train, memory=MemorySection(budget_gib=gib))
+        return plan_run(recipe, QWEN3_06B, machine)
+
+    need = planned(0).memory_bytes / GIB
+    assert planned(0).fits
+    assert planned(need + 0.5).fits
+    refused = planned(need - 0.5)
+    assert not refused.fits
+    assert "train.recompute" in refused.problems[0]
+    assert planned(need - 0.5, recompute=True).fits
+    assert "train.recompute" not in planned(3, recompute=True).problems[0]
+
+
 def test_4_bits_are_advised_only_where_they_help():
     passes = {"data": DataSection(max_length=512), "train": TrainSection(micro_batch_tokens=512, recompute=True)}
     whole, packed = (Recipe(model=ModelSection(quantize=kind), **passes) for kind in ("none", "nf4"))

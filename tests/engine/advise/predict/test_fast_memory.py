@@ -44,7 +44,7 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, held, process):
 
 
 def measured_plans():
-    """Plans chosen for many budgets, and what the process took of one H100 with them: tests/bench/memory_grid.py."""
+    """Plans chosen for many budgets, and what the process took of one H100: `python tests/bench memory_grid`."""
     file = Path(__file__).parents[3] / "golden" / "memory" / "h100.jsonl"
     for line in file.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)

@@ -232,6 +232,36 @@ def test_missing_data_and_unknown_models_are_refused(capsys, tmp_path):
     code, _, error = run(capsys, "suggest", "--model", "Nobody/Nothing")
     assert code == ExitCode.USAGE
     assert "Nobody/Nothing" in error
+    for name, near in (("qwn3-14b", "Qwen/Qwen3-14B"), ("nothing-like-it", "burnish models search --all")):
+        code, _, error = run(capsys, "suggest", "--model", name)
+        assert code == ExitCode.USAGE
+        assert near in error
+
+
+def test_a_model_that_is_not_here_is_fetched_before_training(capsys, tmp_path):
+    for model, fetches in (("Qwen3 0.6B", True), ("embedded", False)):
+        out = tmp_path / f"{fetches}.toml"
+        _, text, _ = run(capsys, "suggest", "--model", model, "--out", out)
+        last = text.partition("Wrote")[2]
+        assert "burnish train" in last
+        assert ("burnish models fetch Qwen/Qwen3-0.6B" in last) is fetches
+
+
+@pytest.mark.parametrize(("objective", "column"), [("dpo", "chosen"), ("kto", "label")])
+def test_columns_that_an_objective_needs_are_named_where_they_are_not_found(capsys, tmp_path, tiny, objective, column):
+    rows = [{"question": f"Lamp {n}?", "good_answer": f"Lit, {n}.", "bad_answer": "No."} for n in range(20)]
+    odd = write_jsonl(tmp_path / "odd.jsonl", rows)
+    code, _, wrong = run(capsys, "inspect", odd, "--model", tiny, "--objective", objective)
+    assert code == ExitCode.DATA
+    assert f'"{column}=..."' in wrong
+    assert f'"{column}=..."' not in run(capsys, "inspect", odd, "--model", tiny)[2]
+
+
+def test_replies_that_are_compared_are_not_called_learned(capsys, pairs, tiny):
+    for objective, said in (("dpo", "rejected"), ("sft", "learned text")):
+        code, text, _ = run(capsys, "inspect", pairs, "--model", tiny, "--objective", objective)
+        assert code == ExitCode.DONE
+        assert said in text.rpartition("First ")[2].partition("\n")[0]
 
 
 @pytest.fixture
@@ -245,6 +275,8 @@ def test_a_recipe_for_preferences_says_what_it_lacks_and_its_plan_is_refused_lik
     out = tmp_path / "my.toml"
     _, text, _ = run(capsys, "suggest", "--model", "embedded", "--data", pairs, "--out", out)
     assert 'data.shape = "preference"' in text.replace("\n", " ")
+    assert "a data.max_length that holds the rejected" in text.replace("\n", " "), "only chosen replies were measured"
+    assert "learn" in text.partition("Wrote")[2].partition("burnish train")[0], "what comes before training"
     code, _, wrong = run(capsys, "plan", out)
     assert code == ExitCode.DATA
     assert 'data.shape = "preference"' in wrong

@@ -17,6 +17,7 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
+from burnish_engine.export.verify.made_from import MadeFrom
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs.export_job import read_export_job
@@ -266,6 +267,17 @@ def test_another_models_file_is_refused(run, capsys, tmp_path):
     )
     assert main(["verify", str(tmp_path / "out" / report.files[0].file), "--against", "last"]) == 14
     assert one_paragraph(capsys.readouterr().err)
+
+
+def test_a_file_about_which_too_little_is_known_is_neither_verified_nor_refused(run, gguf, capsys, monkeypatch):
+    monkeypatch.setattr(MadeFrom, "of", lambda *_arguments: MadeFrom(None, False, False))
+    assert main(["verify", str(gguf), "--against", "last"]) == 14
+    shown = capsys.readouterr()
+    assert "not proven" in shown.out
+    assert "verified" not in shown.out
+    assert "refused" not in shown.out
+    assert one_paragraph(shown.err)
+    assert "could not be shown" in " ".join(shown.err.split())
 
 
 def test_a_cut_file_is_damage_not_infidelity(run, gguf, capsys):

@@ -6,6 +6,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.runs.jobs import lease
 from burnish_engine.runs.store import create_run, list_runs
 
 from support.runs.tiny_runs import tiny_recipe
@@ -34,6 +35,15 @@ def test_a_sweep_says_its_runs_and_time_first_and_makes_none_in_a_dry_run(tmp_pa
     assert "100 runs" in said(capsys, "sweep", file, "--try", f"train.seed={many}", code=2)
     assert "names no values" in said(capsys, "sweep", file, "--try", "adapter.rank", code=2)
     assert list_runs() == []
+
+
+def test_a_sweep_prints_the_command_that_compares_its_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(lease, "start_waiting", list)
+    file = tmp_path / "a.toml"
+    file.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=5)), encoding="utf-8")
+    command = said(capsys, "sweep", file, "--try", "adapter.rank=2,4").partition("burnish runs compare ")[2].split()
+    assert sorted(command) == sorted(run.paths.root.name for run in list_runs())
+    assert "adapter.rank" in said(capsys, "runs", "compare", *command)
 
 
 def test_a_deleted_run_is_restored_by_its_name_unless_it_went_for_good(capsys):

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from burnish_engine.contract.recipe.recipe_file import (
     recipe_schema,
     reference_page,
 )
+from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 
 
@@ -108,6 +110,23 @@ def test_settings_that_training_every_weight_has_no_use_for():
     assert unused_settings_note(parse_recipe("[adapter]\nrank = 8\n").adapter) == ""
 
 
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ('objective = "dpo"\nrpo_alpha = 1.0', []),
+        ('objective = "orpo"\nrpo_alpha = 1.0', ["preference.rpo_alpha does not apply"]),
+        ('objective = "kto"\nrpo_alpha = 1.0\nsimpo_gamma = 2.0', ["rpo_alpha and preference.simpo_gamma do not"]),
+        ("beta = 0.5", ["preference.beta does not apply"]),
+        ('objective = "simpo"', ["preference.beta = 0.1"]),
+        ('objective = "simpo"\nbeta = 2.0', []),
+    ],
+)
+def test_settings_of_another_objective_are_noted(section, names):
+    notes = preference_notes(parse_recipe(f"[preference]\n{section}\n").preference)
+    assert len(notes) == len(names)
+    assert all(name in note for name, note in zip(names, notes, strict=True))
+
+
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(UsageError, match="2 problems"):
         parse_recipe("[train]\nepochs = -1\nlerning_rate = 1\n")
@@ -120,6 +139,18 @@ def test_paths_are_taken_from_the_recipes_folder(tmp_path):
     recipe = load_recipe(folder / "r.toml")
     assert recipe.data.files == [str(folder / "d.jsonl")]
     assert recipe.model.path == str(folder / "base")
+
+
+def test_a_model_folder_beside_the_recipe_is_found_from_anywhere(tmp_path, monkeypatch):
+    """Although owner/name would be the name of a model where there is no such folder."""
+    folder, elsewhere = tmp_path / "recipes", tmp_path / "elsewhere"
+    (folder / "models" / "base").mkdir(parents=True)
+    elsewhere.mkdir()
+    for name, found in (("models/base", str(folder / "models" / "base")), ("models/other", "models/other")):
+        (folder / "r.toml").write_text(f"[model]\npath = '{name}'\n", encoding="utf-8")
+        for place in (elsewhere, folder):
+            monkeypatch.chdir(place)
+            assert Path(load_recipe(folder / "r.toml").model.path) == Path(found)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe[\x00", b'name = "\xe9"\n'])

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-from bench.architectures import small_model
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -16,6 +15,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.models.transformers_path.plain import attach_adapter, trainable_parameters
 
+from support.models.any_architecture import small_model
 from support.models.tiny import make_tokenizer
 
 SOME = {

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import torch
-from bench.architectures import small_config
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.catalog import find_model
@@ -14,6 +13,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.config_checks import ACTIVATIONS, DTYPES, ROPE_TYPES
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
 
+from support.models.any_architecture import small_config
 from support.models.catalog_models import save_plain, small_checkpoint
 from support.models.export import edit_json
 from support.models.tiny import conversations, make_llama, make_tokenizer, write_jsonl

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from bench.architectures import small_config, small_model
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -20,6 +19,8 @@ from burnish_engine.models.transformers_path.model_shape import (
     placed_matrices,
 )
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, trainable_parameters
+
+from support.models.any_architecture import small_config, small_model
 
 TABLES = (
     "gemma3_text",

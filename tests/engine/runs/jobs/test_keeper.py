@@ -15,7 +15,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.process_end import ProcessEnd, death_text
-from burnish_engine.runs.jobs import keeper
+from burnish_engine.runs.jobs import keeper, lease
 from burnish_engine.runs.process import own_identity, start_detached
 from burnish_engine.runs.store import create_run, read_state, summarize, write_state
 
@@ -26,7 +26,15 @@ NO_SIGNALS = pytest.mark.skipif(os.name == "nt", reason="no signals")
 
 
 @pytest.fixture
-def kept(tmp_path):
+def queue_starts(monkeypatch):
+    """Count how often the keeper lets the queue be started, instead of starting a process."""
+    starts = []
+    monkeypatch.setattr(keeper, "start_queue", lambda: starts.append(True))
+    return starts
+
+
+@pytest.fixture
+def kept(tmp_path, queue_starts):
     """Run Python code under a keeper in this process: code -> (what it returned, the record)."""
     names = [name for name in ("SIGINT", "SIGHUP", "SIGBREAK", "SIGTERM") if hasattr(signal, name)]
     before = {name: signal.getsignal(getattr(signal, name)) for name in names}
@@ -60,6 +68,12 @@ def test_a_signal_is_named(kept, name, cause):
     assert (end.signal_name, end.cause) == (name, cause)
     assert returned == 128 + getattr(signal, name)
     assert name in death_text(end)[0]
+
+
+@pytest.mark.parametrize("code", ["import os; os.abort()", "import os; os._exit(1)", ""])
+def test_the_queue_is_started_where_a_process_may_not_have_done_so(kept, queue_starts, code):
+    kept(code)
+    assert bool(queue_starts) is bool(code)
 
 
 @NO_SIGNALS
@@ -171,6 +185,21 @@ def test_a_process_without_a_parent_of_ours_is_watched_by_a_child(tmp_path, deat
     assert subprocess.run(command, env=environment, check=False).returncode < 0
     end = ended(record)
     assert (end.signal_name, end.cause) == (name, cause)
+
+
+@NO_SIGNALS
+def test_what_waits_in_the_queue_is_started_after_a_process_was_killed(tmp_path):
+    run = create_run(Recipe())
+    lease.enqueue(run, "cpu")
+    raw = json.loads(run.state.read_text())
+    run.state.write_text(json.dumps({**raw, "v": 99}))  # a run that cannot start: its entry just leaves the queue
+    command = [sys.executable, "-c", WATCHED.format(KILLS_ITSELF.format("SIGKILL"))]
+    environment = {key: value for key, value in os.environ.items() if key != keeper.KEPT}
+    subprocess.run([*command, str(tmp_path / "end.json"), str(tmp_path / "log")], env=environment, check=False)
+    until = time.monotonic() + 60
+    while lease.queue():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_a_process_that_ends_by_itself_leaves_no_record_and_one_that_is_kept_has_no_watcher(tmp_path, monkeypatch):

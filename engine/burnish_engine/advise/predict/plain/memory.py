@@ -1,7 +1,8 @@
 """Predicts the memory peak of a run on the plain engine (transformers + PEFT), component by component. Loads no torch.
 
 The tensors that autograd saves were listed with `torch.autograd.graph.saved_tensors_hooks` on Llama and Qwen3 layers.
-The constants at the top were measured with `tests/bench/plan_accuracy.py`, which also reports the predictions' errors.
+The constants at the top were measured with `python tests/bench plan_accuracy`, which also reports the predictions'
+errors.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A micro-batch takes the longer of two times: the host's, to start its kernels, and the device's, to run them (matrix
 products at a share of the peak, everything else at the speed of memory). The shares were fitted to the runs of
-`tests/bench/plan_accuracy.py`.
+`python tests/bench plan_accuracy`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""`burnish runs show` and `burnish runs queue`: what a run's figures were, how it goes on, and what it waits for."""
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.paths import runs_dir
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.events import StepDone
+from burnish_engine.runs.events_file import EventWriter
+from burnish_engine.runs.jobs import lease
+from burnish_engine.runs.store import create_run, read_state, write_state
+
+
+def make(name, status="finished", **figures):
+    """A run with one step."""
+    paths = create_run(Recipe(), runs_dir() / name)
+    write_state(paths, read_state(paths).model_copy(update={"status": status}))
+    events = EventWriter(paths.events)
+    events.write(
+        StepDone(
+            step=1, epoch=0.0, loss=0.5, learning_rate=1e-3, grad_norm=1.0, tokens=9, supervised_tokens=5,
+            tokens_per_s=1.0, supervised_tokens_per_s=1.0, step_s=1.0, memory_bytes=1, eta_s=0.0, **figures,
+        )
+    )  # fmt: skip
+    events.close()
+    return paths
+
+
+def test_steps_of_preferences_have_their_margin(capsys):
+    make("pairs", margin=0.25, accuracy=1.0)
+    make("rows")
+    for name, known in (("pairs", True), ("rows", False)):
+        assert main(["runs", "show", name]) == 0
+        assert ("margin 0.25" in capsys.readouterr().out) is known
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [("stopped", True), ("suspended", True), ("finished", False)])
+def test_a_run_that_can_go_on_says_by_which_command(capsys, status, goes_on):
+    make("lamp", status)
+    assert main(["runs", "show", "lamp"]) == 0
+    assert ("burnish runs resume lamp" in capsys.readouterr().out) is goes_on
+
+
+def test_a_run_that_waits_is_not_listed_as_started(capsys):
+    lease.enqueue(make("wick", "created"), "cpu")
+    assert main(["runs", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert "queued" in listed
+    assert "started" not in listed
+    assert "0/0" not in listed
+
+
+def test_a_waiting_run_names_the_run_that_holds_its_device(capsys):
+    holder, waiting = make("lamp", "running"), make("wick", "created")
+    lease.acquire("cpu", holder)
+    lease.enqueue(waiting, "cpu")
+    try:
+        assert main(["runs", "queue"]) == 0
+    finally:
+        lease.release(holder)
+    line = capsys.readouterr().out
+    assert line.index("wick") < line.index("cpu") < line.index("lamp")
+    assert str(holder.root) not in line

@@ -1,4 +1,4 @@
-"""No heading of a table is cut in the narrowest window with the largest text."""
+"""No heading of a table is cut: in the narrowest window with the largest text, nor in a usual one."""
 
 import pytest
 from app.measures.headings import cut_headings
@@ -24,11 +24,13 @@ TABLES = {
 """Name of a table to a scene that shows it."""
 
 
-@pytest.fixture
-def largest_text(theme):
+@pytest.fixture(params=[(0, 150), (2, 100)], ids=["narrowest, largest text", "usual"])
+def shown(theme, request):
+    """A window's size, and the theme with a size of text."""
+    size, percent = request.param
     before = theme.text_percent
-    theme.set_text_percent(150)
-    yield theme
+    theme.set_text_percent(percent)
+    yield screenshots.SIZES[size], theme
     theme.set_text_percent(before)
 
 
@@ -41,7 +43,7 @@ def table_named(window, name):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_no_heading_is_cut(name, qtbot, largest_text, tmp_path, monkeypatch):
+def test_no_heading_is_cut(name, qtbot, shown, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
     seen, grab = [], Window.grab
 
@@ -50,25 +52,25 @@ def test_no_heading_is_cut(name, qtbot, largest_text, tmp_path, monkeypatch):
         return grab(window)
 
     monkeypatch.setattr(Window, "grab", measured)
-    screenshots.draw(TABLES[name], screenshots.SIZES[0], largest_text, tmp_path / "scene.bmp")
+    screenshots.draw(TABLES[name], *shown, tmp_path / "scene.bmp")
     assert seen == [[]]
 
 
-def test_no_heading_of_a_chart_s_values_is_cut(qtbot, largest_text, tmp_path, monkeypatch):
+def test_no_heading_of_a_chart_s_values_is_cut(qtbot, shown, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
     seen, grab = [], Window.grab
 
     def measured(window):
         charts = window.page("train").charts
         table = TableWindow("Loss", charts.loss.table(), charts)
-        table.resize(screenshots.SIZES[0][0], 400)
+        table.resize(shown[0][0], 400)
         table.show()
         screenshots.settle()
         seen.append(cut_headings(table.view))
         return grab(window)
 
     monkeypatch.setattr(Window, "grab", measured)
-    screenshots.draw("train-preferring", screenshots.SIZES[0], largest_text, tmp_path / "scene.bmp")
+    screenshots.draw("train-preferring", *shown, tmp_path / "scene.bmp")
     assert seen == [[]]
 
 

@@ -2,12 +2,20 @@
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QFontMetrics
+from PySide6.QtWidgets import QStyleOptionHeader
 
 from burnish_app.look.theme import font
 from burnish_app.widgets.basic.wrapping_head import WrappingHead
 from burnish_app.widgets.data.role_header import RoleHeader
 
 PADDING_PX, PICTURE_PX = 8, 26  # on each side of a heading; of a picture before it, with its distance
+
+
+def drawn_text(head, column):
+    """Return what a head draws as a heading."""
+    option = QStyleOptionHeader()
+    head.initStyleOptionForIndex(option, column)
+    return option.text
 
 
 def cut_headings(table):
@@ -22,6 +30,7 @@ def cut_headings(table):
         own_font = font(bold=True) if isinstance(head, RoleHeader) else head.font()
         flags = Qt.TextFlag.TextWordWrap if isinstance(head, WrappingHead) else 0
         needed = QFontMetrics(own_font).boundingRect(QRect(0, 0, max(room_px, 1), 10_000), flags, text)
-        if not head.isSectionHidden(column) and (needed.width() > room_px or needed.height() > head.height() - 8):
+        fits = needed.width() <= room_px and needed.height() <= head.height() - 8
+        if not head.isSectionHidden(column) and not (fits and "…" not in drawn_text(head, column)):
             cut.append(text)
     return cut

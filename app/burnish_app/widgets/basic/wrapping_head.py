@@ -32,9 +32,8 @@ class WrappingHead(QHeaderView):
 
     def least_px(self, column: int) -> int:
         """Return the least width in which no part of a heading is cut, device-independent pixels."""
-        metrics = self.fontMetrics()
         parts = _PART.findall(self._text(column).replace("\n", " "))
-        return self._around(column) + max(metrics.horizontalAdvance(part.rstrip()) for part in parts)
+        return self._around(column) + max(_width_px(part, self.fontMetrics()) for part in parts)
 
     def needed_px(self) -> int:
         """Return the height for all headings at the present widths, device-independent pixels."""
@@ -78,10 +77,15 @@ def wrapped(text: str, metrics: QFontMetrics, room_px: int) -> list[str]:
     for own in text.split("\n"):
         line = ""
         for part in _PART.findall(own):
-            if line and metrics.horizontalAdvance((line + part).rstrip()) > room_px:
+            if line and _width_px(line + part, metrics) > room_px:
                 lines.append(line.rstrip())
                 line = ""
             line += part
         lines.append(line.rstrip())
     lines[_MOST_LINES - 1 :] = [" ".join(lines[_MOST_LINES - 1 :])] if len(lines) >= _MOST_LINES else []
     return [metrics.elidedText(line, Qt.TextElideMode.ElideMiddle, max(room_px, 0)) for line in lines]
+
+
+def _width_px(text: str, metrics: QFontMetrics) -> int:
+    """Return the width of a text, rounded up: what is cut goes by fractions, which `horizontalAdvance` drops."""
+    return metrics.size(0, text.rstrip()).width()

@@ -11,13 +11,14 @@ from burnish_app.curves.ticks import time_text
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
-from burnish_app.look.tokens import UNBOUNDED_PX
+from burnish_app.look.tokens import GAP_PX, UNBOUNDED_PX
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
 
 _ROW_PX, _HEAD_PX = 22, 36
-_LABEL_PX, _VALUE_PX = 72, 44  # least widths of columns
+_VALUE_PX = 44  # least width of a column
+_NAMES_PX = 160  # most that names take beside a chart; longer ones are cut there
 _INDENT = "   "
 _WIDTH_PX = 344
 
@@ -40,9 +41,15 @@ class PinnedValues(Card):
         self.hide()
         link.pins_changed.connect(self.refresh)
 
+    @property
+    def beside_px(self) -> int:
+        """Width that the card takes beside a chart, device-independent pixels."""
+        around_px = 2 * GAP_PX + self.contentsMargins().left() + self.contentsMargins().right()
+        return max(scaled(_WIDTH_PX), around_px + self.table.needed_px())
+
     def set_beside(self, *, is_beside: bool) -> None:
-        """Take a small width beside a chart, or all width and height below it."""
-        width_px = scaled(_WIDTH_PX)
+        """Take as little width as possible beside a chart, or all width and height below it."""
+        width_px = self.beside_px
         self.setMinimumWidth(width_px if is_beside else 0)
         self.setMaximumWidth(width_px if is_beside else UNBOUNDED_PX)
         self.table.hold(all_rows=not is_beside)
@@ -127,15 +134,22 @@ class _CopyTable(QTableWidget):
         self._all_rows = all_rows
         self.fit()
 
+    def needed_px(self) -> int:
+        """Return the width of all values, most names and a vertical scroll bar, device-independent pixels."""
+        head, names_px = self.horizontalHeader(), min(self.sizeHintForColumn(0), scaled(_NAMES_PX))
+        values = [max(self.sizeHintForColumn(at), head.sectionSizeHint(at)) for at in range(1, self.columnCount())]
+        around_px = 2 * self.frameWidth() + self.verticalScrollBar().sizeHint().width()
+        return around_px + names_px + sum(max(width, head.minimumSectionSize()) for width in values)
+
     def fit(self) -> None:
-        """Fit the columns of values to their texts; the names get what is left, and the height follows."""
+        """Fit the columns to their texts; the names get what is left too, and the height follows."""
         head = self.horizontalHeader()
         head.setFixedHeight(scaled(_HEAD_PX))
-        values_px = 0
+        values_px, names_px = 0, min(self.sizeHintForColumn(0), scaled(_NAMES_PX))
         for column in range(1, self.columnCount()):
             self.resizeColumnToContents(column)
             values_px += self.columnWidth(column)
-        self.setColumnWidth(0, max(self.viewport().width() - values_px, scaled(_LABEL_PX)))
+        self.setColumnWidth(0, max(self.viewport().width() - values_px, names_px))
         bar_px = self.horizontalScrollBar().sizeHint().height() if head.length() > self.viewport().width() else 0
         rows_px = self.verticalHeader().length() if self._all_rows else 2 * scaled(_ROW_PX)
         self.setMinimumHeight(head.height() + rows_px + bar_px + 2 * self.frameWidth())

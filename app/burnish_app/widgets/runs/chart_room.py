@@ -20,6 +20,7 @@ _LARGE_PX, _SMALL_PX = (224, 340), (136, 176)
 _MIN_PX = 296  # least width of a small chart's card; narrower ones go below
 _BESIDE = 2  # number of small charts that stand beside the large one
 _BESIDE_PX = 880  # least width with which small charts stand beside the large one
+_LARGE_LEAST_PX = 520  # least width that the large chart keeps beside pinned values
 _HEAD_PX = 36  # height of a chart without its plot
 _ABOVE_PX = 380  # height of a page without the drawings: headline, figures, foot, margins
 _ENLARGED_PX = 200  # the same where one chart has all of the room
@@ -95,7 +96,10 @@ class ChartRoom(QWidget):
         wide = self.width() >= _BESIDE_PX and self._enlarged is None
         has_room = self.width() >= scaled(_BESIDE_PX)
         pinned = self._pinned.isVisibleTo(self) if self._pinned.parent() is not None else False
-        now = wide, has_room, pinned, self._enlarged, frozenset(self._without), self._page_px
+        pinned_px = self._pinned.beside_px if pinned else 0
+        if pinned and pinned_px + GAP_PX + scaled(_LARGE_LEAST_PX) > self.width():
+            has_room = False
+        now = wide, has_room, pinned_px, self._enlarged, frozenset(self._without), self._page_px
         if now == self._arranged:
             return
         self._arranged = now

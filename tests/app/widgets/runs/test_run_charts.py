@@ -204,6 +204,10 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
     charts.link.toggle_pin(20)
     qtbot.waitUntil(lambda: charts.pinned.isVisible() and not beside(charts.rate))
     assert beside(charts.pinned)
+    for step in (30, 40, 50, 60):  # each takes a column, for which the card grows, or goes below
+        charts.link.toggle_pin(step)
+        qtbot.waitUntil(lambda: charts.pinned.table.columnCount() == 1 + len(charts.link.pins))
+        qtbot.waitUntil(lambda: charts.pinned.table.horizontalScrollBar().maximum() == 0)
     charts.link.set_pins(())
     qtbot.waitUntil(lambda: beside(charts.rate))
     charts.resize(700, 900)

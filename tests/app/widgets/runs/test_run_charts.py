@@ -208,6 +208,7 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
         charts.link.toggle_pin(step)
         qtbot.waitUntil(lambda: charts.pinned.table.columnCount() == 1 + len(charts.link.pins))
         qtbot.waitUntil(lambda: charts.pinned.table.horizontalScrollBar().maximum() == 0)
+        assert charts.pinned.table.columnWidth(0) >= charts.pinned.table.sizeHintForColumn(0)
     charts.link.set_pins(())
     qtbot.waitUntil(lambda: beside(charts.rate))
     charts.resize(700, 900)

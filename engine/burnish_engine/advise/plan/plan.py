@@ -124,7 +124,6 @@ def plan_run(
     problems += problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
     alone = "" if quick or problems else _alone_note(run, work, free)
-    streamed = streaming_note(choice.plan if choice else None)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and over_budget:

@@ -6,7 +6,8 @@ document was exchanged. Where gradients exist, `gradient_crosses` decides exactl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,31 @@ def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float, alone_
     return ""
 
 
+@contextmanager
+def embedded_tokens(model: Any) -> Iterator[list[torch.Tensor]]:
+    """Collect the embedded tokens of passes inside, cut off from the embedding, so that gradients end at them.
+
+    They come from the model's own pass: a model that is shared out has its embedding whole nowhere else.
+
+    Args:
+        model: transformers model.
+
+    Yields:
+        List that each pass adds its embedded tokens to.
+    """
+    embedded: list[torch.Tensor] = []
+
+    def watch(_module: Any, _given: Any, found: torch.Tensor) -> torch.Tensor:
+        embedded.append(found.detach().requires_grad_())
+        return embedded[-1]
+
+    handle = model.get_input_embeddings().register_forward_hook(watch)
+    try:
+        yield embedded
+    finally:
+        handle.remove()
+
+
 def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> bool:
     """Check whether any gradient flows from the last document's logits to an earlier document's embedded tokens.
 
@@ -109,19 +135,9 @@ def gradient_crosses(model: Any, inputs: dict[str, Any], boundaries: Ids) -> boo
         inputs: arguments of the model for one pass.
         boundaries: first token of each document, then the number of tokens.
     """
-    embedded: list[torch.Tensor] = []
-
-    def watch(_module: Any, _given: Any, found: torch.Tensor) -> torch.Tensor:
-        embedded.append(found.detach().requires_grad_())
-        return embedded[-1]
-
     last = int(boundaries[-2])
-    handle = model.get_input_embeddings().register_forward_hook(watch)
-    try:
-        with torch.enable_grad():
-            logits = model(**inputs, use_cache=False).logits[0, last:].float()
-            weights = torch.rand(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits.device)
-            gradients = torch.autograd.grad((logits @ weights).sum(), embedded, allow_unused=True)
-    finally:
-        handle.remove()
+    with embedded_tokens(model) as embedded, torch.enable_grad():
+        logits = model(**inputs, use_cache=False).logits[0, last:].float()
+        weights = torch.rand(logits.shape[-1], generator=torch.Generator().manual_seed(0)).to(logits.device)
+        gradients = torch.autograd.grad((logits @ weights).sum(), embedded, allow_unused=True)
     return any(gradient is not None and bool(gradient[0, :last].any()) for gradient in gradients)

@@ -14,7 +14,7 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.transformers_path import packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
-from burnish_engine.train.base.leaks import TOLERANCE, Ids, find_leak, gradient_crosses, unlabeled_pass
+from burnish_engine.train.base.leaks import TOLERANCE, Ids, embedded_tokens, find_leak, gradient_crosses, unlabeled_pass
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.plain.plain_step import PlainLayout, padded_inputs
 
@@ -164,9 +164,8 @@ def _try_backward(model: Any, vocab_size: int, device: torch.device) -> None:
     """Run a pass in training mode, which reveals dropout in attention, and back to the embedded tokens."""
     batch = unlabeled_pass(_probe(vocab_size, "documents"))
     inputs = _inputs(model, batch, device, "documents")
-    with packed_attention.within(batch.boundaries) as seen:
-        embedded = model.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
-        logits = model.train()(inputs_embeds=embedded, **inputs, use_cache=False).logits
+    with packed_attention.within(batch.boundaries) as seen, embedded_tokens(model) as embedded:
+        logits = model.train()(**inputs, use_cache=False).logits
         torch.autograd.grad(logits[..., :1].float().sum(), embedded)
         if not seen or not seen.calls:
             raise packed_attention.CannotAttendError(f"{type(model).__name__} attends in a way of its own")

@@ -14,6 +14,7 @@ from burnish_engine.models.transformers_path import packed_attention, plain
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.leaks import TOLERANCE, find_leak, unlabeled_pass
+from burnish_engine.train.parallel.sharded_model import shard
 from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.plain_step import model_inputs, summed_loss
 from burnish_engine.train.run import run_training
@@ -53,6 +54,22 @@ def test_where_our_attention_is_worth_it_documents_are_known(tiny_llama, as_on_a
     assert torch.equal(torch.get_rng_state(), stood)
     assert not model.training
     assert chosen(loaded(tiny_llama), pack=False) == ("padded", "")
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    """A group of this process alone, which FSDP2 gathers and adds up over."""
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_our_attention_is_tried_in_a_model_that_is_shared_out_too(tiny_llama, as_on_a_gpu, one_rank):
+    """Its embedding is whole only within the model's own pass."""
+    model = loaded(tiny_llama)
+    shard(model, torch.float32, CPU)
+    assert chosen(model) == ("documents", "")
 
 
 def test_a_run_keeps_its_layout_where_it_can(tiny_llama, as_on_a_gpu, monkeypatch):

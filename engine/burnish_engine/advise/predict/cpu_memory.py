@@ -2,7 +2,7 @@
 
 The kernels' references in PyTorch need workspace that kernels do not, glibc keeps freed memory for the next tensors,
 and the process has its libraries. Tests compare the workspace with the tensors of real passes. The constants were
-fitted to five runs of `python tests/bench plan_accuracy --device cpu`.
+fitted to nine runs of 3 to 60 steps, most of `python tests/bench plan_accuracy --device cpu`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,37 @@ from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB
 from burnish_engine.advise.predict.fast_experts import cpu_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes
+from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.facts import LayerSpec
 
 LIBRARIES_BYTES = 350 * MIB
 """Memory of the process without tensors: Python, torch, tokenizers, pages of files among it. It was 324 MiB once the
 model was loaded, and 344 to 368 after the first pass."""
 _LAYERS_NOT_RETURNED = 4.8  # layers whose freed fp32 tensors glibc keeps
+_ROUNDED_LOGITS, _REFERENCE_LOGITS = 3, 2
+"""Chunks of 16-bit logits that glibc keeps besides, and those that it keeps more after the log-probabilities of a
+reference were computed."""
+_LARGEST_IN_HEAP = 32 * MIB  # larger blocks return to the system at once: mallopt(3), M_MMAP_THRESHOLD
 _ACTIVATION_BYTES = 8  # bytes of a number of the feed-forward beside the layer's own tensors
 _FUSED_BYTES = {4: 12, 2: 20}  # bytes of a query's number: three gradients; of 16 bits, copies in fp32 too
 _SCORE_BYTES = 8  # bytes of a pair of tokens and a head: the scores and their exponentials, fp32
 _SCORE_BLOCK = 512  # queries whose scores the reference of attention holds at once
 
 
-def kept_by_allocator(shapes: Sequence[LayerShape], tokens: int) -> int:
+def kept_by_allocator(run: FastRun, shapes: Sequence[LayerShape], tokens: int) -> int:
     """Count the bytes that the allocator keeps after they were freed; operations compute in fp32 in any precision.
 
     Args:
-        shapes: kinds of layers of the model.
+        run: the run.
+        shapes: kinds of layers of its model.
         tokens: number of tokens of the micro-batch, padding included.
     """
-    return int(_LAYERS_NOT_RETURNED * max(evaluated_bytes(replace(one, width=4), tokens, 0) for one in shapes))
+    layers = int(_LAYERS_NOT_RETURNED * max(evaluated_bytes(replace(one, width=4), tokens, 0) for one in shapes))
+    if run.precision == "fp32":
+        return layers
+    chunks = _ROUNDED_LOGITS + (_REFERENCE_LOGITS if run.recipe.preference.needs_reference else 0)
+    rows = head_chunk_tokens(run.largest.supervised_tokens, cuda=False)
+    return layers + chunks * min(rows * run.spec.vocab_size * BYTES_OF[run.precision], _LARGEST_IN_HEAP)
 
 
 def workspace_bytes(run: FastRun, shapes: Sequence[LayerShape], chunk: int) -> int:

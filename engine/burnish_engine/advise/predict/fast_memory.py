@@ -337,7 +337,7 @@ class FastMemory:
     @cached_property
     def cpu_slack(self) -> int:
         """Bytes that the CPU's allocator keeps after they were freed."""
-        return kept_by_allocator(self._shapes, self.tokens)
+        return kept_by_allocator(self.run, self._shapes, self.tokens)
 
     def _per_layer(self, levels: SaveLevels, table: Bytes) -> Bytes:
         """Look a figure up for each layer by its kind and save level, [plans, layers]."""

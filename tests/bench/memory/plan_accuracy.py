@@ -4,7 +4,8 @@
 
 Models have the published shapes and random weights, made on the spot; text is synthetic. A GPU's peak is NVML's figure
 for the whole process (driver context included), read every 20 ms beside torch's own; the CPU's is the process's largest
-resident memory. Predictions are made before the run, from the same recipe, dataset and machine.
+resident memory. Predictions are made before the run, from the same recipe, dataset and machine, and know of no run
+before: what a run took would correct those of the next.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ CONFIGS = {
 }
 
 
-def measure(work: Path, device: str, name: str, steps: int) -> dict[str, object]:
+def measure(work: Path, device: str, name: str, steps: int, engine: str) -> dict[str, object]:
     """Plan and run one configuration."""
     model, tokens, adapter, train = CONFIGS[device][name]
     folder = work / "models" / model
@@ -63,8 +64,11 @@ def measure(work: Path, device: str, name: str, steps: int) -> dict[str, object]
     if not data.is_file():
         write_chats(data, 1500)
     recipe = work / f"{name}.toml"
+    train = {"engine": engine, **train}
     recipe.write_text(recipe_text(folder, data, device, tokens, adapter, train, steps), encoding="utf-8")
-    environment = os.environ | {"BURNISH_HOME": str(work / "home")}
+    home = work / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    environment = os.environ | {"BURNISH_HOME": str(home)}
     planned = subprocess.run(
         [*BURNISH, "plan", str(recipe), "--json"], env=environment, capture_output=True, text=True, check=False
     )
@@ -83,6 +87,7 @@ def measure(work: Path, device: str, name: str, steps: int) -> dict[str, object]
     speed = statistics.median(event["tokens_per_s"] for event in done[len(done) // 3 :])
     return {
         "name": name,
+        "engine": next(event["engine"] for event in events if event["type"] == "run_started"),
         "predicted_bytes": plan["memory_bytes"],
         "measured_bytes": peak,
         "error_share": plan["memory_bytes"] / peak - 1,
@@ -131,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--engine", choices=["auto", "fast", "plain"], default="auto")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--work", type=Path)
@@ -139,14 +145,15 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     results = []
     for name in options.only or CONFIGS[options.device]:
-        result = measure(work, options.device, name, options.steps)
+        result = measure(work, options.device, name, options.steps, options.engine)
         results.append(result)
         if "error" in result:
             print(f"{name}: {result['error']}", flush=True)
             continue
         predicted, measured = result["predicted_bytes"] / 2**30, result["measured_bytes"] / 2**30
         print(
-            f"{name:20s} GiB {predicted:6.2f} predicted {measured:6.2f} measured {result['error_share']:+.1%}   "
+            f"{name:20s} {result['engine']:5s} GiB {predicted:6.2f} predicted {measured:6.2f} measured "
+            f"{result['error_share']:+.1%}   "
             f"tok/s {result['predicted_tokens_per_s']:8.0f} {result['measured_tokens_per_s']:8.0f} "
             f"{result['speed_error_share']:+.0%}",
             flush=True,

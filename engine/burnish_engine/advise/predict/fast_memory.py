@@ -20,10 +20,9 @@ import numpy as np
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, MIB, adapter_parameters, embedding_parameters
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes, exchange_bytes, flat_optimizer_bytes
-from burnish_engine.advise.predict.fast_experts import cpu_bytes
+from burnish_engine.advise.predict.cpu_memory import LIBRARIES_BYTES, kept_by_allocator, workspace_bytes
 from burnish_engine.advise.predict.fast_layer import (
     LayerBytes,
-    evaluated_bytes,
     layer_bytes,
     layer_shapes,
     offloaded_bytes,
@@ -47,10 +46,6 @@ to 1.9 %, and more with small micro-batches: the usual stream, Burnish's stream 
 grows by 20 MiB, and one of them has cuBLAS's 32 MiB."""
 CONTEXT_BYTES = 760 * MIB
 """Memory that the process holds on a GPU beside torch's allocator: the CUDA context and libraries."""
-LIBRARIES_BYTES = 600 * MIB
-"""Memory that the process holds beside tensors on the CPU: libraries."""
-_LAYERS_NOT_RETURNED = 4.8  # layers whose freed tensors glibc keeps: four runs of a 135 M model
-_SCORE_BLOCK = 512  # queries whose scores the CPU's attention holds at once
 _INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
 
 
@@ -336,26 +331,13 @@ class FastMemory:
         return sizes * (1 + POOL_SHARE) + POOL_BYTES + CONTEXT_BYTES
 
     def _on_cpu(self, mlp_chunk_tokens: int) -> int:
-        """Bytes of the CPU's unfused operations beside a layer's tensors: attention scores, or the feed-forward's."""
-        if self.run.cuda:
-            return 0
-        largest, spec = self.run.largest, self.run.spec
-        longest = min(largest.longest or largest.tokens, largest.tokens)
-        spans = [(longest, longest), (largest.tokens - longest, min(largest.span or longest, longest))]
-        # Scores and their exponentials that autograd keeps of all documents, fp32.
-        pairs = sum(tokens * min(span, (span + _SCORE_BLOCK) / 2) for tokens, span in spans)
-        chunk = mlp_chunk_tokens or self.tokens
-        wide = max(
-            shape.wide * chunk * 16 * (spec.experts_per_token if shape.experts else 1)
-            + cpu_bytes(spec, shape.experts, chunk, self._width, nf4=self.run.nf4)
-            for shape in self._shapes
-        )
-        return max(int(8 * spec.num_heads * pairs), wide)
+        """Bytes of the CPU's unfused operations beside a layer's tensors; none on a GPU."""
+        return 0 if self.run.cuda else workspace_bytes(self.run, self._shapes, mlp_chunk_tokens or self.tokens)
 
     @cached_property
     def cpu_slack(self) -> int:
         """Bytes that the CPU's allocator keeps after they were freed."""
-        return int(_LAYERS_NOT_RETURNED * max(evaluated_bytes(one, self.tokens, 0) for one in self._shapes))
+        return kept_by_allocator(self.run, self._shapes, self.tokens)
 
     def _per_layer(self, levels: SaveLevels, table: Bytes) -> Bytes:
         """Look a figure up for each layer by its kind and save level, [plans, layers]."""

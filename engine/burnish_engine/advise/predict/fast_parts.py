@@ -6,15 +6,9 @@ from collections import Counter
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import NF4_BYTES, adapter_parameters
+from burnish_engine.advise.predict.cpu_memory import LIBRARIES_BYTES
 from burnish_engine.advise.predict.fast_experts import is_packed
-from burnish_engine.advise.predict.fast_memory import (
-    CONTEXT_BYTES,
-    LIBRARIES_BYTES,
-    POOL_BYTES,
-    POOL_SHARE,
-    FastMemory,
-    memory_of,
-)
+from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES, POOL_BYTES, POOL_SHARE, FastMemory, memory_of
 from burnish_engine.advise.predict.plain.whole_model_memory import optimizer_note
 from burnish_engine.advise.predict.plan_options import PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import SLOTS

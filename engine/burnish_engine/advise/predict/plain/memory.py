@@ -31,6 +31,7 @@ _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, ei
 _FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
 _CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
 _MALLOC_SHARE = {"fp32": 0.69, "bf16": 0.40}  # share of a pass's activations, kept or not, that glibc does not return
+_RECOMPUTED_SHARE = 0.9  # share of that where layers are recomputed one by one
 # Share of it that stays where every weight is trained: gradients are large blocks that return to the system, buffers
 # for
 # 8-bit moments do not. Fitted to peaks of resident memory of SmolLM2-135M with 512 tokens a micro-batch.
@@ -120,7 +121,8 @@ def plain_memory(
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised_tokens:,} learned tokens"))
     else:
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
-    parts.append(_overhead(head, sum(by_layer), precision, cuda=cuda))
+    loose = sum(by_layer) * (_RECOMPUTED_SHARE if recipe.train.recompute else 1.0)
+    parts.append(_overhead(head, int(loose), precision, cuda=cuda))
     parts.append(_runtime(passes, cuda=cuda))
     return parts
 

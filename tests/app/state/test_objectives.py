@@ -57,6 +57,15 @@ def test_a_suggestion_keeps_the_objective_and_its_room(take_all):
     assert made.train.micro_batch_tokens >= 2 * made.data.max_length
 
 
+def test_a_suggested_objective_is_taken_while_the_recipe_says_none():
+    """The page Data may not have looked at the rows yet."""
+    suggested = recipe(train={"micro_batch_tokens": 2048}, preference={"objective": "dpo"})
+    assert with_suggestion(recipe(), None, suggested).preference.objective == "dpo"
+    for said in ("orpo", "sft"):
+        made = with_suggestion(with_objective(recipe(), said, "preference"), None, suggested)
+        assert made.preference.objective == said
+
+
 def test_other_recipes_keep_their_pass():
     values = recipe(data={"max_length": 512}, train={"micro_batch_tokens": 512}).model_dump()
     make_room_for_pairs(values)

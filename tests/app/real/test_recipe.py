@@ -97,7 +97,7 @@ def an_invalid_value_is_not_predicted(studio, page, bench):
 
 @pytest.mark.parametrize("shape", ["pairs", "labels"])
 def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny, tmp_path, shape):
-    long = " ".join(["It is lit by a lamp that somebody left on."] * 20)
+    long = " ".join(["It is lit by a lamp that somebody left on."] * 10)
     rows = [{"prompt": f"Lamp {n}?", "chosen": f"Lit, {n}.", "rejected": f"{n}. {long}"} for n in range(24)]
     if shape == "labels":
         rows = [{"prompt": f"Lamp {n}?", "completion": f"Lit, {n}.", "label": n % 2 > 0} for n in range(24)]
@@ -118,5 +118,5 @@ def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny
         assert recipe.train.micro_batch_tokens >= 2 * recipe.data.max_length
     studio.press(page.primary)
     studio.wait(lambda: window.shown_key == "train" and bench.run)
-    studio.wait(lambda: read_state(bench.run).standing in ("finished", "failed", "stopped"))
-    assert read_state(bench.run).standing == "finished"
+    studio.wait(lambda: read_state(bench.run).status in ("finished", "failed", "stopped"))
+    assert read_state(bench.run).status == "finished", read_state(bench.run)

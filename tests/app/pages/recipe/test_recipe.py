@@ -43,7 +43,7 @@ def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, benc
     bench.set_objective("dpo", "preference")
     window.go_to("data")
     window.go_to("recipe")
-    qtbot.waitUntil(lambda: bench.recipe.train.learning_rate == 2e-5)
+    qtbot.waitUntil(lambda: page.form.row("train.learning_rate").value() == 2e-5)
     assert parse_recipe(answers.asked("suggest")[-1]["recipe"]).preference.objective == "dpo"
     answers.result("suggest", suggestion=learning("orpo", 3e-4))
     box = page.form.row("preference.objective")._editor

@@ -30,8 +30,8 @@ _YOURS = "You chose it. "
 
 
 @dataclass(frozen=True)
-class WhatIsLearned:
-    """What is learned from a dataset.
+class ChosenObjective:
+    """The objective of a suggestion, and how a recipe says it.
 
     Attributes:
         preference: preference section of the recipe.
@@ -69,9 +69,9 @@ def usual_section(objective: Objective, dataset: DatasetFacts | None = None) -> 
     return PreferenceSection.model_validate(values)
 
 
-def what_is_learned(
+def choose_objective(
     objective: Objective | None, dataset: DatasetFacts | None, *, section: PreferenceSection | None = None
-) -> WhatIsLearned:
+) -> ChosenObjective:
     """Decide what is learned: what a person wishes, else the usual objective of the rows.
 
     Args:
@@ -82,20 +82,20 @@ def what_is_learned(
     shape = dataset.shape if dataset is not None else ""
     chosen = objective or proposed_objective(shape) or "sft"
     as_they_stand = chosen == "sft" and shape in OBJECTIVES_OF
-    return WhatIsLearned(
+    return ChosenObjective(
         section or usual_section(chosen, dataset),
         shape=shape if as_they_stand else "auto",
         is_wish=objective is not None and objective != proposed_objective(shape),
     )
 
 
-def objective_choices(learned: WhatIsLearned) -> list[tuple[str, str, str]]:
+def objective_choices(choice: ChosenObjective) -> list[tuple[str, str, str]]:
     """List the choices that go with the objective as (key, value, reason); none where rows are no preferences."""
-    section, usual = learned.preference, PreferenceSection()
-    if not (section.is_active or learned.shape != "auto"):
+    section, usual = choice.preference, PreferenceSection()
+    if not (section.is_active or choice.shape != "auto"):
         return []
     reason = _REASONS[section.objective]
-    choices = [("preference.objective", str(section.objective), _YOURS + reason if learned.is_wish else reason)]
+    choices = [("preference.objective", str(section.objective), _YOURS + reason if choice.is_wish else reason)]
     if section.objective == "simpo" and section.beta != usual.beta:
         choices.append(
             ("preference.beta", f"{section.beta:g}", "SimPO's rewards are means per token, which are small.")

@@ -14,7 +14,7 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.plan_recipe import spec_of
 from burnish_engine.advise.plan.recipe_fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.predict.on_target import SLOWEST_TOKENS_PER_S, OnTarget, on_target
-from burnish_engine.advise.suggest.objective import objective_choices, what_is_learned
+from burnish_engine.advise.suggest.objective import choose_objective, objective_choices
 from burnish_engine.advise.suggest.rank import USUAL_TOKENS, JudgedModel, is_quantized, judge_all, judge_best
 from burnish_engine.advise.suggest.settings import propose, smallest
 from burnish_engine.contract.errors import UsageError
@@ -101,14 +101,14 @@ def suggest(
         chosen, why = goal.model, "You chose it."
     else:
         chosen, why = _choose(machine, models, goal, here)
-    learned = what_is_learned(goal.objective, goal.dataset, section=goal.preference)
+    aim = choose_objective(goal.objective, goal.dataset, section=goal.preference)
     settings = propose(
         chosen.path,
         chosen.spec,
         machine,
         goal.target,
         goal.dataset,
-        preference=learned.preference,
+        preference=aim.preference,
         separate_validation=bool(goal.validation),
         config=chosen.config,
     )
@@ -119,20 +119,22 @@ def suggest(
         machine,
         goal.target,
         goal.dataset,
-        preference=learned.preference,
+        preference=aim.preference,
         config=chosen.config,
     )
     runs = on_target(chosen.spec, goal.target)
-    recipe = _whole_recipe(settings.recipe, goal, runs, learned.shape)
+    recipe = _whole_recipe(settings.recipe, goal, runs, aim.shape)
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
     facts = facts_for_recipe(recipe, goal.dataset)
     plan = plan_run(recipe, chosen.spec, machine, dataset=facts, config=chosen.config, download_bytes=download)
     if chosen.entry and not chosen.here:  # as `plan_recipe` does
         plan = plan.model_copy(update={"notes": [*unconfirmed(chosen.entry), *plan.notes]})
+    if too_long := _all_too_long(recipe, goal.dataset):
+        plan = plan.model_copy(update={"fits": False, "problems": [*plan.problems, too_long]})
     becomes_gguf = any(one.kind == "gguf" and one.works for one in plan.exports)
     choices = [
         SettingChoice(key="model.path", value=chosen.path, reason=why),
-        *(SettingChoice(key=key, value=value, reason=reason) for key, value, reason in objective_choices(learned)),
+        *(SettingChoice(key=key, value=value, reason=reason) for key, value, reason in objective_choices(aim)),
         *settings.choices,
         *(_target_choices(runs, goal.target) if becomes_gguf else []),
         *_device_choice(machine, recipe),
@@ -231,6 +233,17 @@ def _nothing_fits(
     if other is not None:
         return f"{text} {other.ranked.model.title} can: burnish suggest --model {other.ranked.model.name}"
     return f"{text} No model of the catalog fits either; close programs that use the memory, or use a larger machine."
+
+
+def _all_too_long(recipe: Recipe, dataset: DatasetFacts | None) -> str:
+    """Explain that every pair would be left out for its length; empty where some are learned from."""
+    lengths = dataset.sequence_lengths if dataset is not None else None
+    if lengths is None or not lengths.sample or lengths.sample[0] <= recipe.data.max_length:
+        return ""
+    return (
+        f"No pair can be learned from: with the longer reply even the shortest has {lengths.sample[0]:,} tokens, and "
+        f"{recipe.data.max_length:,} are all that this model and machine take. Use shorter replies, or another model."
+    )
 
 
 def _whole_recipe(recipe: Recipe, goal: TrainingGoal, runs: OnTarget, shape: str) -> Recipe:

@@ -111,11 +111,11 @@ def _facts(files: list[str], held_out: list[str], model: str, objective: Objecti
     try:
         with err.status("reading the data") as status:
 
-            def profile(learned: Objective) -> DatasetFacts:
+            def profile(aim: Objective) -> DatasetFacts:
                 def show(what: str, done: int, total: int) -> None:
                     status.update(Text(f"{what}: {done:,} of {total:,} rows"))
 
-                return profile_dataset(files, held_out, model, objective=learned, progress=show)
+                return profile_dataset(files, held_out, model, objective=aim, progress=show)
 
             found = profile(objective or "sft")
             usual = None if objective else proposed_objective(found.shape)

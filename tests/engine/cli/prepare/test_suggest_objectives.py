@@ -11,7 +11,7 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe,
 from support.machines.advice import CPU_24
 from support.models.tiny import make_llama, write_jsonl
 
-LONG = " ".join(["It is lit by a lamp that somebody left on."] * 16)
+LONG = " ".join(["It is lit by a lamp that somebody left on."] * 14)
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +134,16 @@ def test_pairs_that_are_too_long_for_the_model_are_said_to_be_left_out(capsys, t
     (warning,) = [one for one in found.warnings if "left out" in one]
     assert "33%" in warning
     assert found.plan.tokens < 30 * 200, "what is left out is not trained on"
+
+
+def test_pairs_that_are_all_too_long_do_not_fit(capsys, tmp_path, tiny):
+    rows = [{"prompt": f"Lamp {n}?", "chosen": "Lit.", "rejected": "No. " * 2_000} for n in range(20)]
+    data = write_jsonl(tmp_path / "long.jsonl", rows)
+    code, text, _ = run(capsys, "suggest", "--model", tiny, "--data", data, "--json")
+    assert code == ExitCode.DOES_NOT_FIT
+    plan = Suggestion.model_validate_json(text).plan
+    assert not plan.fits
+    assert "pair" in plan.problems[-1]
 
 
 def test_an_objective_that_the_rows_do_not_allow_or_nobody_knows_is_refused(capsys, tiny, pairs):

@@ -1,4 +1,4 @@
-"""The window: the sidebar, the page that is shown, drag and drop, and notes about runs and the engine."""
+"""The window: the sidebar, the page that is shown, what is dropped, and notes about runs and the engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
-    QDragEnterEvent,
-    QDragLeaveEvent,
-    QDragMoveEvent,
-    QDropEvent,
     QGuiApplication,
     QKeySequence,
     QResizeEvent,
@@ -29,7 +25,7 @@ from burnish_app.look.theme import Theme
 from burnish_app.page_list import PAGES, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
-from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop, is_data_name
+from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
 from burnish_app.wording.activity import activities_of, bench_activity
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
@@ -105,7 +101,6 @@ class Window(QMainWindow):
         self._duels: list[DuelFacts] = []
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
-        self.setAcceptDrops(True)
         first, *steps, last = PAGES
         self.sidebar = Sidebar(
             (first.key, first.title), [(entry.key, entry.title) for entry in steps], (last.key, last.title)
@@ -118,7 +113,6 @@ class Window(QMainWindow):
         line.addWidget(self.sidebar)
         line.addWidget(self._stack, 1)
         self.setCentralWidget(self._middle)
-        self._drop_overlay = DropOverlay(self)
         self._preparing = QTimer(self, interval=_PREPARE_MS)
         self._preparing.setObjectName("prepare")
         self._preparing.timeout.connect(self._prepare_one)
@@ -158,6 +152,8 @@ class Window(QMainWindow):
         self.notifier.chosen.connect(lambda news: self._show_activity(news.page, news.folder))
         self.client, self.bench = client, bench
         self._is_filled = True
+        self._drop_overlay = DropOverlay(self, lambda: bool(bench.data_files))
+        self._drop_overlay.dropped.connect(lambda paths, instead: self.take(paths, instead=instead))
         self.sidebar.chosen.connect(self.visit)
         self._make_shortcuts()
         for entry in PAGES:
@@ -259,30 +255,6 @@ class Window(QMainWindow):
             self.page(drop.page).take_drop(drop.paths, instead=instead)
         if drop.what:
             self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Show the overlay that says what may be dropped."""
-        if event.mimeData().hasUrls() and self._is_filled:
-            event.acceptProposedAction()
-            names = [url.fileName() for url in event.mimeData().urls()]
-            self._drop_overlay.cover(choice=bool(self.bench.data_files) and any(map(is_data_name, names)))
-
-    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        """Show which of two zones the pointer is over."""
-        event.acceptProposedAction()
-        self._drop_overlay.point_at(event.position())
-
-    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        """Hide the overlay."""
-        self._drop_overlay.hide()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        """Take the dropped paths after the drag is over: slow handling must not hold up the other program."""
-        self._drop_overlay.hide()
-        event.acceptProposedAction()
-        paths = [url.toLocalFile() for url in event.mimeData().urls()]
-        instead = self._drop_overlay.is_instead(event.position())
-        QTimer.singleShot(0, self, lambda: self.take(paths, instead=instead))
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""

@@ -1,7 +1,7 @@
 """One place for what goes on: any source reports to it, and it is opened and stopped from every page."""
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from PySide6.QtCore import Qt
 
 from burnish_app.activity_board import ActivityBoard

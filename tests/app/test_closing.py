@@ -1,7 +1,7 @@
 """Closing the window while something goes on: it asks once, and does what was chosen."""
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 

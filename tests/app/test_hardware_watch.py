@@ -1,7 +1,7 @@
 """The card in view: the strip and its panel in a window, alarms, and their remedy."""
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from PySide6.QtCore import Qt
 
 from support.machines.hardware import made_up, recorded

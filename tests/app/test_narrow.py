@@ -6,7 +6,9 @@ import pytest
 from app.facts import data_facts, export_facts
 from app.facts import machine_facts as machines
 from app.facts import page_facts as facts
-from app.facts.run_facts import RUNS, TRAIN_SCENES, compared, many_runs, numbered, summary, write_run
+from app.facts.run_events import numbered
+from app.facts.run_summaries import RUNS, compared, many_runs, summary, write_run
+from app.facts.train_scenes import TRAIN_SCENES
 from app.page_scenes.screenshots import settle
 from app.page_scenes.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint

@@ -1,7 +1,7 @@
 """News between two lists of runs or duels: each end, and each need for a person, once."""
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel
 
 from burnish_app.news import duel_news, run_news

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from PySide6.QtWidgets import QSystemTrayIcon, QWidget
 
 from burnish_app.notifier import Notifier

@@ -6,7 +6,8 @@ import pytest
 from app.facts import data_facts, export_facts
 from app.facts import machine_facts as machines
 from app.facts import page_facts as facts
-from app.facts.run_facts import RUNS, TRAIN_SCENES, write_run
+from app.facts.run_summaries import RUNS, write_run
+from app.facts.train_scenes import TRAIN_SCENES
 from app.pages.test_hardware import words
 
 from burnish_app.widgets.export.type_choices import TypeChoices

@@ -1,4 +1,4 @@
-"""The window: pages, keys, drops, what it remembers, and notes in the sidebar."""
+"""The window: pages, keys, what it remembers, and notes in the sidebar."""
 
 import json
 import os
@@ -6,41 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from app.facts.run_facts import RUNS, TRAIN_SCENES, summary, write_run
-from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from app.facts.run_summaries import RUNS, summary, write_run
+from app.facts.train_scenes import TRAIN_SCENES
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
 
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
 from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences
-from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
 from burnish_app.window import Window
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.replies import ExportJob
-
-MOVE = Qt.DropAction.CopyAction
-
-
-@pytest.fixture
-def files(tmp_path):
-    """A dataset, a model's folder, another folder and a picture."""
-    (tmp_path / "data.jsonl").write_text("{}\n")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    for folder in ("adapter", "run/adapter"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "adapter_config.json").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "chapters").mkdir()
-    (tmp_path / "chapters" / "one.txt").write_text("x")
-    for name in ("packed.jsonl.gz", "book.md"):
-        (tmp_path / name).write_bytes(b"x")
-    (tmp_path / "cat.png").write_bytes(b"")
-    (tmp_path / "model.gguf").write_bytes(b"")
-    return tmp_path
 
 
 def test_every_page_can_be_shown_and_says_its_question(window):
@@ -126,59 +103,6 @@ def test_every_control_has_a_name_for_screen_readers(window):
                 if not control.accessibleName() and not isinstance(control.parent(), QAbstractSpinBox)
             ]
     assert nameless == []
-
-
-@pytest.mark.parametrize(
-    ("names", "page", "kept", "says"),
-    [
-        (["data.jsonl"], "data", ["data.jsonl"], ""),
-        (["data.jsonl", "cat.png"], "data", ["data.jsonl"], "cat.png"),
-        (["model"], "model", ["model"], ""),
-        (["empty"], "", [], "no config.json"),
-        (["adapter"], "model", ["adapter"], ""),
-        (["run"], "model", ["run"], ""),
-        (["chapters"], "data", ["chapters"], ""),
-        (["packed.jsonl.gz", "book.md"], "data", ["packed.jsonl.gz", "book.md"], ""),
-        (["model", "empty"], "", [], "2 folders"),
-        (["cat.png"], "", [], ".png"),
-        (["model.gguf"], "", [], "GGUF"),
-        (["not-there.csv"], "", [], ".csv"),
-    ],
-)
-def test_what_is_dropped_goes_where_it_belongs(files, names, page, kept, says):
-    drop = classify_drop([str(files / name) for name in names])
-    assert (drop.page, drop.paths) == (page, [str(files / name) for name in kept])
-    assert says in drop.what
-    assert bool(drop.what) == bool(drop.remedy)
-
-
-def test_a_drop_that_is_no_file_is_refused():
-    assert classify_drop([""]).what
-
-
-def mime(*paths):
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    return data
-
-
-def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, files):
-    data = mime(files / "data.jsonl")
-    veil = window.findChild(DropOverlay)
-    keys, buttons = Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
-    window.dragEnterEvent(QDragEnterEvent(QPoint(5, 5), MOVE, data, buttons, keys))
-    assert veil.isVisible()
-    window.dropEvent(QDropEvent(QPointF(5, 5), MOVE, data, buttons, keys))
-    assert not veil.isVisible()
-    qtbot.waitUntil(lambda: window.shown_key == "data")
-    assert window.bench.data_files == [str(files / "data.jsonl")]
-
-
-def test_a_refused_drop_is_said_on_the_page_shown(window, files):
-    window.go_to("runs")
-    window.take([str(files / "cat.png")])
-    assert window.shown_key == "runs"
-    assert ".png" in window.page("runs").shown_banner.what
 
 
 def test_page_and_size_are_remembered(qtbot, client, bench, theme):
@@ -267,14 +191,6 @@ def test_text_size_and_motion_are_chosen_in_settings_and_kept(qtbot, window, the
     finally:
         theme.set_text_percent(100)
         set_motion("system")
-
-
-def test_a_refused_drop_goes_with_the_page(window, files):
-    window.go_to("runs")
-    window.take([str(files / "cat.png")])
-    assert window.page("runs").shown_banner is not None
-    window.go_to("settings")
-    assert window.page("runs").shown_banner is None
 
 
 def test_a_run_outside_the_usual_folder_is_asked_for_too(qtbot, window, answers, tmp_path):

@@ -34,6 +34,8 @@ RING_PX = 2
 ICON_PX, CHIP_PX = 18, 36
 """Edge of an icon on a button, and of the tinted square behind an icon beside a card's heading."""
 SCROLL_BAR_PX = 10
+UNBOUNDED_PX = 2**24 - 1
+"""The largest size of a widget: QWIDGETSIZE_MAX, which PySide does not have."""
 
 MOTION_MS = 120
 """Duration of a movement that explains something; none with reduced motion."""

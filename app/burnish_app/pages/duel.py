@@ -25,8 +25,7 @@ from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.causes import duel_failure
 from burnish_app.wording.duel_text import in_window
-from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.duel_requests import DuelsRequest, ResumeDuelRequest, StopDuelRequest
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -257,16 +256,13 @@ class DuelPage(Page):
         if duel is None or winner is None:
             return
         side = duel.sides[winner]
-        try:
-            recipe = load_recipe(Path(duel.folder) / "recipes" / f"{side.letter.lower()}.toml")
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
         rates = [run.rate for run in duel.made if run.side == winner and run.phase != "grid"]
-        best = max(set(rates), key=rates.count) if rates else recipe.train.learning_rate
-        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"learning_rate": best})})
-        self.bench.draft_copy(recipe, side.name)
-        self.go_to.emit("recipe")
+
+        def at_best_rate(recipe: Recipe) -> Recipe:
+            best = max(set(rates), key=rates.count) if rates else recipe.train.learning_rate
+            return recipe.model_copy(update={"train": recipe.train.model_copy(update={"learning_rate": best})})
+
+        self.draft_from(Path(duel.folder) / "recipes" / f"{side.letter.lower()}.toml", side.name, at_best_rate)
 
     def _copy_details(self) -> None:
         """Copy what there is to know about why it stopped as one text."""

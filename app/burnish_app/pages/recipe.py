@@ -10,12 +10,10 @@ from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.engine.plan_follower import PlanFollower
 from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
-from burnish_app.recipe.history import PlannedChange, RecipeHistory
 from burnish_app.recipe.place_text import planned_place
 from burnish_app.recipe.plan_text import fit_state
-from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
+from burnish_app.recipe.presets import PRESETS, Preset
 from burnish_app.recipe.readiness import Readiness
-from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
 from burnish_app.state.known_places import REACHED, known_places
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import ReplacedDraft, Workbench
@@ -23,6 +21,7 @@ from burnish_app.widgets.page.banner import BannerAction
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.place_card import PlaceCard
+from burnish_app.widgets.recipe.recipe_draft import RecipeDraft
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import RecipeFiles
 from burnish_app.widgets.recipe.run_preview import RunPreview
@@ -47,13 +46,11 @@ class RecipePage(Page):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self._suggested: Recipe | None = None
         self._machine: MachineFacts | None = None
         self._dataset: tuple[list[str], DatasetFacts | None] = [], None
         self._run_places: list[str] = []
-        self._edited_key: str | None = None  # while the page itself changes the workbench's recipe
         self._told_copy: ReplacedDraft | None = None
-        self._history, self._change = RecipeHistory(bench.recipe), PlannedChange()
+        self.draft = RecipeDraft(bench)
         self._inspection = DatasetInspection(client, bench, self)
         self.there = EngineThere.beside(client)
         self.there.recipe_text = lambda: bench.recipe_toml
@@ -73,7 +70,7 @@ class RecipePage(Page):
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
         self.fit, self.preview = FitCard(), RunPreview()
-        self.settings = RecipeEditor(self._history, self)
+        self.settings = RecipeEditor(self.draft.history, self)
         self.form, self.toml = self.settings.form, self.settings.toml
         self.settings.edited.connect(self._edited)
         self.settings.wanted_all.connect(self._take_all)
@@ -96,7 +93,6 @@ class RecipePage(Page):
         self.column.addWidget(self.settings)
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
         if bench.suggestion is not None:
-            self._suggested = suggested_recipe(bench.suggestion)
             self.suggestions.keep()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
@@ -155,7 +151,7 @@ class RecipePage(Page):
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
         self._told_copy = replaced
-        self._suggested = None
+        self.draft.suggested = None
         self.suggestions.keep()
         self._refresh_form()
         self.banner(
@@ -202,12 +198,9 @@ class RecipePage(Page):
             self._suggest()
 
     def _suggested_now(self, suggestion: Suggestion) -> None:
-        before, self._suggested = self._suggested, suggested_recipe(suggestion)
-        if self._suggested is not None:
-            self._write(with_suggestion(self.bench.recipe, before, self._suggested))
-        self.bench.set_suggestion(suggestion)
+        self.draft.suggest(suggestion)
         self.suggestions.keep()
-        self._restart_history()
+        self.settings.changes.refresh()
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
     def _show_suggested(self) -> None:
@@ -217,12 +210,6 @@ class RecipePage(Page):
         warnings = [one for one in suggestion.warnings if one not in suggestion.plan.notes] if suggestion else []
         for warning in warnings[:1]:
             self.banner("warning", warning, " ".join(warnings[1:]))
-
-    def _restart_history(self) -> None:
-        """Forget all changes: they were about other data, another model, or another suggestion."""
-        self._history.restart(self.bench.recipe)
-        self._change.forget()
-        self.settings.changes.refresh()
 
     def _suggest_failed(self, failure: Failure) -> None:
         self.banner("error", failure.what, failure.remedy, [(tr("Try again"), self._suggest)])
@@ -234,7 +221,7 @@ class RecipePage(Page):
     def _edited(self, key: str) -> None:
         recipe = self.settings.recipe()
         if recipe is not None:
-            self._write(recipe, key)
+            self.draft.write(recipe, key)
             self.plans.ask_soon()  # the value may be the one from before the invalid one
             self._show_presets()
             if key == "preference.objective" and self.bench.data_files and not self.suggestions.is_current:
@@ -245,52 +232,34 @@ class RecipePage(Page):
             self.fit.show_invalid()
         self._show_state()
 
-    def _write(self, recipe: Recipe, key: str = "") -> None:
-        """Change the workbench's recipe without refilling what is edited; the suggestion stays.
-
-        Args:
-            recipe: new recipe.
-            key: field that the person edited; empty: several.
-        """
-        suggestion = self.bench.suggestion
-        self._edited_key = key
-        self.bench.set_recipe(recipe)
-        self._edited_key = None
-        if suggestion is not None and self.bench.suggestion is None:
-            self.bench.set_suggestion(suggestion)
-
     def _rewrite(self, recipe: Recipe) -> None:
         """Change several settings at once, and show them."""
-        self._write(recipe)
+        self.draft.write(recipe)
         self._refresh_form()
         self.plans.ask_soon()
         self._show_state()
 
     def _take_all(self) -> None:
         self.toml.read_pending()
-        if self._suggested is not None:
-            self._rewrite(with_suggestion(self.bench.recipe, None, self._suggested, take_all=True))
+        recipe = self.draft.all_suggested()
+        if recipe is not None:
+            self._rewrite(recipe)
 
     def _take_preset(self, preset: Preset) -> None:
         self.toml.read_pending()
-        basis = self._preset_basis()
-        if basis is not None:
-            self._rewrite(with_preset(self.bench.recipe, preset, basis))
+        found = self.draft.with_presets()
+        if preset in found:
+            self._rewrite(found[preset])
 
     def _go_to_change(self, done: int) -> None:
         """Undo or redo; an invalid value goes first."""
-        if self.settings.recipe() is None and done < self._history.done:
-            done = self._history.done
-        self._rewrite(self._history.go_to(done))
-
-    def _preset_basis(self) -> PresetBasis | None:
-        suggestion, data = self.bench.suggestion, self.bench.recipe.data
-        if self._suggested is None or suggestion is None:
-            return None
-        return PresetBasis(self._suggested, suggestion.plan.steps, bool(data.validation_files or data.validation_share))
+        history = self.draft.history
+        if self.settings.recipe() is None and done < history.done:
+            done = history.done
+        self._rewrite(history.go_to(done))
 
     def _show_presets(self) -> None:
-        self.settings.show_presets(self.bench.recipe, self._preset_basis())
+        self.settings.show_presets(self.bench.recipe, self.draft.preset_basis())
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
@@ -298,13 +267,10 @@ class RecipePage(Page):
             self.plans.drop()
             if self.isVisible():
                 self.there.choose(self.bench.recipe.devices.where)
-            if same_elsewhere(self._history.recipe, self.bench.recipe):
-                self._history.record(self.bench.recipe, self._edited_key or "")
-            else:
-                self._restart_history()
+            self.draft.record()
             self.settings.changes.refresh()
         if name == "recipe" and self.isVisible():  # `shown` does it otherwise
-            if self._edited_key is None:
+            if self.draft.edited_key is None:
                 self._refresh_form()
             self.plans.ask_soon()
             self._inspect_timer.start()
@@ -313,11 +279,9 @@ class RecipePage(Page):
             self.plans.ask_soon()
 
     def _refresh_form(self) -> None:
-        suggestion, suggested = self.bench.suggestion, self._suggested
+        suggestion = self.bench.suggestion
         reasons = {choice.key: choice.reason for choice in suggestion.choices} if suggestion else {}
-        if suggested is not None:  # the page Data chose what is learned, with the rows
-            suggested = suggested.model_copy(update={"preference": self.bench.recipe.preference})
-        self.settings.show_recipe(self.bench.recipe, suggested, reasons)
+        self.settings.show_recipe(self.bench.recipe, self.draft.suggested_values(), reasons)
         self._show_case()
         self._show_presets()
 
@@ -326,7 +290,7 @@ class RecipePage(Page):
         whole = self.bench.recipe.adapter.method == "full"
         self.fit.show_plan(plan, full_fine_tuning=whole, where=self._place())
         self.place.show_plan(plan)
-        changed = self._change.take(self.bench.recipe, plan, self._history.step)
+        changed = self.draft.planned_change(plan)
         if changed is not None:
             self.fit.change.show_change(*changed)
         else:
@@ -337,15 +301,12 @@ class RecipePage(Page):
 
     def _plan_presets(self, plan: RunPlan) -> None:
         """Ask how long the presets take that the recipe has not."""
-        basis = self._preset_basis()
-        if basis is None:
-            return
-        wanted: dict[str, Recipe] = {preset: with_preset(self.bench.recipe, preset, basis) for preset in PRESETS}
-        for preset in PRESETS:
-            if wanted[preset] == self.bench.recipe:
+        presets = self.draft.with_presets()
+        for preset, recipe in presets.items():
+            if recipe == self.bench.recipe:
                 self.settings.presets.show_plan(preset, plan)
-                del wanted[preset]
-        self.plans.ask_others(wanted)
+        if presets:
+            self.plans.ask_others({preset: one for preset, one in presets.items() if one != self.bench.recipe})
 
     def _place_found(self) -> None:
         """Suggest and plan for another machine, once it said what it is, or for this one, once it is forgotten."""

@@ -30,9 +30,7 @@ from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import LEAVE_QUEUE, RUN_ACTION_BUTTONS, RUN_ACTIONS, RUN_TONES, Tone
-from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandRequest, ResumeRequest
 
@@ -164,6 +162,7 @@ class RunsPage(Page):
             first_min_px=_WIDTHS_PX[0],
             grow=(_RUN,),
             drop_columns=_DROP_COLUMNS,
+            narrow=(_STATUS,),
             row_px=_ROW_PX,
             head_px=_ROW_PX,
         )
@@ -172,7 +171,7 @@ class RunsPage(Page):
         table.horizontalHeader().setSortIndicator(_STARTED, Qt.SortOrder.DescendingOrder)
         table.setSortingEnabled(True)
         table.horizontalHeader().setSortIndicatorShown(False)  # the heading has an arrow
-        table.setMinimumHeight(scaled(_ROW_PX) * (_LEAST_ROWS + 1) + 2 * table.frameWidth())
+        table.hold_rows(_LEAST_ROWS)
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
         table.selectionModel().selectionChanged.connect(self._offer)
@@ -265,15 +264,8 @@ class RunsPage(Page):
 
     def _duplicate(self) -> None:
         run = self.selected
-        if run is None:
-            return
-        try:
-            recipe = load_recipe(RunPaths(Path(run.folder)).recipe)
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
-        self.bench.draft_copy(recipe, run_title(run))
-        self.go_to.emit("recipe")
+        if run is not None:
+            self.draft_from(RunPaths(Path(run.folder)).recipe, run_title(run))
 
     def _note(self, folder: str, tags: list[str], text: str) -> None:
         self.client.send(

@@ -27,10 +27,9 @@ from burnish_app.widgets.sweep.planned_runs import PlannedRuns
 from burnish_app.widgets.sweep.runs_card import SweepRunsCard
 from burnish_app.widgets.sweep.settings_card import SettingsCard
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.errors import BurnishError, ExitCode
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.sweep import MAX_RUNS
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.replies import RunSummary
@@ -315,15 +314,8 @@ class SweepPage(Page):
 
     def _best_as_draft(self) -> None:
         best = self._best_row()
-        if best is None or self.results is None:
-            return
-        try:
-            recipe = load_recipe(RunPaths(Path(best.run.folder)).recipe)
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
-        self.bench.draft_copy(recipe, row_title(self.results.sweep, best))
-        self.go_to.emit("recipe")
+        if best is not None and self.results is not None:
+            self.draft_from(RunPaths(Path(best.run.folder)).recipe, row_title(self.results.sweep, best))
 
     def _offer(self) -> None:
         has_data = bool(self.bench.data_files)

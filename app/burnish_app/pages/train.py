@@ -41,9 +41,8 @@ from burnish_app.wording.run_text import (
     describe_run,
     run_line,
 )
-from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
@@ -204,16 +203,8 @@ class TrainPage(Page):
         if warning.code != "spill" or not alive:
             return
         what, remedy = first_sentence(warning.message)
-        self.banner("warning", what, remedy, [(tr("Use less memory from the next step"), self._use_less_memory)])
-
-    def _use_less_memory(self) -> None:
-        """Ask the run to go on with the next smaller memory plan."""
-        if self._summary is None:
-            return
-        self.clear_banner()
-        self.set_foot_note(_ASKED)
-        run = self._summary.folder
-        self.client.send(CommandRequest, run=run, command="smaller_plan", on_failure=self._refused, owner=self)
+        use_less = (tr("Use less memory from the next step"), lambda: self._act("smaller_plan"))
+        self.banner("warning", what, remedy, [use_less])
 
     def _hardware_came(self, folder: str, history: HardwareHistory) -> None:
         if folder == self.bench.run:
@@ -303,19 +294,10 @@ class TrainPage(Page):
         if action == "folder":
             QDesktopServices.openUrl(QUrl.fromLocalFile(self._summary.folder))
         elif action == "fit":
-            self._make_it_fit(self._summary)
+            path = RunPaths(Path(self._summary.folder)).recipe
+            self.draft_from(path, run_title(self._summary), smaller_recipe)
         else:
             self.go_to.emit(action)
-
-    def _make_it_fit(self, summary: RunSummary) -> None:
-        """Open the run's recipe with smaller passes."""
-        try:
-            recipe = load_recipe(RunPaths(Path(summary.folder)).recipe)
-        except BurnishError as error:
-            self.banner("error", error.what, error.remedy)
-            return
-        self.bench.draft_copy(smaller_recipe(recipe), run_title(summary))
-        self.go_to.emit("recipe")
 
     def _show_holder(self) -> None:
         """Show the run that this one waits for."""
@@ -343,7 +325,7 @@ class TrainPage(Page):
         else:
             self._act("resume")
 
-    def _act(self, action: RunAction) -> None:
+    def _act(self, action: CommandName) -> None:
         if self._summary is None:
             return
         self.clear_banner()

@@ -169,12 +169,7 @@ def _outcome_rows(outcomes: Sequence[ComparedRun]) -> Iterator[ComparedRow]:
         )
     yield _numbers(tr("Training loss"), [outcome.loss for outcome in outcomes], lambda loss: f"{loss:.4f}")
     yield ComparedRow(tr("Steps"), tuple(f"{one.step:,} / {one.total_steps:,}" for one in outcomes))
-    yield _numbers(
-        tr("Speed"),
-        [one.tokens_per_s for one in outcomes],
-        lambda speed: f"{count_text(speed)} {tr('tokens/s')}",
-        best=max,
-    )
+    yield _numbers(tr("Tokens/s"), [one.tokens_per_s for one in outcomes], count_text, best=max)
     yield _numbers(
         tr("Memory, peak"), [one.memory_bytes for one in outcomes], lambda size: memory_size(int(size)), best=min
     )

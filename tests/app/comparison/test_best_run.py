@@ -1,6 +1,6 @@
 """Differences to the best run: only between runs measured on the same rows."""
 
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 
 from burnish_app.comparison.best_run import delta_text, deltas_to_best
 

@@ -1,7 +1,7 @@
 """Curves of several runs over one axis: each at its own steps, tokens and times."""
 
 import pytest
-from app.facts.run_facts import swept
+from app.facts.run_events import swept
 
 from burnish_app.comparison.overlay import overlay
 from burnish_app.curves.run_axis import run_axis

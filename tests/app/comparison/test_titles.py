@@ -1,6 +1,6 @@
 """Titles of runs that share a name."""
 
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 
 from burnish_app.comparison.titles import distinct_titles
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 import pytest
-from app.facts.run_facts import events, preferring
+from app.facts.run_events import events, preferring
 
 from burnish_app.curves.preference_curves import preference_curves
 from burnish_engine.contract.run.fold import RunState, fold_all

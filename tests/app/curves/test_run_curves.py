@@ -5,7 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from app.facts.run_facts import TRAIN_SCENES, a_step, events, numbered
+from app.facts.run_events import a_step, events, numbered
+from app.facts.train_scenes import TRAIN_SCENES
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import run_marks

@@ -3,7 +3,7 @@
 import math
 import random
 
-from app.facts.run_facts import a_step, events, numbered
+from app.facts.run_events import a_step, events, numbered
 
 from burnish_app.engine.loss_outlines import loss_outline
 

@@ -1,6 +1,7 @@
 """Several runs are followed at once, in the order asked for, while they grow."""
 
-from app.facts.run_facts import events, summary, write_run
+from app.facts.run_events import events
+from app.facts.run_summaries import summary, write_run
 
 from burnish_app.engine.runs_follower import RunsFollower
 from burnish_engine.contract.paths import RunPaths

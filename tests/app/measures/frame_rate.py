@@ -16,7 +16,7 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from app.facts.run_facts import events
+from app.facts.run_events import events
 from PySide6.QtWidgets import QApplication, QScrollArea
 
 from burnish_app.look.theme import Theme

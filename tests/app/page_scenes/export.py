@@ -2,7 +2,7 @@
 
 from app.facts import export_facts
 from app.facts import page_facts as facts
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.page_scenes.answers import result, run_folder
 from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea

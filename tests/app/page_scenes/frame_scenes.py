@@ -4,17 +4,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from app.facts.run_facts import (
-    PREFERRED,
-    RANKED,
-    RUNS,
-    TRAIN_SCENES,
-    compared,
-    many_runs,
-    numbered,
-    summary,
-    write_run,
-)
+from app.facts.run_events import numbered
+from app.facts.run_summaries import PREFERRED, RUNS, compared, many_runs, summary, write_run
+from app.facts.train_scenes import RANKED, TRAIN_SCENES
 from app.page_scenes.screenshots import scene, settle
 from app.page_scenes.unusual_runs import long_names, several_gpus, write_hardware
 from PySide6.QtCore import Qt
@@ -88,6 +80,16 @@ def train_below(window):
     bar = page.findChild(QScrollArea).verticalScrollBar()
     bar.setValue(bar.maximum())
     settle(20)
+
+
+@scene("train-pinned")
+def train_pinned(window):
+    """The values of all charts at three pinned steps."""
+    page = _train(window, "preferring")
+    for step in (20, 100, 200):
+        page.charts.link.toggle_pin(step)
+    settle()
+    page.findChild(QScrollArea).ensureWidgetVisible(page.charts.pinned)
 
 
 @scene("train-checks")

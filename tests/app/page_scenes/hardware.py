@@ -1,7 +1,7 @@
 """Scenes of Hardware."""
 
 from app.facts import machine_facts as machines
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.page_scenes.answers import failure, result
 from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from app.facts import data_facts, model_facts
 from app.facts import page_facts as facts
-from app.facts.run_facts import RUNS, summary
+from app.facts.run_summaries import RUNS, summary
 from app.page_scenes.answers import result
 from app.page_scenes.screenshots import scene, settle
 

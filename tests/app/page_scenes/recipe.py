@@ -165,7 +165,7 @@ def _there(window, *, where="ssh:office", **state):
     for name, value in {"state": "ready", "machine": None, "checkup": None, "failure": None, **state}.items():
         setattr(page.there, name, value)
     recipe = window.bench.recipe
-    page._write(recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"where": where})}))
+    page.draft.write(recipe.model_copy(update={"devices": recipe.devices.model_copy(update={"where": where})}))
     page._refresh_form()
     page.plans.drop()
     page.there.changed.emit()

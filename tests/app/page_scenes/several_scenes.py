@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from app.facts import data_facts as facts
-from app.facts.run_facts import TOTAL, many_runs, summary, swept, write_run
+from app.facts.run_events import TOTAL, swept
+from app.facts.run_summaries import many_runs, summary, write_run
 from app.page_scenes.screenshots import scene, settle
 
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan, SweepRunPlan, SweptRun

@@ -3,7 +3,8 @@
 import math
 import random
 
-from app.facts.run_facts import LONG_MODEL, LONG_NAME, NOW
+from app.facts.run_events import NOW
+from app.facts.run_summaries import LONG_MODEL, LONG_NAME
 
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
 from burnish_engine.contract.paths import RunPaths

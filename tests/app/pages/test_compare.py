@@ -2,7 +2,7 @@
 
 import pytest
 from app.conftest import PATIENCE_MS
-from app.facts.run_facts import LONG_NAME, compared, many_runs
+from app.facts.run_summaries import LONG_NAME, compared, many_runs
 from app.page_scenes.unusual_runs import long_names
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QScrollArea

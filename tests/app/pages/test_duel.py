@@ -1,7 +1,7 @@
 """The page Duel: sides, plan, start, progress and verdict."""
 
 import pytest
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel, duel_runs, verdicts
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton

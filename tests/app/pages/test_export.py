@@ -1,7 +1,7 @@
 import pytest
 from app.facts import export_facts
 from app.facts import page_facts as facts
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.pages.test_hardware import words
 from PySide6.QtGui import QGuiApplication
 

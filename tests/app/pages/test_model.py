@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from app.facts import data_facts, model_facts
 from app.facts import page_facts as facts
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from app.conftest import PATIENCE_MS
-from app.facts.run_facts import RUNS, summary
+from app.facts.run_summaries import RUNS, summary
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from app.facts.run_facts import RUNS, TRAIN_SCENES, summary, write_run
+from app.facts.run_summaries import RUNS, summary, write_run
+from app.facts.train_scenes import TRAIN_SCENES
 
 from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir

@@ -3,7 +3,9 @@
 import time
 
 import pytest
-from app.facts.run_facts import FAILED, TRAIN_SCENES, a_step, events, numbered, summary, write_run
+from app.facts.run_events import FAILED, a_step, events, numbered
+from app.facts.run_summaries import summary, write_run
+from app.facts.train_scenes import TRAIN_SCENES
 from app.measures.handler_budget import assert_within_budget
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication

@@ -51,7 +51,7 @@ def a_change_says_what_it_does(studio, page, bench, qtbot):
     assert bench.plan.memory_bytes > before.memory_bytes
     assert page.fit.change.what.text().startswith("Micro-batch")
     assert "memory" in page.fit.change.text
-    assert len(page._history.changes) == 3, "two presets, and three steps of one number at once"
+    assert len(page.draft.history.changes) == 3, "two presets, and three steps of one number at once"
 
 
 def it_is_undone(studio, page, bench, qtbot):

@@ -1,6 +1,6 @@
 """Who can answer: a run's models, its files, other runs."""
 
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 
 from burnish_app.state.answerers import answerers
 from burnish_app.state.run_folder import RunFolder

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from app.facts import model_facts
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel
 
 from burnish_app.wording.activity import activities_of, download_activity, download_detail, download_progress

@@ -3,7 +3,8 @@
 from typing import get_args
 
 import pytest
-from app.facts.run_facts import OVERFIT, events, numbered, summary
+from app.facts.run_events import OVERFIT, events, numbered
+from app.facts.run_summaries import summary
 
 from burnish_app.wording.causes import CURES, CureAction, FailureCause, failure_cause, run_failure
 from burnish_app.wording.run_text import describe_run

@@ -26,7 +26,7 @@ def test_the_best_of_what_differs_is_marked():
     found = comparison(outcome(1.5, speed=10.0), outcome(1.25, speed=30.0), outcome(None, speed=30.0))
     assert row(found, "Held-out loss").best == {1}
     assert row(found, "Held-out loss").cells == ("1.5000", "1.2500", "–")
-    assert row(found, "Speed").best == {1, 2}
+    assert row(found, "Tokens/s").best == {1, 2}
     assert row(comparison(outcome(1.5), outcome(1.5)), "Held-out loss").best == frozenset()
     assert row(comparison(outcome(math.nan), outcome(1.5)), "Held-out loss").best == frozenset()
 

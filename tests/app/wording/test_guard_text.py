@@ -1,7 +1,8 @@
 """Text about the guard's verdict, about what was done against trouble, and about stopping early."""
 
 import pytest
-from app.facts.run_facts import OVERFIT, SHIFTED, TRAIN_SCENES, events
+from app.facts.run_events import OVERFIT, events
+from app.facts.train_scenes import SHIFTED, TRAIN_SCENES
 
 from burnish_app.wording.guard_text import (
     CHECKS,

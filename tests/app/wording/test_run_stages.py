@@ -4,7 +4,7 @@ import random
 from typing import get_args
 
 import pytest
-from app.facts.run_facts import a_step, numbered
+from app.facts.run_events import a_step, numbered
 
 from burnish_app.wording.guard_text import CHECKS
 from burnish_app.wording.run_stages import progress_text, run_stages

@@ -3,7 +3,9 @@
 from typing import get_args
 
 import pytest
-from app.facts.run_facts import FAILED, FINISHED, NOW, TRAIN_SCENES, events, summary
+from app.facts.run_events import FAILED, FINISHED, NOW, events
+from app.facts.run_summaries import summary
+from app.facts.train_scenes import TRAIN_SCENES
 
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, exchange_text, layers_text, plan_text, time_left
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch.profiler import profile, supported_activities
 
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -162,10 +163,18 @@ class Row:
             "outcome": outcome,
             **speed,
             "wall_s": time.monotonic() - self._began,
+            **self._allocated(),
             "card_gib": [peak / 2**30 for peak in self._peaks],
             "loss": [step.loss for step in self._steps],
         }
         print(json.dumps(row), flush=True)
+
+    def _allocated(self) -> dict[str, float]:
+        """Return torch's peaks in this process, which is the first rank."""
+        if self._options.device != "cuda":
+            return {}
+        peaks = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+        return {f"peak_{name}_gib": peak / 2**30 for name, peak in peaks.items()}
 
     @property
     def is_done(self) -> bool:

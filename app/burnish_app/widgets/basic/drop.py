@@ -1,13 +1,23 @@
-"""Drag and drop: classifies dropped paths, and shows an overlay that says what may be dropped."""
+"""Drag and drop: classifies dropped paths, follows drags, and shows an overlay that says what may be dropped."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from PySide6.QtCore import QPointF, QRectF, Qt, QUrl
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import (
+    QColor,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+)
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.language import tr
@@ -129,14 +139,47 @@ def _is_model(folder: Path) -> bool:
 
 
 class DropOverlay(QWidget):
-    """An overlay that covers the window during a drag and says what may be dropped, or offers two zones for it."""
+    """An overlay that covers the window during a drag and says what may be dropped, or offers two zones for it.
 
-    def __init__(self, parent: QWidget) -> None:
+    Args:
+        parent: window; from now on it takes drops.
+        has_data: function that says whether there is data already.
+
+    Attributes:
+        dropped: signal with the dropped paths, and whether data takes the place of the data that is there. It comes
+            after the drag is over: slow handling must not hold up the other program.
+    """
+
+    dropped = Signal(list, bool)
+
+    def __init__(self, parent: QWidget, has_data: Callable[[], bool]) -> None:
         super().__init__(parent)
-        self._over = parent
+        self._over, self._has_data = parent, has_data
+        parent.setAcceptDrops(True)
+        parent.installEventFilter(self)
         self._has_choice = self._over_second = False
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow a drag over the window, and take what is dropped."""
+        if isinstance(event, QDragEnterEvent):
+            if event.mimeData().hasUrls():
+                event.acceptProposedAction()
+                names = [url.fileName() for url in event.mimeData().urls()]
+                self.cover(choice=self._has_data() and any(map(is_data_name, names)))
+        elif isinstance(event, QDragMoveEvent):
+            event.acceptProposedAction()
+            self.point_at(event.position())
+        elif isinstance(event, QDragLeaveEvent):
+            self.hide()
+        elif isinstance(event, QDropEvent):
+            self.hide()
+            event.acceptProposedAction()
+            paths = [url.toLocalFile() for url in event.mimeData().urls()]
+            instead = self.is_instead(event.position())
+            QTimer.singleShot(0, self, lambda: self.dropped.emit(paths, instead))
+        return super().eventFilter(watched, event)
 
     def cover(self, *, choice: bool = False) -> None:
         """Show the overlay over the whole parent.

@@ -1,21 +1,25 @@
-"""Tables that never scroll sideways: columns narrow to their texts, and those without room are hidden."""
+"""Tables that fit into their width: headings wrap, columns narrow to their texts, those without room are hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from PySide6.QtCore import QAbstractItemModel, QEvent, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QPainter, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView
+from PySide6.QtWidgets import QAbstractItemView, QStyledItemDelegate, QStyleOptionViewItem, QTableView
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.theme import colors_of
+from burnish_app.look.tokens import UNBOUNDED_PX
+from burnish_app.widgets.basic.wrapping_head import WrappingHead
 
 
 class FittingTable(QTableView):
     """A table that fits its columns into its width: some narrow to their texts, then the first, then others are hidden.
 
-    Where even those that stay have no room, as in the largest text, all of them narrow.
+    Where even those that stay have no room, as in the largest text, all of them narrow until a word of a heading would
+    be cut. Only then does the table scroll sideways.
 
     Args:
         model: table model. Its UserRole may name a color of `theme.Colors` for a cell's text.
@@ -25,8 +29,8 @@ class FittingTable(QTableView):
         grow: columns that share the width that is left over.
         drop_columns: groups of columns to hide if there is no room, in the order of hiding.
         narrow: columns that narrow to their texts before the first column narrows.
-        row_px: height of a row at 100 % text size, device-independent pixels; 0: as the style has it.
-        head_px: height of the headings, likewise.
+        row_px: height of a row at 100 % text size, device-independent pixels.
+        head_px: least height of the headings, likewise.
 
     Widths hold text too, and grow with the text size.
     """
@@ -41,14 +45,17 @@ class FittingTable(QTableView):
         grow: Sequence[int] = (0,),
         drop_columns: Sequence[Sequence[int]] = (),
         narrow: Sequence[int] = (),
-        row_px: int = 0,
-        head_px: int = 0,
+        row_px: int,
+        head_px: int,
     ) -> None:
         super().__init__()
         self._preferred_px, self._first_min_px, self._grow = widths_px, first_min_px, grow
         self._drop_columns, self._narrow = drop_columns, narrow
         self._row_px, self._head_px = row_px, head_px
+        self._rows: tuple[int, int | None] | None = None
         self._widths_px = [scaled(width) for width in widths_px]
+        self._head = WrappingHead(self)
+        self.setHorizontalHeader(self._head)
         self.setModel(model)
         if narrow:
             model.modelReset.connect(self._fit)
@@ -60,11 +67,19 @@ class FittingTable(QTableView):
         self.setWordWrap(False)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names differ at their ends
         self.setTabKeyNavigation(False)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.verticalHeader().hide()
-        self.horizontalHeader().setHighlightSections(False)
-        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self._fit_rows()
+
+    def hold_rows(self, least: int, most: int | None = None) -> None:
+        """Set how many rows are seen without scrolling; the table's height follows.
+
+        Args:
+            least: least number of rows.
+            most: most number of rows; None: as many as there is room for.
+        """
+        self._rows = least, most
+        self._fit_height()
 
     def changeEvent(self, event: QEvent) -> None:
         """Fit rows and columns to another text size."""
@@ -74,10 +89,20 @@ class FittingTable(QTableView):
             self._fit()
 
     def _fit_rows(self) -> None:
-        if self._row_px:
-            self.verticalHeader().setDefaultSectionSize(scaled(self._row_px))
-        if self._head_px:
-            self.horizontalHeader().setFixedHeight(scaled(self._head_px))
+        self.verticalHeader().setDefaultSectionSize(scaled(self._row_px))
+
+    def _fit_height(self) -> None:
+        """Set the heights of head and table for the present widths."""
+        head_px = max(scaled(self._head_px), self._head.needed_px())
+        self._head.setFixedHeight(head_px)
+        if self._rows is None:
+            return
+        around_px = head_px + 2 * self.frameWidth()
+        if self._head.length() > self.viewport().width():
+            around_px += self.horizontalScrollBar().sizeHint().height()
+        least, most = self._rows
+        self.setMinimumHeight(around_px + least * scaled(self._row_px))
+        self.setMaximumHeight(UNBOUNDED_PX if most is None else around_px + most * scaled(self._row_px))
 
     def shown_columns(self) -> list[int]:
         """Return the columns that fit into the width."""
@@ -95,26 +120,31 @@ class FittingTable(QTableView):
 
     def _fit(self) -> None:
         """Share the width among the columns."""
-        preferred = self._widths_px = [scaled(width) for width in self._preferred_px]
+        least = [self._head.least_px(column) for column in range(len(self._preferred_px))]
+        preferred = [max(scaled(width), word) for width, word in zip(self._preferred_px, least, strict=True)]
+        self._widths_px = preferred
         room = self.viewport().width() - sum(preferred[1:])
-        if self._narrow and self.sizeHintForColumn(0) > room:
+        if self._narrow and max(self.sizeHintForColumn(0), self._head.whole_px(0)) > room:
             for column in self._narrow:
                 self.setColumnHidden(column, False)  # a hidden one has no width to measure
-                needed = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
+                needed = max(self.sizeHintForColumn(column), self._head.whole_px(column))
                 preferred[column] = min(needed, preferred[column])
         shown = self.shown_columns()
-        left = self.viewport().width() - sum(self._widths_px[column] for column in shown)
+        left = self.viewport().width() - sum(preferred[column] for column in shown)
         growing = [column for column in self._grow if column in shown]
-        least_px = scaled(self._first_min_px)
-        widths = list(self._widths_px)
+        widths = list(preferred)
         for column in growing:
             widths[column] += max(left, 0) // len(growing)
-        widths[0] -= min(-min(left, 0), widths[0] - least_px)
-        needed = sum(widths[column] for column in shown)
-        share = min(self.viewport().width() / needed, 1.0)  # in the largest text all columns give way
+        widths[0] -= min(-min(left, 0), widths[0] - max(scaled(self._first_min_px), least[0]))
+        missing = sum(widths[column] for column in shown) - self.viewport().width()
+        spare = sum(widths[column] - least[column] for column in shown)
+        if missing > 0 and spare > 0:  # in the largest text all columns give way
+            share = min(missing / spare, 1.0)
+            widths = [width - ceil((width - word) * share) for width, word in zip(widths, least, strict=True)]
         for column, width in enumerate(widths):
             self.setColumnHidden(column, column not in shown)
-            self.setColumnWidth(column, int(width * share))
+            self.setColumnWidth(column, width)
+        self._fit_height()
 
 
 class TextColorDelegate(QStyledItemDelegate):

@@ -26,23 +26,20 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.curves.curve import Curve
 from burnish_app.curves.marks import Mark
-from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.tables import CurveTable
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of
-from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNIT
+from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNBOUNDED_PX, UNIT
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.drawing import ChartDrawing
 from burnish_app.widgets.charts.gestures import MOVE_KEYS, ZOOM_KEYS
 from burnish_app.widgets.charts.head import ChartHead
-from burnish_app.widgets.charts.hover_card import CardRow, HoverCard
 from burnish_app.widgets.charts.legend import LegendEntry
 from burnish_app.widgets.charts.link import ChartLink, Reading
 from burnish_app.widgets.charts.plot import Plot, PlotSpace
 from burnish_app.widgets.charts.texts import ChartTexts
 
 _PLOT_PX = 160
-_ANY_PX = 2**24 - 1  # Qt's own limit
 _PIN_MS = 220  # a second click within this time makes it a double click
 _ROOM_PX = RING_PX + 1
 _MARGIN_PX = 2 * UNIT  # margin of a picture
@@ -71,7 +68,6 @@ class Chart(QWidget):
         self._texts = ChartTexts(spec, self.content, link)
         self._values_range: tuple[float, float] | None = None
         self._drawing: ChartDrawing | None = None
-        self._card: HoverCard | None = None
         self._armed = self._stale = self._ringed = False
         self.setAccessibleName(tr("{name} chart").format(name=spec.name))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -144,7 +140,7 @@ class Chart(QWidget):
             grows: whether the plot takes more where its neighbor is higher.
         """
         self._space.setMinimumHeight(height_px)
-        self._space.setMaximumHeight(_ANY_PX if grows else height_px)
+        self._space.setMaximumHeight(UNBOUNDED_PX if grows else height_px)
 
     def plot_height(self) -> int:
         """Return the height of the plot, device-independent pixels."""
@@ -348,14 +344,7 @@ class Chart(QWidget):
         self.redraw()
 
     def _content_changed(self) -> None:
-        for key, entry in self.head.entries.items():
-            curve = self.content.curve(key)
-            entry.set_name(self._texts.label(key) if len(self.content.lines) > 1 else "")
-            entry.set_value(self._texts.without_unit(float(curve.values[-1])) if len(curve) else "")
-            entry.setVisible(self.spec.legend == "all" or (self.spec.legend == "values" and len(curve) > 0))
-        limit = self.content.limit
-        self.head.limit.setVisible(limit is not None)
-        self.head.limit.set_value(self._texts.without_unit(limit) if limit is not None else "")
+        self.head.show_values(self.content, self._texts)
         if self.link.cursor is None and not self.content.is_empty:
             self.setAccessibleDescription(self.values_text(float(self.link.axis.steps[-1])))
         self.redraw()
@@ -367,9 +356,8 @@ class Chart(QWidget):
         self._draw_all(self._drawing, self.devicePixelRatioF())
 
     def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
-        names: dict[XKind, str] = {"step": tr("step"), "tokens": tr("tokens"), "time": tr("time")}
         drawing.plot.set_colors(colors_of(self), pixel_ratio)
-        drawing.draw(self._values_range, names, pixel_ratio)
+        drawing.draw(self._values_range, pixel_ratio)
         self._draw_cursor()
 
     def _draw_pins(self) -> None:
@@ -377,20 +365,8 @@ class Chart(QWidget):
             self._drawing.draw_pins()
 
     def _draw_cursor(self) -> None:
-        drawing, card, step = self._drawing, self._card, self.link.cursor
-        if drawing is None or card is None or self.visibleRegion().isEmpty():
-            return
-        x = drawing.cursor_x()
-        if x is None or step is None:
-            drawing.plot.set_cursor(None)
-            card.hide()
-            return
-        readings = self.readings(step)
-        dots = drawing.dots(readings, colors_of(self))
-        drawing.plot.set_cursor(x, dots)
-        rows: list[CardRow] = [(one.line, one.label, self._texts.reading(one, step)) for one in readings]
-        rows += [(None, text, "") for text in self._texts.marks(step)]
-        card.show_at(drawing.plot.scene_px(x), self._texts.cursor(step, x), rows, at_bottom=drawing.is_high(dots))
+        if self._drawing is not None and not self.visibleRegion().isEmpty():
+            self._drawing.draw_cursor(colors_of(self))
 
     def _make_plot(self) -> None:
         if self._drawing is not None:
@@ -399,8 +375,7 @@ class Chart(QWidget):
         plot.viewport.installEventFilter(self)
         plot.mouse_moved.connect(self._pointer_moved)
         plot.set_colors(colors_of(self), self.devicePixelRatioF())
-        self._card = HoverCard(plot.view)
-        self._drawing = ChartDrawing(plot, self.spec, self.content, self.link)
+        self._drawing = ChartDrawing(plot, self.spec, self.content, self.link, self._texts)
         self._holder.addWidget(plot.view)
         self.redraw()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtGui import QColor
@@ -11,11 +11,14 @@ from burnish_app.curves.marks import Mark, MarkKind
 from burnish_app.curves.run_axis import XKind
 from burnish_app.curves.ticks import linear_ticks, log_ticks, x_ticks
 from burnish_app.look.fonts import scaled
+from burnish_app.look.language import tr
 from burnish_app.look.theme import Colors
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
+from burnish_app.widgets.charts.hover_card import CardRow, HoverCard
 from burnish_app.widgets.charts.lines import VisibleRange
 from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
 from burnish_app.widgets.charts.plot import Plot
+from burnish_app.widgets.charts.texts import ChartTexts
 
 _TICK_PX, _LABEL_PX = 36, 60  # distance of ticks, upright and along
 _MARK_GAP_PX = 10
@@ -33,22 +36,24 @@ class ChartDrawing:
         spec: description of the chart.
         content: what the chart shows.
         link: axis, range, cursor and pins.
+        texts: texts of the chart.
 
     Attributes:
         low: lower end of the vertical axis.
         high: upper end of the vertical axis.
+        card: card beside the cursor.
     """
 
-    def __init__(self, plot: Plot, spec: ChartSpec, content: ChartContent, link: ChartLink) -> None:
-        self.plot, self._spec, self._content, self._link = plot, spec, content, link
+    def __init__(self, plot: Plot, spec: ChartSpec, content: ChartContent, link: ChartLink, texts: ChartTexts) -> None:
+        self.plot, self._spec, self._content, self._link, self._texts = plot, spec, content, link, texts
+        self.card = HoverCard(plot.view)
         self.low, self.high = 0.0, 1.0
 
-    def draw(self, values: tuple[float, float] | None, axis_names: Mapping[XKind, str], pixel_ratio: float) -> None:
+    def draw(self, values: tuple[float, float] | None, pixel_ratio: float) -> None:
         """Draw all but the cursor.
 
         Args:
             values: range of the vertical axis; None: as much as the lines need.
-            axis_names: name of the horizontal axis by its unit.
             pixel_ratio: device pixels per device-independent pixel.
         """
         content, plot = self._content, self.plot
@@ -64,11 +69,12 @@ class ChartDrawing:
         self.low, self.high = values or content.fit([extent for extent in extents if extent], window)
         plot.set_ranges((low, high), (self.low, self.high))
         self._draw_marks(window, width_px)
+        names: dict[XKind, str] = {"step": tr("step"), "tokens": tr("tokens"), "time": tr("time")}
         ticks = log_ticks if content.log else linear_ticks
         plot.set_ticks(
             x_ticks(self._link.kind, low, high, max(int(width_px / scaled(_LABEL_PX)), 2)),
             ticks(self.low, self.high, max(int(height_px / _TICK_PX), 2), self._spec.tick_text),
-            axis_names[self._link.kind],
+            names[self._link.kind],
         )
         self.draw_pins()
 
@@ -77,7 +83,22 @@ class ChartDrawing:
         pins = self._link.pins
         self.plot.draw_pins(self._link.axis.x(self._link.kind, pins).tolist() if pins else [], PIN_NAMES)
 
-    def cursor_x(self) -> float | None:
+    def draw_cursor(self, colors: Colors) -> None:
+        """Draw the cursor with dots at the values of its step, and show the card that names them."""
+        step, x = self._link.cursor, self._cursor_x()
+        if x is None or step is None:
+            self.plot.set_cursor(None)
+            self.card.hide()
+            return
+        readings = self._content.readings(step)
+        dots = self._dots(readings, colors)
+        self.plot.set_cursor(x, dots)
+        rows: list[CardRow] = [(one.line, one.label, self._texts.reading(one, step)) for one in readings]
+        rows += [(None, text, "") for text in self._texts.marks(step)]
+        title = self._texts.cursor(step, x)
+        self.card.show_at(self.plot.scene_px(x), title, rows, at_bottom=self._is_high(dots))
+
+    def _cursor_x(self) -> float | None:
         """Return where the cursor is drawn; None: nowhere."""
         step = self._link.cursor
         if step is None or self._content.is_empty:
@@ -86,7 +107,7 @@ class ChartDrawing:
         x = self._x(step)
         return x if low <= x <= high else None
 
-    def dots(self, readings: Sequence[Reading], colors: Colors) -> list[Dot]:
+    def _dots(self, readings: Sequence[Reading], colors: Colors) -> list[Dot]:
         """Return the dots that mark the values of lines at the cursor."""
         left = self._link.range()[0]
         found = []
@@ -96,7 +117,7 @@ class ChartDrawing:
                 found.append((x, value, reading.line.color(colors)))
         return found
 
-    def is_high(self, dots: Sequence[Dot]) -> bool:
+    def _is_high(self, dots: Sequence[Dot]) -> bool:
         """Whether most dots lie in the upper half."""
         middle = (self.low + self.high) / 2
         return 2 * sum(value > middle for _, value, _ in dots) > len(dots)

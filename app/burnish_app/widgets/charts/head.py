@@ -15,9 +15,10 @@ from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.more_button import MoreButton
 from burnish_app.widgets.basic.text import caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.widgets.charts.content import ChartSpec
+from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.legend import LegendEntry
 from burnish_app.widgets.charts.lines import ChartLine
+from burnish_app.widgets.charts.texts import ChartTexts
 
 
 class ChartHead(QWidget):
@@ -39,6 +40,7 @@ class ChartHead(QWidget):
 
     def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
         super().__init__()
+        self._shows = spec.legend
         words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
         self._labels = (title, unit)
@@ -75,6 +77,21 @@ class ChartHead(QWidget):
         both.addLayout(title)
         both.addLayout(legend)
         return both
+
+    def show_values(self, content: ChartContent, texts: ChartTexts) -> None:
+        """Show the lines that have values with their newest ones, and the limit.
+
+        Args:
+            content: what the chart shows.
+            texts: texts of the chart.
+        """
+        for key, entry in self.entries.items():
+            curve = content.curve(key)
+            entry.set_name(texts.label(key) if len(content.lines) > 1 else "")
+            entry.set_value(texts.without_unit(float(curve.values[-1])) if len(curve) else "")
+            entry.setVisible(self._shows == "all" or (self._shows == "values" and len(curve) > 0))
+        self.limit.setVisible(content.limit is not None)
+        self.limit.set_value(texts.without_unit(content.limit) if content.limit is not None else "")
 
     def draw(self, painter: QPainter) -> None:
         """Draw the name, the unit, and the legend of the lines that are shown, without buttons, into a picture."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeyEvent, QKeySequence
-from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableWidget, QTableWidgetItem
+from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QTableWidget, QTableWidgetItem
 
 from burnish_app.curves.tables import tab_text
 from burnish_app.curves.ticks import time_text
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, font
+from burnish_app.look.tokens import GAP_PX, UNBOUNDED_PX
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.charts.link import PIN_NAMES, ChartLink, Reading
 
-_ROW_PX = 22
-_VALUE_PX = 44
+_ROW_PX, _HEAD_PX = 22, 36
+_VALUE_PX = 44  # least width of a column
+_NAMES_PX = 160  # most that names take beside a chart; longer ones are cut there
 _INDENT = "   "
 _WIDTH_PX = 344
 
@@ -30,7 +33,6 @@ class PinnedValues(Card):
     def __init__(self, link: ChartLink) -> None:
         super().__init__(tr("Pinned values"))
         self._link = link
-        self.setFixedWidth(_WIDTH_PX)
         self.table = _CopyTable(self)
         self.table.setAccessibleName(tr("Pinned values"))
         self.corner.addWidget(quiet(tr("Copy"), self.copy))
@@ -38,6 +40,19 @@ class PinnedValues(Card):
         self.body.addWidget(self.table)
         self.hide()
         link.pins_changed.connect(self.refresh)
+
+    @property
+    def beside_px(self) -> int:
+        """Width that the card takes beside a chart, device-independent pixels."""
+        around_px = 2 * GAP_PX + self.contentsMargins().left() + self.contentsMargins().right()
+        return max(scaled(_WIDTH_PX), around_px + self.table.needed_px())
+
+    def set_beside(self, *, is_beside: bool) -> None:
+        """Take as little width as possible beside a chart, or all width and height below it."""
+        width_px = self.beside_px
+        self.setMinimumWidth(width_px if is_beside else 0)
+        self.setMaximumWidth(width_px if is_beside else UNBOUNDED_PX)
+        self.table.hold(all_rows=not is_beside)
 
     def rows(self) -> tuple[list[str], list[list[str]], list[list[str]]]:
         """Return the head, the rows as shown, and the rows with plain numbers for a spreadsheet."""
@@ -83,8 +98,6 @@ class PinnedValues(Card):
         self.table.setColumnCount(len(head))
         self.table.setRowCount(len(shown))
         self.table.setHorizontalHeaderLabels(head)
-        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        self.table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         for row, cells in enumerate(shown):
             for column, text in enumerate(cells):
                 item = QTableWidgetItem(text)
@@ -92,7 +105,8 @@ class PinnedValues(Card):
                 side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
                 item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
                 self.table.setItem(row, column, item)
-            self.table.setRowHeight(row, _ROW_PX)
+            self.table.setRowHeight(row, scaled(_ROW_PX))
+        self.table.fit()
 
 
 class _CopyTable(QTableWidget):
@@ -105,15 +119,45 @@ class _CopyTable(QTableWidget):
     def __init__(self, values: PinnedValues) -> None:
         super().__init__()
         self._values = values
+        self._all_rows = False
         self.setFont(font(SMALL_PX))
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
-        self.setMinimumHeight(2 * _ROW_PX)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.verticalHeader().hide()
-        self.horizontalHeader().setMinimumSectionSize(_VALUE_PX)
+        self.horizontalHeader().setMinimumSectionSize(scaled(_VALUE_PX))
         self.horizontalHeader().setHighlightSections(False)
+
+    def hold(self, *, all_rows: bool) -> None:
+        """Be as high as all rows, or scroll where there is less room."""
+        self._all_rows = all_rows
+        self.fit()
+
+    def needed_px(self) -> int:
+        """Return the width of all values, most names and a vertical scroll bar, device-independent pixels."""
+        head, names_px = self.horizontalHeader(), min(self.sizeHintForColumn(0), scaled(_NAMES_PX))
+        values = [max(self.sizeHintForColumn(at), head.sectionSizeHint(at)) for at in range(1, self.columnCount())]
+        around_px = 2 * self.frameWidth() + self.verticalScrollBar().sizeHint().width()
+        return around_px + names_px + sum(max(width, head.minimumSectionSize()) for width in values)
+
+    def fit(self) -> None:
+        """Fit the columns to their texts; the names get what is left too, and the height follows."""
+        head = self.horizontalHeader()
+        head.setFixedHeight(scaled(_HEAD_PX))
+        values_px, names_px = 0, min(self.sizeHintForColumn(0), scaled(_NAMES_PX))
+        for column in range(1, self.columnCount()):
+            self.resizeColumnToContents(column)
+            values_px += self.columnWidth(column)
+        self.setColumnWidth(0, max(self.viewport().width() - values_px, names_px))
+        bar_px = self.horizontalScrollBar().sizeHint().height() if head.length() > self.viewport().width() else 0
+        rows_px = self.verticalHeader().length() if self._all_rows else 2 * scaled(_ROW_PX)
+        self.setMinimumHeight(head.height() + rows_px + bar_px + 2 * self.frameWidth())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Share the new width among the columns."""
+        super().resizeEvent(event)
+        self.fit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Copy by the keyboard."""

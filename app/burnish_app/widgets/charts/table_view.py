@@ -9,11 +9,12 @@ from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QApplication, QDialog, QHeaderView, QTableView, QVBoxLayout, QWidget
 
 from burnish_app.curves.tables import CurveTable, tab_text
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.text import caption
 
-_COLUMN_PX, _HEIGHT_PX = 132, 560
+_COLUMN_PX, _ROW_PX, _HEIGHT_PX = 132, 24, 560
 _Index = QModelIndex | QPersistentModelIndex
 
 
@@ -68,15 +69,17 @@ class TableWindow(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("{name} as a table").format(name=name))
-        self.resize(_COLUMN_PX * len(table.names), _HEIGHT_PX)
+        self.resize(scaled(_COLUMN_PX) * len(table.names), _HEIGHT_PX)
         self.model = CurveTableModel(table)
         self.view = QTableView()
         self.view.setModel(self.model)
         self.view.setAccessibleName(self.windowTitle())
         self.view.setShowGrid(False)
         self.view.verticalHeader().hide()
-        self.view.verticalHeader().setDefaultSectionSize(24)
-        self.view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.view.verticalHeader().setDefaultSectionSize(scaled(_ROW_PX))
+        head = self.view.horizontalHeader()
+        head.setMinimumSectionSize(max(head.sectionSizeHint(column) for column in range(head.count())))
+        head.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         column = QVBoxLayout(self)
         column.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
         rows = tr("{rows} rows up to now. Ctrl+C copies what is selected.").format(rows=f"{table.rows:,}")

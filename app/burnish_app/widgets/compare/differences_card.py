@@ -6,23 +6,25 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QTableView
 
 from burnish_app.curves.tables import tab_text
 from burnish_app.item_models.comparison import ComparisonModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import font
+from burnish_app.look.tokens import SMALL_PX
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.tables import TextColorDelegate
 from burnish_app.widgets.basic.text import caption
+from burnish_app.widgets.basic.wrapping_head import WrappingHead
 from burnish_app.widgets.compare.swatch import swatch
 from burnish_app.wording.comparison_text import comparison_rows
 from burnish_engine.contract.run.comparison import RunsComparison
 
 _ROW_PX, _HEADING_PX = 32, 40
-_LABEL_PX, _CELL_PX = 168, 112  # width of the names, least width of a run's cells
+_LABEL_PX, _CELL_PX = 168, 112  # most width of the names, least width of a run's cells
 
 
 class DifferencesCard(Card):
@@ -69,6 +71,10 @@ class _ComparedTable(QTableView):
     def __init__(self, card: DifferencesCard) -> None:
         super().__init__()
         self._card = card
+        self._head = WrappingHead(self)
+        self._head.setSectionsClickable(False)
+        self._head.setFont(font(SMALL_PX, medium=True))
+        self.setHorizontalHeader(self._head)
         self.setAccessibleName(tr("What differs between the runs"))
         self.setItemDelegate(TextColorDelegate(self))
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
@@ -78,27 +84,18 @@ class _ComparedTable(QTableView):
         self.setTabKeyNavigation(False)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalHeader().hide()
-        self.horizontalHeader().setHighlightSections(False)
-        self.horizontalHeader().setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of runs differ at their ends
-        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        self.horizontalHeader().setFont(font(medium=True))
         self.setIconSize(QSize(22, 12))
 
     def fit(self) -> None:
         """Set heights and widths for what is shown."""
-        model, height = self._card.model, scaled(_HEADING_PX) + 4
-        self.horizontalHeader().setFixedHeight(scaled(_HEADING_PX))
+        model = self._card.model
         self.clearSpans()
         for number in range(model.rowCount()):
             heading = model.row(number).is_heading
-            row_px = scaled(_HEADING_PX if heading else _ROW_PX)
-            self.setRowHeight(number, row_px)
-            height += row_px
+            self.setRowHeight(number, scaled(_HEADING_PX if heading else _ROW_PX))
             if heading and model.columnCount() > 1:
                 self.setSpan(number, 0, 1, model.columnCount())
         self._share_width()
-        over = self.horizontalHeader().length() > self.viewport().width()
-        self.setFixedHeight(height + (self.horizontalScrollBar().sizeHint().height() if over else 0))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Share the new width among the columns."""
@@ -116,7 +113,14 @@ class _ComparedTable(QTableView):
         runs = self._card.model.columnCount() - 1
         if runs < 1:
             return
-        self.setColumnWidth(0, _LABEL_PX)
-        each = max((self.viewport().width() - _LABEL_PX) // runs, _CELL_PX)
+        label_px = min(self.sizeHintForColumn(0), scaled(_LABEL_PX))
+        self.setColumnWidth(0, label_px)
+        room_px = self.viewport().width() - label_px
+        each = max(room_px // runs, min(scaled(_CELL_PX), room_px // 2), _CELL_PX)  # two are always seen together
         for column in range(1, runs + 1):
             self.setColumnWidth(column, each)
+        head_px = max(scaled(_HEADING_PX), self._head.needed_px())
+        self._head.setFixedHeight(head_px)
+        over = self._head.length() > self.viewport().width()
+        bar_px = self.horizontalScrollBar().sizeHint().height() if over else 0
+        self.setFixedHeight(head_px + self.verticalHeader().length() + bar_px + 2 * self.frameWidth())

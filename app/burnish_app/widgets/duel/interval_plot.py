@@ -13,6 +13,7 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import SMALL_PX, UNIT
+from burnish_app.widgets.basic.wrapping_head import wrapped
 from burnish_engine.contract.run.duels import DuelVerdictFacts
 
 _ROW_PX, _AXIS_PX = 44, 36
@@ -114,17 +115,17 @@ class IntervalPlot(QWidget):
         painter.drawLine(QPointF(x(0.0), plot.top()), QPointF(x(0.0), plot.bottom()))
         painter.setPen(QColor(colors.muted))
         below = QRectF(plot.left() - UNIT, plot.bottom() + line, plot.width() + 2 * UNIT, line)
-        half = below.width() / 2 - UNIT
         sides = ((f"← {self.left}", Qt.AlignmentFlag.AlignLeft), (f"{self.right} →", Qt.AlignmentFlag.AlignRight))
+        if max(metrics.horizontalAdvance(text) for text, _ in sides) > below.width() / 2 - UNIT:
+            below.setLeft(0)  # there is room below the labels
+        half = below.width() / 2 - UNIT
         for text, side in sides:
             shown = metrics.elidedText(text, Qt.TextElideMode.ElideMiddle, half)
             painter.drawText(below, side | Qt.AlignmentFlag.AlignVCenter, shown)
 
     def _draw_label(self, painter: QPainter, place: QRectF, verdict: DuelVerdictFacts) -> None:
-        text = QFontMetricsF(painter.font()).elidedText(
-            self._label_of(verdict), Qt.TextElideMode.ElideMiddle, place.width()
-        )
         painter.setPen(QColor(colors_of(self).text))
+        text = "\n".join(wrapped(self._label_of(verdict), painter.fontMetrics(), int(place.width())))
         painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
 
     def _draw_interval(

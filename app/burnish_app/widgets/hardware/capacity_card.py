@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 
 from burnish_app.item_models.capacity import CapacityTableModel, speed_number
-from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
@@ -23,7 +22,7 @@ _ROW_PX = 28
 _HEADER_PX = 52
 _WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
 _MIN_NAME_PX = 96
-_DROP_COLUMNS = ((4, 7), (3, 6))  # columns that a narrow window does without, first these
+_DROP_COLUMNS = ((4, 7), (3, 6), (5,))  # columns that a narrow window does without, first these
 _NARROW = (1, 2, 3, 5, 6)
 _GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
 
@@ -105,7 +104,7 @@ class CapacityCard(Card):
         for value in _figures(fitting, answer):
             self._values.addWidget(value)
         self.models.show(fitting, answer.row_tokens)
-        self.table.setFixedHeight(scaled(_HEADER_PX) + len(fitting) * scaled(_ROW_PX) + 2)
+        self.table.hold_rows(len(fitting), len(fitting))
         self._rest.setText(_rest(answer))
         for widget in (self._where, self._rest):
             widget.show()

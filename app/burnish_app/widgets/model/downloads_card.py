@@ -9,7 +9,7 @@ from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
-from burnish_app.widgets.basic.buttons import ActionButton, quiet, row, secondary
+from burnish_app.widgets.basic.buttons import ActionButton, quiet, secondary
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import ElidedLabel, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -104,7 +104,10 @@ class DownloadLine(QWidget):
             column.addWidget(widget)
         parts = FlowLayout(2 * UNIT, UNIT)
         parts.addWidget(words)
-        parts.addWidget(row(self.token, self.use, self.go_on, self.pause, self.remove))
+        actions = FlowLayout(UNIT, UNIT // 2)
+        for action in (self.token, self.use, self.go_on, self.pause, self.remove):
+            actions.addWidget(action)
+        parts.add_layout(actions)
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
         line.addLayout(parts, 1)

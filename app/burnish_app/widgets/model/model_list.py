@@ -40,7 +40,7 @@ _LIST_PX = 480  # at least, to have the details beside it
 _SEARCH_PX = 240
 _WIDTHS_PX = (168, 72, 124, 76, 112)
 _FIRST_PX = 152
-_DROP_COLUMNS = ((1,), (3,))  # the details say the same
+_DROP_COLUMNS = ((1,), (3,), (4,))  # the details say the same
 _NARROW = (1, 2, 3, 4)
 _ROW_PX = 4 * UNIT
 _LEAST_ROWS, _MOST_ROWS = 5, 12  # rows shown where the details are below the table
@@ -161,7 +161,7 @@ class ModelList(QWidget):
         """Show as many rows as there are, within bounds: a table that scrolls within a page that scrolls is a trap."""
         beside = self._line.direction() == QBoxLayout.Direction.LeftToRight
         rows = _LEAST_ROWS if beside else min(max(self.models.rowCount(), _LEAST_ROWS), _MOST_ROWS)
-        self.table.setMinimumHeight((rows + 1) * scaled(_ROW_PX) + 4)
+        self.table.hold_rows(rows)
 
     def refresh(self, *, anew: bool = False) -> None:
         """List the models for the target and the rows, unless nothing changed since.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -25,6 +26,9 @@ from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
 from burnish_app.widgets.page.foot import Foot
+from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.serve.messages import Failure
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -228,6 +232,22 @@ class Page(QWidget):
         """Show that a request failed. The method fits `on_failure` of `EngineClient.send`."""
         self.banner("error", failure.what, failure.remedy)
 
+    def draft_from(self, path: Path, source: str, change: Callable[[Recipe], Recipe] | None = None) -> None:
+        """Make a copy of a saved recipe the draft and lead to the page Recipe, or say why the file cannot be read.
+
+        Args:
+            path: recipe file.
+            source: name of the run that it is from.
+            change: function that changes the copy; None: it stays as it is.
+        """
+        try:
+            recipe = load_recipe(path)
+        except BurnishError as error:
+            self.banner("error", error.what, error.remedy)
+            return
+        self.bench.draft_copy(change(recipe) if change is not None else recipe, source)
+        self.go_to.emit("recipe")
+
     def clear_banner(self) -> None:
         """Close the banner, if there is one."""
         if self._banner is not None:
@@ -326,16 +346,17 @@ class Page(QWidget):
         return scroll
 
     def _make_head(self) -> QVBoxLayout:
+        named = FlowLayout(UNIT + 4, UNIT // 2)
+        named.addWidget(self._name)
+        named.addWidget(self._pill)
         name = QHBoxLayout()
         name.setSpacing(UNIT + 4)
-        name.addWidget(self._name)
-        name.addWidget(self._pill)
-        name.addStretch()
+        name.addLayout(named, 1)
         guide = quiet("?", self.help_asked.emit)
         guide.setToolTip(tr("Guide to this page (F1)"))
         guide.setAccessibleName(tr("Guide to this page"))
         guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
-        name.addWidget(guide)
+        name.addWidget(guide, alignment=Qt.AlignmentFlag.AlignTop)
         asked = FlowLayout(UNIT, 2)
         question = body(self.question)
         question.setWordWrap(False)

@@ -6,37 +6,41 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractScrollArea, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QBoxLayout, QLayout, QVBoxLayout, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.charts.chart import Chart
+from burnish_app.widgets.charts.pinned import PinnedValues
 
 _LARGE_PX, _SMALL_PX = (224, 340), (136, 176)
 """Least and largest height of the large chart's plot, and of a small one's, with 24 for the axis below; pixels."""
 _MIN_PX = 296  # least width of a small chart's card; narrower ones go below
 _BESIDE = 2  # number of small charts that stand beside the large one
 _BESIDE_PX = 880  # least width with which small charts stand beside the large one
+_LARGE_LEAST_PX = 520  # least width that the large chart keeps beside pinned values
 _HEAD_PX = 36  # height of a chart without its plot
 _ABOVE_PX = 380  # height of a page without the drawings: headline, figures, foot, margins
 _ENLARGED_PX = 200  # the same where one chart has all of the room
 
 
 class ChartRoom(QWidget):
-    """Arranges a large chart, small ones, and a card that comes and goes.
+    """Arranges a large chart, small ones, and the card of pinned values, which comes and goes.
 
-    The card stands beside the large chart in place of the small ones there, so that nothing above the pointer moves.
+    The card stands beside the large chart in place of the small ones there, so that nothing above the pointer moves;
+    where there is no room beside it, below it.
 
     Args:
         large: large chart.
         small: small charts, in order.
-        beside: card that comes and goes.
+        pinned: card of pinned values.
     """
 
-    def __init__(self, large: Chart, small: Sequence[Chart], beside: Card) -> None:
+    def __init__(self, large: Chart, small: Sequence[Chart], pinned: PinnedValues) -> None:
         super().__init__()
-        self._large, self._small, self._beside = large, tuple(small), beside
+        self._large, self._small, self._pinned = large, tuple(small), pinned
         self._enlarged: Chart | None = None
         self._without: set[Chart] = set()
         self._hidden: set[Chart] = set()
@@ -49,7 +53,7 @@ class ChartRoom(QWidget):
             self._cards[chart].setMinimumWidth(_MIN_PX)
         self._side, self._below = QVBoxLayout(), ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)
         self._side.setSpacing(GAP_PX)
-        self._top = QHBoxLayout()
+        self._top = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._top.setSpacing(GAP_PX)
         self._top.addWidget(self._cards[large], 2)
         self._top.addLayout(self._side, 1)
@@ -90,14 +94,21 @@ class ChartRoom(QWidget):
 
     def _arrange(self) -> None:
         wide = self.width() >= _BESIDE_PX and self._enlarged is None
-        pinned = self._beside.isVisibleTo(self) if self._beside.parent() is not None else False
-        now = wide, pinned, self._enlarged, frozenset(self._without), self._page_px
+        has_room = self.width() >= scaled(_BESIDE_PX)
+        pinned = self._pinned.isVisibleTo(self) if self._pinned.parent() is not None else False
+        pinned_px = self._pinned.beside_px if pinned else 0
+        if pinned and pinned_px + GAP_PX + scaled(_LARGE_LEAST_PX) > self.width():
+            has_room = False
+        now = wide, has_room, pinned_px, self._enlarged, frozenset(self._without), self._page_px
         if now == self._arranged:
             return
         self._arranged = now
         shown = [chart for chart in self._small if chart not in self._without]
         beside = shown[:_BESIDE] if wide and not pinned else []
-        _fill(self._side, [self._beside, *(self._cards[chart] for chart in beside)])
+        across, down = QBoxLayout.Direction.LeftToRight, QBoxLayout.Direction.TopToBottom
+        self._top.setDirection(across if has_room or beside else down)
+        self._pinned.set_beside(is_beside=has_room)
+        _fill(self._side, [self._pinned, *(self._cards[chart] for chart in beside)])
         _fill(self._below, [self._cards[chart] for chart in self._small if chart not in beside])
         self._top.setStretch(1, 1 if beside else 0)
         hidden = {chart for chart in self._cards if chart in self._without or self._enlarged not in (None, chart)}
@@ -131,8 +142,8 @@ class ChartRoom(QWidget):
 
 def _fill(layout: QLayout, widgets: Sequence[QWidget]) -> None:
     """Make a layout hold these widgets and no other; those that leave it are not destroyed."""
-    while layout.takeAt(0) is not None:
-        pass
+    while (item := layout.itemAt(0)) is not None and (widget := item.widget()) is not None:
+        layout.removeWidget(widget)  # a left-over item would go on taking the news of the widget's size
     for widget in widgets:
         layout.addWidget(widget)
 

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QAbstractItemView
 
 from burnish_app.comparison.swept import SweepRow, ranked, unfinished
 from burnish_app.item_models.sweep import SweepModel
-from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.tables import FittingTable
@@ -50,7 +49,7 @@ class SweepRunsCard(Card):
         self.model = SweepModel(sweep, self)
         count = len(sweep.settings)
         widths = (*(_VALUE_PX for _ in range(count)), *_AFTER_PX)
-        status, step, curve, _, delta, took = range(count, count + len(_AFTER_PX))
+        status, step, curve, held_out, delta, took = range(count, count + len(_AFTER_PX))
         self.table = FittingTable(
             self.model,
             tr("Runs of the sweep"),
@@ -58,11 +57,12 @@ class SweepRunsCard(Card):
             first_min_px=96,
             grow=tuple(range(count)),
             drop_columns=((took,), (step,), (curve,), (delta,), (status,)),
+            narrow=(*range(1, count), held_out),
+            row_px=_ROW_PX,
+            head_px=_ROW_PX,
         )
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
-        self.table.verticalHeader().setDefaultSectionSize(_ROW_PX)
-        self.table.horizontalHeader().setFixedHeight(_ROW_PX)
         self.table.setItemDelegateForColumn(status, PillDelegate(self.table, self._tone_of))
         self.table.setItemDelegateForColumn(curve, CurveDelegate(self.table, self._losses_of))
         self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit())
@@ -93,8 +93,8 @@ class SweepRunsCard(Card):
         self._bar.setVisible(bool(left))
         going = tr("{done} of {runs} have ended.").format(done=done, runs=plural(len(rows), "run"))
         self.state.setText(going if left else tr("All {runs} have ended.").format(runs=plural(len(rows), "run")))
-        height = scaled(_ROW_PX) * (min(len(rows), _MOST_ROWS) + 1) + 4
-        self.table.setFixedHeight(height)
+        seen = min(len(rows), _MOST_ROWS)
+        self.table.hold_rows(seen, seen)
 
     def redraw_curves(self) -> None:
         """Draw the outlines of losses that were read."""

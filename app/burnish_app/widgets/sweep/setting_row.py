@@ -6,17 +6,19 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.comparison.swept import draft_value, offered_settings, usual_values
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import ShorteningBox, caption, set_tone
+from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.plain_words import plain_words
 from burnish_app.wording.recipe_text import setting_name, setting_term, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.sweep import SweepSetting, parse_values
 
-_NAME_PX, _VALUES_PX = 150, 150
+_FIELD_PX = 150
 
 
 class SettingRow(QWidget):
@@ -40,7 +42,6 @@ class SettingRow(QWidget):
         self._recipe, self._single = recipe, single
         self.name = ShorteningBox()
         self.name.setAccessibleName(tr("Setting"))
-        self.name.setMinimumWidth(_NAME_PX)
         self.name.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.name.setMaxVisibleItems(16)
         for offered in offered_settings():
@@ -50,7 +51,6 @@ class SettingRow(QWidget):
         self.name.setCurrentIndex(self.name.findData(key))
         self.name.currentIndexChanged.connect(self._key_changed)
         self.values = QLineEdit()
-        self.values.setMinimumWidth(_VALUES_PX)
         self.values.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.values.setPlaceholderText(tr("A value") if single else tr("Values, separated by commas"))
         self.values.setAccessibleName(tr("Value") if single else tr("Values"))
@@ -61,8 +61,10 @@ class SettingRow(QWidget):
         self._note = caption("")
         line = QHBoxLayout()
         line.setSpacing(UNIT)
-        line.addWidget(self.name, 2)
-        line.addWidget(self.values, 3)
+        fields = columns_layout(
+            (self.name, self.values), UNIT, line_px=UNIT // 2, even=True, fill=True, least_px=scaled(_FIELD_PX)
+        )
+        line.addLayout(fields, 1)
         line.addWidget(self.remove, alignment=Qt.AlignmentFlag.AlignVCenter)  # it must not bound the fields' height
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)

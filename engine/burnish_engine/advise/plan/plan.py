@@ -128,6 +128,7 @@ def plan_run(
     problems = [] if launched else shared_problems(recipe.devices, machine)
     problems += problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
+    alone = "" if quick or problems else _alone_note(run, work, free)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and over_budget:
@@ -169,7 +170,10 @@ def plan_run(
             *notes_on(run),
             *scored,
             *target_notes,
-            *filter(None, [shared_note(shared), streaming_note(choice.plan if choice else None), export_text(exports)]),
+            *filter(
+                None,
+                [shared_note(shared), alone, streaming_note(choice.plan if choice else None), export_text(exports)],
+            ),
             *found.notes,
         ],
         trainable_parameters=trained,
@@ -259,6 +263,19 @@ def _predicted(
     shared = shared_steps(run, work_on_pass * seconds, work_on_pass * alone_s)
     times = shared.times if shared else 1.0
     return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
+
+
+def _alone_note(run: PlannedRun, work: _PlannedWork, free: int) -> str:
+    """Say that one GPU would hold a whole model that several share out; empty where it does not."""
+    devices = run.recipe.devices
+    if devices.strategy != "sharded" or len(devices.gpus) < 2 or not run.device.cuda:
+        return ""
+    one = devices.model_copy(update={"strategy": "single", "gpus": devices.gpus[:1]})
+    other = replace(run, recipe=run.recipe.model_copy(update={"devices": one}))
+    found = _predicted(other, work, None)[0]
+    if lacks_memory(other, sum(part.bytes for part in found.parts), free):
+        return ""
+    return 'One of these GPUs holds the whole model. Sharing it out takes time; devices.strategy = "single" saves it.'
 
 
 def _budget(recipe: Recipe, choice: MemoryChoice | None) -> int:

@@ -25,13 +25,17 @@ _LINKS: dict[LinkKind | None, str] = {
     None: "at most: nothing is told of their links",
 }
 
+_SHARDED_LAYER_S = 0.011
+"""Time that a layer of a whole model takes longer in a pass where it is shared out, by whatever number of GPUs: 170 to
+186 ms of 16 layers on H100 (tests/bench/LOG.md, 2026-11-27). Whether longer passes hide some of it was not measured."""
+
 
 def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedSteps | None:
     """Predict a step that several GPUs share, or several processes of one CPU; None where one device trains.
 
     The passes of a step are dealt by the GPUs' speeds. Adapters' gradients are added up once a step, after the passes;
     GPUs of several models exchange the weights too. The layers of a whole model are gathered, and their gradients added
-    up, in each pass while others compute: the longer of the two counts.
+    up, in each pass while others compute: the longer of the two counts, and what each layer takes to be shared out.
 
     Args:
         run: the run.
@@ -56,7 +60,7 @@ def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedS
     if devices.strategy == "sharded":
         sent = _gathered_bytes(run) * passes
         exchange_s = sent * (count - 1) / count / (edge.gb_s * 1e9)
-        step_s = max(busy_s, exchange_s)
+        step_s = max(busy_s, exchange_s) + passes * run.spec.num_layers * _SHARDED_LAYER_S
     else:
         sent, exchange_s, rounded = _added_up(run, passes, edge)
         exchange_s *= 2 if len(set(paces)) > 1 else 1

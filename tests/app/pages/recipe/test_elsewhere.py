@@ -3,7 +3,7 @@
 import pytest
 from app.facts import page_facts as facts
 from app.facts.machine_facts import checkup, gpu, machine
-from app.facts.run_facts import summary
+from app.facts.run_summaries import summary
 from app.pages.recipe.recipe_page import settle
 from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import Qt

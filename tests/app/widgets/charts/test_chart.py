@@ -149,8 +149,8 @@ def test_one_cursor_goes_through_all_charts(charts):
     for chart, text in ((charts.loss, "each step 90.00"), (charts.rate, "Rate 10.0")):
         assert chart._drawing.plot._cursor.isVisible()
         assert chart._drawing.plot._cursor.value() == 10
-        assert text in chart._card.text
-    assert "held out 101.00 (step 0)" in charts.loss._card.text, "an older value says how old it is"
+        assert text in chart._drawing.card.text
+    assert "held out 101.00 (step 0)" in charts.loss._drawing.card.text, "an older value says how old it is"
     QApplication.sendEvent(charts.viewport(charts.loss), QEvent(QEvent.Type.Leave))
     charts.settle()
     assert charts.link.cursor is None

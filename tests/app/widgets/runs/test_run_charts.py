@@ -5,7 +5,8 @@ import re
 from array import array
 
 import pytest
-from app.facts.run_facts import TRAIN_SCENES, events, preferring
+from app.facts.run_events import events, preferring
+from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
@@ -203,10 +204,28 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
     charts.link.toggle_pin(20)
     qtbot.waitUntil(lambda: charts.pinned.isVisible() and not beside(charts.rate))
     assert beside(charts.pinned)
+    for step in (30, 40, 50, 60):  # each takes a column, for which the card grows, or goes below
+        charts.link.toggle_pin(step)
+        qtbot.waitUntil(lambda: charts.pinned.table.columnCount() == 1 + len(charts.link.pins))
+        qtbot.waitUntil(lambda: charts.pinned.table.horizontalScrollBar().maximum() == 0)
+        assert charts.pinned.table.columnWidth(0) >= charts.pinned.table.sizeHintForColumn(0)
     charts.link.set_pins(())
     qtbot.waitUntil(lambda: beside(charts.rate))
     charts.resize(700, 900)
     qtbot.waitUntil(lambda: not beside(charts.rate))
+
+
+def test_pinned_values_stand_below_the_loss_where_there_is_no_room_beside_it(qtbot, charts):
+    charts.resize(470, 1200)
+    charts.link.toggle_pin(20)
+    qtbot.waitUntil(lambda: charts.pinned.y() > charts.loss.mapTo(charts, QPoint(0, charts.loss.height())).y())
+    table = charts.pinned.table
+    charts.resize(470, charts.heightForWidth(470))  # as within a page, which scrolls
+    qtbot.waitUntil(lambda: charts.pinned.height() > table.height() > table.verticalHeader().length())
+    assert table.verticalScrollBar().maximum() == 0
+    assert charts.minimumSizeHint().width() <= 470
+    charts.resize(1000, 1200)
+    qtbot.waitUntil(lambda: charts.pinned.x() > charts.loss.width())
 
 
 @pytest.mark.parametrize(("page_px", "small_px"), [(800, 110), (1080, 150)])

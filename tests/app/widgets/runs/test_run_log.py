@@ -1,7 +1,7 @@
 """Replies to the fixed prompts over time: a slider goes through the steps and follows the newest at its end."""
 
 import pytest
-from app.facts.run_facts import numbered
+from app.facts.run_events import numbered
 from app.pages.test_hardware import words
 from PySide6.QtCore import Qt
 

@@ -1,7 +1,7 @@
 """The card of the task's score: figures before and after, what chance has to say, and replies that are wrong."""
 
 import pytest
-from app.facts.run_facts import FINISHED, events, scored
+from app.facts.run_events import FINISHED, events, scored
 from PySide6.QtWidgets import QLabel
 
 from burnish_app.widgets.runs.task_card import ScoreBar, TaskCard, change_text

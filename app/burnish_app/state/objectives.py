@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import (
     OBJECTIVES_OF,
     PREFERENCE_USES,
-    USUAL_BETA,
+    USUAL_SETTINGS,
     Objective,
     PreferenceSection,
 )
@@ -48,12 +48,12 @@ def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
         objective: new objective.
         shape: shape of the dataset; a recipe that learns replies as they stand names it, so that nobody is asked again.
     """
-    usual = PreferenceSection().model_dump()
-    former = recipe.preference
-    kept = {name: getattr(former, name) for name in PREFERENCE_USES[objective]}
-    beta = USUAL_BETA.get(objective, usual["beta"])
-    if former.beta == USUAL_BETA.get(former.objective, usual["beta"]):
-        kept["beta"] = beta
+    former, schema = recipe.preference, PreferenceSection().model_dump()
+    before, usual = ({**schema, **USUAL_SETTINGS.get(name, {})} for name in (former.objective, objective))
+    kept = {
+        name: usual[name] if getattr(former, name) == before[name] else getattr(former, name)
+        for name in PREFERENCE_USES[objective]
+    }
     if former.objective != objective:
         kept["loss_type"] = usual["loss_type"]
     section = PreferenceSection(objective=objective, **{name: kept[name] for name in PREFERENCE_USES[objective]})

@@ -41,6 +41,14 @@ def test_beta_follows_the_objective_unless_the_person_changed_it():
     assert with_objective(own, "simpo", "preference").preference.beta == 0.3
 
 
+def test_dpo_keeps_the_chosen_reply_likely_unless_the_person_changed_that():
+    dpo = with_objective(recipe(), "dpo", "preference")
+    assert dpo.preference.rpo_alpha == 1.0
+    assert with_objective(dpo, "simpo", "preference").preference.rpo_alpha == 0.0
+    own = recipe(preference={"objective": "dpo", "rpo_alpha": 0.5})
+    assert with_objective(own, "simpo", "preference").preference.rpo_alpha == 0.5
+
+
 def test_settings_that_the_objective_does_not_have_become_the_usual_ones():
     smoothed = recipe(preference={"objective": "dpo", "label_smoothing": 0.1, "loss_type": "robust"})
     made = with_objective(smoothed, "orpo", "preference").preference

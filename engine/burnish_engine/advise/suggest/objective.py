@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.recipe.recipe_preference import OBJECTIVES_OF, USUAL_BETA, Objective, PreferenceSection
+from burnish_engine.contract.recipe.recipe_preference import OBJECTIVES_OF, USUAL_SETTINGS, Objective, PreferenceSection
 
 RATE_SHARE: dict[Objective, float] = {"sft": 1.0, "dpo": 1 / 60, "kto": 1 / 60, "simpo": 1 / 60, "orpo": 1 / 4}
 """Peak learning rate of an objective by that of learning replies as they stand (`settings.learning_rate`), which for
@@ -60,9 +60,7 @@ def usual_section(objective: Objective, dataset: DatasetFacts | None = None) -> 
         objective: what is learned.
         dataset: facts that `inspect` found with this objective; None: not inspected.
     """
-    values: dict[str, object] = {"objective": objective}
-    if objective in USUAL_BETA:
-        values["beta"] = USUAL_BETA[objective]
+    values: dict[str, object] = {"objective": objective, **USUAL_SETTINGS.get(objective, {})}
     report = dataset.report if dataset is not None else None
     for finding in report.findings if report is not None and objective == "kto" else []:
         values |= {one.key.partition(".")[2]: one.value for one in finding.actions if finding.kind == "labels"}
@@ -100,6 +98,9 @@ def objective_choices(choice: ChosenObjective) -> list[tuple[str, str, str]]:
         choices.append(
             ("preference.beta", f"{section.beta:g}", "SimPO's rewards are means per token, which are small.")
         )
+    if section.rpo_alpha:
+        why = "Adds the usual loss of the chosen replies, which keeps them likely."
+        choices.append(("preference.rpo_alpha", f"{section.rpo_alpha:g}", why))
     for name in ("desirable_weight", "undesirable_weight"):
         value, why = getattr(section, name), "Evens out that more replies are labeled the other way."
         if value != getattr(usual, name):

@@ -94,6 +94,9 @@ def test_each_objective_of_pairs_can_be_asked_for_and_trains(capsys, tmp_path, t
     assert recipe.preference.objective == objective
     assert chosen(found, "preference.objective").value == objective
     assert recipe.preference.beta == {"simpo": 2.0}.get(objective, 0.1)
+    assert (recipe.preference.rpo_alpha, bool(chosen(found, "preference.rpo_alpha"))) == (
+        (1.0, True) if objective == "dpo" else (0.0, False)
+    )
     assert train_two_steps(tmp_path, found) == ExitCode.DONE
 
 

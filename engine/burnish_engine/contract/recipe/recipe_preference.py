@@ -25,7 +25,7 @@ OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
 """Shape of a dataset's rows to the objectives that can learn from them, the usual one first."""
 USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0}, "simpo": {"beta": 2.0}}
 """Usual settings of objectives that are not the schema's defaults. SimPO's beta: Meng et al. 2024. The usual loss
-beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both replies may
+beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both may
 become unlikely, and the embedded model then ends its replies early (`assets/guide/preference-tour.md`)."""
 _LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
     "dpo": ("sigmoid", "hinge", "ipo", "robust"),

@@ -49,7 +49,7 @@ class SuggestionFollower(QObject):
 
     @property
     def is_current(self) -> bool:
-        """Whether the recipe is known to be about model, data, target and machine as they are chosen now."""
+        """Whether the recipe is known to be about model, data, objective, target and machine as they are chosen now."""
         return self._inputs == self._wanted()
 
     def keep(self) -> None:
@@ -108,4 +108,5 @@ class SuggestionFollower(QObject):
         where = bench.recipe.devices.where
         # A machine elsewhere counts once it said what it is, and goes on to count where its connection is lost.
         is_known = where == self._there.where and (self._there.machine is not None or where == self._place)
-        return bench.model_path, *data, target.kind, target.ram_gib, where if is_known else ""
+        learned = bench.recipe.preference.objective
+        return bench.model_path, *data, learned, target.kind, target.ram_gib, where if is_known else ""

@@ -224,6 +224,8 @@ class RecipePage(Page):
             self.draft.write(recipe, key)
             self.plans.ask_soon()  # the value may be the one from before the invalid one
             self._show_presets()
+            if key == "preference.objective" and self.bench.data_files and not self.suggestions.is_current:
+                self._suggest()  # each objective has a learning rate of its own
         else:
             self.plans.drop()
             self.bench.set_plan(None)

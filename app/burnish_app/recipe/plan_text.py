@@ -17,6 +17,7 @@ with a memory budget of its own is compared with that budget instead."""
 FITS = tr("It fits.")
 """Verdict on a plan that fits with room to spare."""
 _TIME_PARTS = {
+    "reference": tr("What preferences are compared with: {time}"),
     "steps": tr("{count:,} steps: {time}"),
     "checks": tr("Checks, {count} times: {time}"),
     "evaluations": tr("Held-out rows, {count:,} times: {time}"),

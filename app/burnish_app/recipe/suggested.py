@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from burnish_app.recipe.recipe_fields import ELSEWHERE, recipe_fields
-from burnish_app.state.objectives import make_room_for_pairs
+from burnish_app.state.objectives import is_open, make_room_for_pairs
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import Suggestion
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -33,7 +33,8 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
     values, base = current.model_dump(), (before or Recipe()).model_dump()
     for key in ELSEWHERE:
         _set(kept, key, _get(values, key))
-    kept["preference"] = values["preference"]  # the page Data chose it with the rows
+    if not (is_open(current) and suggestion.preference.is_active):  # else the page Data chose it with the rows
+        kept["preference"] = values["preference"]
     make_room_for_pairs(kept)
     if kept["preference"]["objective"] == "kto":  # its rows have good and bad replies: there is nothing to be like
         kept["task"] = values["task"]

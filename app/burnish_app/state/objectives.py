@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES, Objective, PreferenceSection
-
-_OFFERED: dict[str, tuple[str, ...]] = {"preference": ("dpo", "orpo", "simpo", "sft"), "kto": ("kto", "sft")}
-_USUAL_BETA = {"simpo": 2.0}
-"""Usual beta of objectives whose usual one is not the schema's default."""
+from burnish_engine.contract.recipe.recipe_preference import (
+    OBJECTIVES_OF,
+    PREFERENCE_USES,
+    USUAL_SETTINGS,
+    Objective,
+    PreferenceSection,
+)
 
 
 def offered_objectives(shape: str) -> tuple[Objective, ...]:
@@ -18,8 +20,7 @@ def offered_objectives(shape: str) -> tuple[Objective, ...]:
     Args:
         shape: shape of the dataset, as its facts say.
     """
-    known = {name: name for name in PREFERENCE_USES}
-    return tuple(known[name] for name in _OFFERED.get(shape, ()) if name in known)
+    return OBJECTIVES_OF.get(shape, ())
 
 
 def known_objective(name: str) -> Objective:
@@ -47,12 +48,12 @@ def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
         objective: new objective.
         shape: shape of the dataset; a recipe that learns replies as they stand names it, so that nobody is asked again.
     """
-    usual = PreferenceSection().model_dump()
-    former = recipe.preference
-    kept = {name: getattr(former, name) for name in PREFERENCE_USES[objective]}
-    beta = _USUAL_BETA.get(objective, usual["beta"])
-    if former.beta == _USUAL_BETA.get(former.objective, usual["beta"]):
-        kept["beta"] = beta
+    former, schema = recipe.preference, PreferenceSection().model_dump()
+    before, usual = ({**schema, **USUAL_SETTINGS.get(name, {})} for name in (former.objective, objective))
+    kept = {
+        name: usual[name] if getattr(former, name) == before[name] else getattr(former, name)
+        for name in PREFERENCE_USES[objective]
+    }
     if former.objective != objective:
         kept["loss_type"] = usual["loss_type"]
     section = PreferenceSection(objective=objective, **{name: kept[name] for name in PREFERENCE_USES[objective]})
@@ -70,6 +71,6 @@ def make_room_for_pairs(values: dict[str, Any]) -> None:
     Args:
         values: recipe as nested tables.
     """
-    if values["preference"]["objective"] in _OFFERED["preference"][:-1]:
+    if PreferenceSection(objective=values["preference"]["objective"]).learns_pairs:
         train = values["train"]
         train["micro_batch_tokens"] = max(train["micro_batch_tokens"], 2 * values["data"]["max_length"])

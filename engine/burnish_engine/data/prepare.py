@@ -22,6 +22,7 @@ from burnish_engine.data.report.task_hint import task_fit, task_hint
 from burnish_engine.data.report.template_warnings import template_warnings
 from burnish_engine.data.rows.part_rows import RowSource
 from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.shapes import PAIR_TOO_LONG
 from burnish_engine.data.templates.template import ChatTemplate, chat_template
 from burnish_engine.data.templates.template_checks import missing_tokens, template_facts
 from burnish_engine.data.tokens.documents import DocumentSelection, ShardedDocuments
@@ -248,6 +249,11 @@ def _nothing_usable(data: DataSection, documents: ShardedDocuments, log: RowLog)
             f"{lengths.max()} tokens, the median {np.median(lengths):.0f}.",
             f"A max_length of {length_to_keep(lengths, 0.95)} would keep 95 % of the rows; or set data.overlong = "
             '"truncate".',
+        )
+    if any(reason.startswith(PAIR_TOO_LONG) for reason in log.dropped.counts):
+        return DataError(
+            f"None of the {log.rows} rows can be used: {log.dropped.summary()}.",
+            f"Raise data.max_length (now {data.max_length}): a pair's prompt and its longer reply have to fit into it.",
         )
     cut_short = any(reason.startswith(NOTHING_LEFT) for reason in log.dropped.counts)
     return DataError(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models, find_model, search
 from burnish_engine.advise.suggest.capacity import find_capacity
+from burnish_engine.advise.suggest.objective import proposed_objective
 from burnish_engine.advise.suggest.rank import rank
 from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.channel.child import Child
@@ -15,6 +16,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.serve.data_requests import InspectRequest
 from burnish_engine.contract.serve.messages import Result
@@ -26,6 +28,7 @@ from burnish_engine.contract.serve.model_requests import (
     SuggestRequest,
     WhatFitsRequest,
 )
+from burnish_engine.data.rows.shapes import PAIR_TOO_LONG
 from burnish_engine.hub.judge_local import judge_local
 from burnish_engine.hub.local_models import find_local_models
 from burnish_engine.models.checkpoint.source import opens_without_torch, read_config
@@ -98,12 +101,15 @@ class AdviceRequests:
     def suggest(self, request: SuggestRequest, job: Job) -> Result:
         """Suggest a model and a recipe, with reasons."""
         chosen = self._chosen(request.model, job) if request.model else None
+        own = _own_preference(request)
         wish = TrainingGoal(
             target=request.target,
             data=[str(Path(file).absolute()) for file in request.data],
             validation=[str(Path(file).absolute()) for file in request.validation],
-            dataset=self._dataset(request, chosen, job) if request.data else None,
+            dataset=self._dataset(request, chosen, own, job) if request.data else None,
             model=chosen,
+            objective=own.objective if own else None,
+            preference=own,
             held_out=_read_as(request).validation_share if request.recipe else None,
         )
         job.check()
@@ -124,7 +130,17 @@ class AdviceRequests:
             )
         return ChosenModel(path, facts.name, facts.spec, here=True, config=read_config(Path(facts.folder)))
 
-    def _dataset(self, request: SuggestRequest, chosen: ChosenModel | None, job: Job) -> DatasetFacts | None:
+    def _dataset(
+        self, request: SuggestRequest, chosen: ChosenModel | None, own: PreferenceSection | None, job: Job
+    ) -> DatasetFacts | None:
+        """Inspect the files for what is learned; recognized preferences once more for their usual objective."""
+        found = self._inspected(request, chosen, own or PreferenceSection(), job)
+        usual = proposed_objective(found.shape) if found is not None and own is None else None
+        return self._inspected(request, chosen, PreferenceSection(objective=usual), job) if usual else found
+
+    def _inspected(
+        self, request: SuggestRequest, chosen: ChosenModel | None, preference: PreferenceSection, job: Job
+    ) -> DatasetFacts | None:
         """Inspect the files, tokenized by the requested model where it is available, else by the embedded one."""
         recipe = Recipe(
             model=ModelSection(path=chosen.path if chosen and chosen.here else "embedded"),
@@ -136,10 +152,11 @@ class AdviceRequests:
                     "max_length": _UNCUT_TOKENS,
                 }
             ),
-            train=TrainSection(micro_batch_tokens=_UNCUT_TOKENS),
+            train=TrainSection(micro_batch_tokens=_UNCUT_TOKENS * preference.sequences),
+            preference=preference,
         )
         known = self._plans.dataset_of(recipe, any_model=chosen is None)
-        if known is not None:
+        if known is not None and not any(why.startswith(PAIR_TOO_LONG) for why in known.dropped):
             return known
         ask = InspectRequest(id=request.id, recipe=dump_recipe(recipe))
         found = self._data.ask(ask, job, about=", ".join(request.data)).dataset
@@ -151,3 +168,9 @@ class AdviceRequests:
 def _read_as(request: SuggestRequest) -> DataSection:
     """Make the data section that reads rows as the person has said."""
     return read_recipe_text(request.recipe).data if request.recipe else DataSection()
+
+
+def _own_preference(request: SuggestRequest) -> PreferenceSection | None:
+    """Return what the person's recipe says is learned; None where it leaves that open."""
+    recipe = read_recipe_text(request.recipe) if request.recipe else Recipe()
+    return recipe.preference if recipe.preference.is_active or recipe.data.shape != "auto" else None

@@ -24,7 +24,7 @@ from burnish_engine.hardware.gpu.visible import lease_name_of
 from burnish_engine.models.checkpoint.source import opens_without_torch
 from burnish_engine.runs.jobs import lease
 from burnish_engine.service.machine import MachineCache
-from burnish_engine.service.recipes import data_key, read_recipe_text
+from burnish_engine.service.recipes import data_key, read_recipe_text, rows_of
 
 _DATASETS_KEPT = 8
 
@@ -56,14 +56,14 @@ class PlanService:
         """Find still valid facts on the recipe's files, from inspections with any other settings; None: unknown.
 
         Args:
-            recipe: recipe whose model and files count.
+            recipe: recipe whose model and files count, and whether pairs or labels are learned from.
             any_model: whether facts with any model's tokenizer will do.
         """
-        files = recipe.data.files, recipe.data.validation_files
+        files = recipe.data.files, recipe.data.validation_files, rows_of(recipe.preference)
         with self._kept:
             for key, (known, facts) in reversed(self._datasets.items()):
                 same_model = any_model or known.model.path == recipe.model.path
-                same_files = (known.data.files, known.data.validation_files) == files
+                same_files = (known.data.files, known.data.validation_files, rows_of(known.preference)) == files
                 if same_model and same_files and data_key(known, packing=False) == key:
                     return facts
         return None

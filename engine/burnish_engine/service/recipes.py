@@ -8,6 +8,7 @@ from pathlib import Path
 from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe, resolve_paths
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 
 _RENDERING = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
 """Files of a model's folder that decide what its rows become."""
@@ -27,14 +28,21 @@ def data_key(recipe: Recipe, *, packing: bool = True) -> str:
 
     Args:
         recipe: recipe with absolute paths.
-        packing: whether the way rows are packed counts. It only changes what the facts say of passes, which a plan
-            scales to other settings.
+        packing: whether the way rows are packed counts, and all that is said of preferences. It only changes what the
+            facts say of passes, which a plan scales to other settings, and what is odd about preferences.
     """
-    train = recipe.train
-    packed = [train.micro_batch_tokens, train.pack] if packing else []
+    train, preference = recipe.train, recipe.preference
+    packed = [train.micro_batch_tokens, train.pack, preference.model_dump(mode="json")] if packing else []
     files = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
     stamps = [_stamp(Path(file)) for file in files]
-    return json.dumps([model_key(recipe), recipe.data.model_dump(mode="json"), train.seed, packed, stamps])
+    return json.dumps(
+        [model_key(recipe), recipe.data.model_dump(mode="json"), train.seed, rows_of(preference), packed, stamps]
+    )
+
+
+def rows_of(preference: PreferenceSection) -> str:
+    """Name what a row becomes: one document, a pair, or a labeled reply."""
+    return "pairs" if preference.learns_pairs else "labels" if preference.learns_labels else "rows"
 
 
 def model_key(recipe: Recipe) -> str:

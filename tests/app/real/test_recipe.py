@@ -1,6 +1,9 @@
 """The Recipe page over the real engine: presets, edits, search, undo and TOML, each followed by a real plan."""
 
+import json
+
 import pytest
+from app.real.studio import read_state
 from PySide6.QtCore import Qt
 
 from burnish_app.recipe.presets import PRESETS
@@ -90,3 +93,30 @@ def an_invalid_value_is_not_predicted(studio, page, bench):
     studio.wait(lambda: bench.plan is not None)
     assert page.primary.isEnabled()
     assert page.fit.verdict.text().startswith("It fits")
+
+
+@pytest.mark.parametrize("shape", ["pairs", "labels"])
+def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny, tmp_path, shape):
+    long = " ".join(["It is lit by a lamp that somebody left on."] * 10)
+    rows = [{"prompt": f"Lamp {n}?", "chosen": f"Lit, {n}.", "rejected": f"{n}. {long}"} for n in range(24)]
+    if shape == "labels":
+        rows = [{"prompt": f"Lamp {n}?", "completion": f"Lit, {n}.", "label": n % 2 > 0} for n in range(24)]
+    file = tmp_path / f"{shape}.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    window = studio.open()
+    bench = window.bench
+    bench.set_model_path(str(tiny / "model"))
+    studio.drop(window, file)
+    studio.wait(lambda: window.shown_key == "data" and window.page("data").status == "done")
+    page = studio.visit(window, "recipe")
+    studio.wait(lambda: bench.suggestion is not None and bench.plan is not None and not page.suggestions.is_waiting)
+    recipe = bench.recipe
+    assert recipe.preference.objective == ("kto" if shape == "labels" else "dpo")
+    assert recipe.train.learning_rate < 1e-4, "far lower than for replies as they stand"
+    if shape == "pairs":
+        assert recipe.data.max_length > 200, "the rejected replies are longer than the chosen ones"
+        assert recipe.train.micro_batch_tokens >= 2 * recipe.data.max_length
+    studio.press(page.primary)
+    studio.wait(lambda: window.shown_key == "train" and bench.run)
+    studio.wait(lambda: read_state(bench.run).status in ("finished", "failed", "stopped"))
+    assert read_state(bench.run).status == "finished", read_state(bench.run)

@@ -41,6 +41,14 @@ def test_beta_follows_the_objective_unless_the_person_changed_it():
     assert with_objective(own, "simpo", "preference").preference.beta == 0.3
 
 
+def test_dpo_keeps_the_chosen_reply_likely_unless_the_person_changed_that():
+    dpo = with_objective(recipe(), "dpo", "preference")
+    assert dpo.preference.rpo_alpha == 1.0
+    assert with_objective(dpo, "simpo", "preference").preference.rpo_alpha == 0.0
+    own = recipe(preference={"objective": "dpo", "rpo_alpha": 0.5})
+    assert with_objective(own, "simpo", "preference").preference.rpo_alpha == 0.5
+
+
 def test_settings_that_the_objective_does_not_have_become_the_usual_ones():
     smoothed = recipe(preference={"objective": "dpo", "label_smoothing": 0.1, "loss_type": "robust"})
     made = with_objective(smoothed, "orpo", "preference").preference
@@ -55,6 +63,15 @@ def test_a_suggestion_keeps_the_objective_and_its_room(take_all):
     made = with_suggestion(current, None, suggested, take_all=take_all)
     assert made.preference.objective == "dpo"
     assert made.train.micro_batch_tokens >= 2 * made.data.max_length
+
+
+def test_a_suggested_objective_is_taken_while_the_recipe_says_none():
+    """The page Data may not have looked at the rows yet."""
+    suggested = recipe(train={"micro_batch_tokens": 2048}, preference={"objective": "dpo"})
+    assert with_suggestion(recipe(), None, suggested).preference.objective == "dpo"
+    for said in ("orpo", "sft"):
+        made = with_suggestion(with_objective(recipe(), said, "preference"), None, suggested)
+        assert made.preference.objective == said
 
 
 def test_other_recipes_keep_their_pass():

@@ -54,10 +54,10 @@ class Workload:
 
     Attributes:
         max_length: length of the longest row, tokens.
-        rows: number of training rows.
+        rows: number of training rows; of pairs, those that are not left out.
         tokens: number of tokens in the training rows, each counted once.
         supervised_tokens: number of these tokens that the loss counts.
-        cut_share: share of the rows that are cut, 0 to 1.
+        cut_share: share of the rows that are cut, or of pairs that are left out, 0 to 1.
         lengths: tokens of training rows, cut: of all rows, or of a sample of them; empty: not known.
         is_sample: whether there are more rows than lengths.
     """
@@ -84,18 +84,27 @@ class Workload:
 
 
 def wanted_length(dataset: DatasetFacts | None, max_context: int | None) -> int:
-    """The longest row worth training on, whatever the memory, tokens.
+    """The longest row worth training on, whatever the memory, tokens; of pairs, prompt and longer reply.
 
     Args:
         dataset: facts that `inspect` found about the data.
         max_context: longest context of the model, tokens; None: no limit.
     """
-    lengths = dataset.lengths if dataset else None
+    lengths = sequence_lengths(dataset)
     wanted = _UNKNOWN_ROW_TOKENS
     if lengths is not None:
         covers_all = lengths.longest <= max(_ALL_FIT_TOKENS, 1.25 * lengths.p95)
         wanted = rounded_length(lengths.longest if covers_all else lengths.p95)
     return wanted if max_context is None else min(wanted, max_context)
+
+
+def sequence_lengths(dataset: DatasetFacts | None) -> LengthStats | None:
+    """The lengths that `data.max_length` is compared with: of rows, or of the longer sequences of pairs.
+
+    Args:
+        dataset: facts that `inspect` found; None: not inspected.
+    """
+    return (dataset.sequence_lengths or dataset.lengths) if dataset else None
 
 
 def rounded_length(tokens: float) -> int:
@@ -159,13 +168,15 @@ def token_span(lengths: LengthStats | None, max_length: int) -> float:
 
 
 def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> Workload:
-    """Cut a dataset to a row length.
+    """Cut a dataset to a row length, or leave out the pairs of which a sequence is longer.
 
     Args:
         dataset: facts that `inspect` found, with any `max_length`; their lengths are those of the uncut rows.
         max_length: length of the longest row, tokens.
         overlong: the recipe's `data.overlong`; texts may go on in further rows instead of being cut.
     """
+    if dataset.sequence_lengths is not None and dataset.lengths is not None:
+        return _pair_workload(dataset, dataset.sequence_lengths, dataset.lengths, max_length)
     used = max(dataset.train_rows + dataset.validation_rows, 1)
     lengths = dataset.lengths
     uncut = lengths.mean * used if lengths else float(dataset.tokens)
@@ -185,6 +196,32 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
     )
 
 
+def _pair_workload(dataset: DatasetFacts, sequences: LengthStats, whole: LengthStats, max_length: int) -> Workload:
+    """Leave out the pairs of which a sequence is too long, taking the longest pairs to be those.
+
+    Args:
+        dataset: facts on the pairs.
+        sequences: lengths of each pair's longer sequence.
+        whole: lengths of the pairs, both sequences together.
+        max_length: length of the longest sequence, tokens.
+    """
+    left_out = _cut_share(sequences, max_length)
+    rows = max(round(dataset.train_rows * (1 - left_out)), 1)
+    known = even_quantiles(whole.sample, max(dataset.train_rows, 1))
+    kept = tuple(min(length, 2 * max_length) for length in known[: max(round(len(known) * (1 - left_out)), 1)])
+    tokens = max(round(rows * (sum(kept) / len(kept) if kept else min(whole.mean, 2 * max_length))), 1)
+    share = dataset.supervised_tokens / dataset.tokens if dataset.tokens else 1.0
+    return Workload(
+        max_length=max_length,
+        rows=rows,
+        tokens=tokens,
+        supervised_tokens=max(round(tokens * share), 1),
+        cut_share=left_out,
+        lengths=kept,
+        is_sample=rows > len(kept),
+    )
+
+
 def planned_facts(dataset: DatasetFacts, work: Workload, budget: int) -> DatasetFacts:
     """Change the facts to what they would be with another row length and token budget, for `plan_run`.
 
@@ -193,6 +230,10 @@ def planned_facts(dataset: DatasetFacts, work: Workload, budget: int) -> Dataset
         work: workload at the new row length.
         budget: token budget of a micro-batch.
     """
+    if dataset.sequence_lengths is not None:  # pairs that are too long are left out
+        kept = work.rows / max(dataset.train_rows, 1)
+        held_out = round(dataset.validation_rows * kept)
+        dataset = dataset.model_copy(update={"train_rows": work.rows, "validation_rows": held_out})
     used = dataset.train_rows + dataset.validation_rows
     passes = work.passes(budget)
     share = work.supervised_tokens / work.tokens

@@ -11,14 +11,20 @@ from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, token_span, workload
+from burnish_engine.advise.facts.workload import (
+    MicroBatchSize,
+    bucket_tokens,
+    sequence_lengths,
+    token_span,
+    workload,
+)
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
 from burnish_engine.advise.plan.exports import planned_exports
 from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.rank_fit import fitting_rank
-from burnish_engine.advise.plan.run_time import predicted_pace, time_parts
+from burnish_engine.advise.plan.run_time import KL_WORK, predicted_pace, time_parts
 from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
 from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
@@ -41,7 +47,6 @@ from burnish_engine.models.families.adapter_targets import check_spec_targets, p
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
 _SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
-_ESTIMATE_WORK = 0.45  # kto reads as many tokens once more, forward only; a step is two such passes and some more
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
 _CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
 
@@ -254,7 +259,7 @@ def _predicted(
             free_bytes=gpu.vram_free_bytes if gpu else 0,
         )
         seconds = alone_s = plain_seconds(recipe, spec, average, run.machine, run.device)
-    work_on_pass = 1 + _ESTIMATE_WORK if recipe.preference.estimates_kl else 1.0
+    work_on_pass = 1 + KL_WORK if recipe.preference.estimates_kl else 1.0
     shared = shared_steps(run, work_on_pass * seconds, work_on_pass * alone_s)
     times = shared.times if shared else 1.0
     return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
@@ -301,7 +306,7 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     The facts may be from another token budget; supervised tokens and micro-batches are scaled to this one.
     """
     budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
-    span = token_span(dataset.lengths if dataset else None, max_length)
+    span = token_span(sequence_lengths(dataset), max_length)
     if dataset is None or not dataset.tokens or not dataset.micro_batches:
         supervised_tokens = budget if recipe.data.learn == "everything" else int(budget * _SUPERVISED_UNKNOWN)
         average = int(budget * _FILL_UNKNOWN)
@@ -323,9 +328,7 @@ def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
     found_budget = tokens / (dataset.micro_batches * dataset.fill) if dataset.fill else budget
     longest = dataset.lengths.longest if dataset.lengths else budget
     largest_tokens = (
-        min(budget, math.ceil(tokens))
-        if train.pack
-        else min(budget, longest, max_length * (2 if recipe.preference.learns_pairs else 1))
+        min(budget, math.ceil(tokens)) if train.pack else min(budget, longest, max_length * recipe.preference.sequences)
     )
     found_largest = min(found_budget, tokens) if train.pack else longest
     most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens

@@ -11,7 +11,13 @@ from functools import cached_property
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine, is_nf4
 from burnish_engine.advise.facts.shape import frozen_bytes
-from burnish_engine.advise.facts.workload import planned_facts, rounded_length, wanted_length, workload
+from burnish_engine.advise.facts.workload import (
+    planned_facts,
+    rounded_length,
+    sequence_lengths,
+    wanted_length,
+    workload,
+)
 from burnish_engine.advise.plan.plan import plan_run, planned_device
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.contract.facts.advice import RunPlan
@@ -114,7 +120,7 @@ def smallest_fit(
     """Choose the smallest micro-batches, whether they fit or not."""
     length = min(recipe.data.max_length, _SHORTEST_ROWS)
     search = _FitSearch(recipe, spec, machine, dataset, config)
-    return search.with_passes(length, length, recompute=not search.fast)
+    return search.with_passes(length, length * recipe.preference.sequences, recompute=not search.fast)
 
 
 @dataclass(frozen=True)
@@ -135,23 +141,26 @@ class _FitSearch:
     def fitting(self, length: int, most_tokens: int, *, recompute: bool) -> list[RecipeFit]:
         """List the fits of a row length, one a token budget."""
         found = []
-        for budget in _budgets(length, most_tokens):
+        row = length * self.recipe.preference.sequences
+        for budget in _budgets(row, most_tokens):
             fit = self.with_passes(length, budget, recompute=recompute)
             if not fit.plan.fits:
                 break  # larger ones do not fit either
             found.append(fit)
-        if not found and length not in _BUDGETS:
-            fit = self.with_passes(length, length, recompute=recompute)
+        if not found and row not in _BUDGETS:
+            fit = self.with_passes(length, row, recompute=recompute)
             return [fit] if fit.plan.fits else []
         return found
 
     def cover_longest(self, fit: RecipeFit) -> RecipeFit:
         """Raise a fit's row length so that no row is cut, where the longest row fits into the micro-batch anyway."""
-        if self.dataset is None or self.dataset.lengths is None:
+        lengths = sequence_lengths(self.dataset)
+        if lengths is None:
             return fit
         train = fit.recipe.train
-        longest = rounded_length(self.dataset.lengths.longest)
-        if not fit.recipe.data.max_length < longest <= min(train.micro_batch_tokens, self.spec.max_context):
+        longest = rounded_length(lengths.longest)
+        room = train.micro_batch_tokens // fit.recipe.preference.sequences
+        if not fit.recipe.data.max_length < longest <= min(room, self.spec.max_context):
             return fit
         covering = self.with_passes(longest, train.micro_batch_tokens, recompute=train.recompute)
         return covering if covering.plan.fits and covering.comfortable else fit

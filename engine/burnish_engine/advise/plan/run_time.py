@@ -1,7 +1,8 @@
 """Predicts how long a run takes: its steps, and what is done beside them. No torch.
 
-That is checks, evaluations, the loss on general text, replies to prompts, and saves. The same counts serve the plan,
-before anything was measured, and the running run, which puts measured times in place of predicted ones.
+That is the reference of preferences, checks, evaluations, the loss on general text, replies to prompts, and saves. The
+same counts serve the plan, before anything was measured, and the running run, which puts measured times in place of
+predicted ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _FORWARD_SHARE = {True: 1 / 3, False: 0.4}
 """Share of a training pass that a forward pass takes, by whether every weight is trained: the backward pass computes
 gradients of inputs, which takes as long as the forward pass, and where weights are trained theirs, which takes as long
 again (Kaplan et al. 2020, section 2.1). Beside an adapter, its own and the update come on top."""
+KL_WORK = 0.45
+"""Share of a pass that estimating the divergence for KTO adds: as many tokens are read once more, forward only."""
 _LOOK_TOKENS = 450
 """Tokens whose training takes as long as a look, by count: 4 rows of 48 tokens (`train/base/leaks.py`) in a training
 pass and three forward passes: alone, together, and with one exchanged. Checksums come on top."""
@@ -50,6 +53,7 @@ class RunPace:
         save_s: a checkpoint.
         general_text_s: a measurement of the loss on general text; 0: there are none.
         task_s: the replies to held-out rows that are scored; 0: none are.
+        reference_s: the log-probabilities that preferences are compared with, once; 0: there are none.
     """
 
     step_s: float
@@ -59,6 +63,7 @@ class RunPace:
     save_s: float = 0.0
     general_text_s: float = 0.0
     task_s: float = 0.0
+    reference_s: float = 0.0
 
 
 def predicted_pace(
@@ -78,14 +83,17 @@ def predicted_pace(
     probes = guard.probes and guard.action != "off"
     forward_s = _FORWARD_SHARE[recipe.adapter.method == "full"] / tokens_per_s
     prompts = recipe.evaluation.prompts
+    row_s = forward_s * (2 / (1 + KL_WORK) if recipe.preference.estimates_kl else 1.0)  # with its mismatched reply
+    held_out = _held_out_tokens(recipe, run.dataset)
     return RunPace(
         step_s=step_s,
         look_s=_LOOK_TOKENS / tokens_per_s if probes else 0.0,
-        evaluation_s=_held_out_tokens(recipe, run.dataset) * forward_s / dealt,
+        evaluation_s=held_out * row_s / dealt,
         prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
         task_s=_task_s(run, forward_s),
+        reference_s=(_training_tokens(run.dataset) + held_out) * row_s if recipe.preference.needs_reference else 0.0,
     )
 
 
@@ -107,6 +115,7 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
     by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
     saves = max(_occasions(recipe.train.checkpoint_every, done, steps), by_time + 1)
     parts = [
+        TimePart(name="reference", count=1, seconds=pace.reference_s if done < 0 else 0.0),
         step_part,
         TimePart(name="checks", count=looks, seconds=looks * pace.look_s),
         TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
@@ -131,6 +140,13 @@ def _held_out_tokens(recipe: Recipe, dataset: DatasetFacts | None) -> float:
         return 0.0
     rows = min(dataset.validation_rows, recipe.evaluation.max_rows or dataset.validation_rows)
     return dataset.tokens * rows / max(dataset.train_rows + dataset.validation_rows, 1)
+
+
+def _training_tokens(dataset: DatasetFacts | None) -> float:
+    """Return the tokens of all training rows, each counted once."""
+    if dataset is None:
+        return 0.0
+    return dataset.tokens * dataset.train_rows / max(dataset.train_rows + dataset.validation_rows, 1)
 
 
 def _task_s(run: PlannedRun, forward_s: float) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from burnish_engine.advise.facts.shape import frozen_bytes, parameters
-from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, hold_out, wanted_length
+from burnish_engine.advise.facts.workload import CPU_ROW_TOKENS, Workload, hold_out, sequence_lengths, wanted_length
 from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
+from burnish_engine.advise.suggest.objective import rate_reason
 from burnish_engine.contract.facts.advice import SettingChoice
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -86,12 +87,16 @@ def _explain_quantization(settings: SuggestedSettings, by: SettingsContext) -> N
 
 def _length_reason(settings: SuggestedSettings, by: SettingsContext) -> str:
     length = settings.recipe.data.max_length
-    lengths = by.dataset.lengths if by.dataset else None
+    lengths = sequence_lengths(by.dataset)
+    pairs = settings.recipe.preference.learns_pairs
     if lengths is None:
         return "A usual length for chats; give the data and it is taken from the rows."
     if length >= lengths.longest:
+        if pairs:
+            return f"Covers the longest pair: its prompt and the longer reply have {lengths.longest:,} tokens."
         return f"Covers the longest row ({lengths.longest:,} tokens), so none is cut."
-    most = f"95 % of the rows have up to {lengths.p95:,.0f} tokens"
+    of = "prompts with the longer reply" if pairs else "rows"
+    most = f"95 % of the {of} have up to {lengths.p95:,.0f} tokens"
     if length == by.spec.max_context:
         return f"{most}; the model reads no more than {by.spec.max_context:,}."
     if length == CPU_ROW_TOKENS and not by.machine.gpus:
@@ -104,7 +109,12 @@ def _length_reason(settings: SuggestedSettings, by: SettingsContext) -> str:
 def _explain_rows(settings: SuggestedSettings, by: SettingsContext) -> None:
     if by.work is None or by.dataset is None:
         return
-    if by.work.cut_share >= 0.005:
+    if by.work.cut_share >= 0.005 and settings.recipe.preference.learns_pairs:
+        settings.warnings.append(
+            f"About {by.work.cut_share:.0%} of the pairs are left out: with the longer reply they have more than "
+            f"{by.work.max_length:,} tokens, and a cut reply says nothing about which is better."
+        )
+    elif by.work.cut_share >= 0.005:
         settings.warnings.append(
             f"About {by.work.cut_share:.0%} of the rows are longer than {by.work.max_length:,} tokens and are cut; "
             "split long documents into parts if their ends matter."
@@ -176,7 +186,8 @@ def _explain_passes(settings: SuggestedSettings, by: SettingsContext) -> None:
         reason = f"{work.rows:,} rows want to be seen {train.epochs:g} times; more often would memorize them."
     settings.choose("train.epochs", f"{train.epochs:g}", reason)
     fits = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
-    settings.choose("train.micro_batch_tokens", train.micro_batch_tokens, f"The fastest pass that fits: {fits}.")
+    both = "; it holds both replies of a pair" if settings.recipe.preference.learns_pairs else ""
+    settings.choose("train.micro_batch_tokens", train.micro_batch_tokens, f"The fastest pass that fits: {fits}{both}.")
     tokens = train.micro_batch_tokens * train.accumulation
     settings.choose(
         "train.accumulation",
@@ -194,7 +205,7 @@ def _explain_rate(settings: SuggestedSettings, by: SettingsContext) -> None:
     settings.choose(
         "train.learning_rate",
         f"{train.learning_rate:g}",
-        f"What LoRA wants at a width of {by.spec.hidden_size:,}; wider models want less.",
+        rate_reason(settings.recipe.preference.objective, by.spec.hidden_size),
     )
     settings.choose("train.schedule", train.schedule, "Ends at a tenth of the peak, which settles the last steps.")
     settings.choose(

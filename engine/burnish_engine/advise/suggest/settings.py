@@ -16,11 +16,13 @@ from burnish_engine.advise.plan.recipe_fit import (
     smallest_fit,
 )
 from burnish_engine.advise.suggest.explain import SettingsContext, SuggestedSettings, explain
+from burnish_engine.advise.suggest.objective import RATE_SHARE
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import EvaluationSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.scoring.recognize import suggested_section
@@ -42,6 +44,7 @@ def propose(
     target: TargetSection,
     dataset: DatasetFacts | None,
     *,
+    preference: PreferenceSection | None = None,
     separate_validation: bool = False,
     config: Config | None = None,
 ) -> SuggestedSettings | None:
@@ -52,11 +55,12 @@ def propose(
         spec: shape of the model.
         machine: facts of the machine that trains.
         target: target section of the recipe.
-        dataset: facts that `inspect` found about the data.
+        dataset: facts that `inspect` found about the data, with this objective.
+        preference: what is learned of preferences; None: what the facts are of.
         separate_validation: whether there are validation files, so that no rows need be held out.
         config: config.json of the model; None where the model is not on this machine.
     """
-    fit = quick_fit(model_path, spec, machine, target, dataset, config=config)
+    fit = quick_fit(model_path, spec, machine, target, dataset, preference=preference, config=config)
     if fit is None:
         return None
     work = workload(dataset, fit.recipe.data.max_length) if dataset else None
@@ -109,6 +113,7 @@ def quick_fit(
     target: TargetSection,
     dataset: DatasetFacts | None,
     *,
+    preference: PreferenceSection | None = None,
     config: Config | None = None,
 ) -> RecipeFit | None:
     """Fit a model's recipe without the reasons, which is enough to rank it.
@@ -116,7 +121,7 @@ def quick_fit(
     The weights are in 16 bits where the card has room for them and for whole rows, else in 4 bits where that fits
     better or is not much slower than 16-bit weights in host memory.
     """
-    recipe = _start_recipe(model_path, spec, machine, target, dataset)
+    recipe = _start_recipe(model_path, spec, machine, target, dataset, preference=preference)
     work = workload(dataset, recipe.data.max_length) if dataset else None
     most = _step_tokens(work, machine, recipe.train.epochs)
 
@@ -144,10 +149,11 @@ def smallest(
     target: TargetSection,
     dataset: DatasetFacts | None,
     *,
+    preference: PreferenceSection | None = None,
     config: Config | None = None,
 ) -> SuggestedSettings:
     """Propose the smallest settings where nothing fits; their plan shows what is missing."""
-    recipe = _start_recipe(model_path, spec, machine, target, dataset)
+    recipe = _start_recipe(model_path, spec, machine, target, dataset, preference=preference)
     recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"rank": 8, "alpha": 16.0})})
     fit = smallest_fit(_as_qlora(recipe, spec, machine, config) or recipe, spec, machine, dataset, config)
     return SuggestedSettings(fit, fit.recipe)
@@ -162,9 +168,18 @@ def _as_qlora(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: 
 
 
 def _start_recipe(
-    model_path: str, spec: DecoderSpec, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None
+    model_path: str,
+    spec: DecoderSpec,
+    machine: MachineFacts,
+    target: TargetSection,
+    dataset: DatasetFacts | None,
+    *,
+    preference: PreferenceSection | None,
 ) -> Recipe:
     """Make the settings that do not depend on the memory."""
+    if preference is None:  # to rank models: what pairs take is the same for all objectives
+        pairs = dataset is not None and dataset.sequence_lengths is not None
+        preference = PreferenceSection(objective="dpo" if pairs else "sft")
     length = wanted_length(dataset, spec.max_context)
     if not machine.gpus:
         length = min(length, CPU_ROW_TOKENS)
@@ -174,28 +189,30 @@ def _start_recipe(
         data=DataSection(max_length=length),
         adapter=_adapter(work),
         train=TrainSection(
-            epochs=_epochs(work),
-            micro_batch_tokens=length,
-            learning_rate=learning_rate(spec.hidden_size),
+            epochs=_epochs(work, preference.objective),
+            micro_batch_tokens=length * preference.sequences,
+            learning_rate=learning_rate(spec.hidden_size, preference.objective),
             precision=_precision(machine),
         ),
+        preference=preference,
         target=target,
         devices=device_section(machine),
     )
 
 
-def learning_rate(hidden_size: int) -> float:
+def learning_rate(hidden_size: int, objective: Objective = "sft") -> float:
     """The peak learning rate of a LoRA adapter scaled by alpha / rank = 2, rounded to one digit.
 
     5e-4 x (2000 / hidden)^0.775: Schulman and Thinking Machines Lab, "LoRA Without Regret" (2025), fitted on Llama and
     independent of the rank; kept within 1e-4 and 1e-3. On SmolLM2-135M our own grid (tests/bench/LOG.md) is flat
-    between 1e-3 and 2e-3.
+    between 1e-3 and 2e-3. Preferences take the share of it that `objective.RATE_SHARE` has, with sources.
 
     Args:
         hidden_size: hidden size of the model.
+        objective: what is learned.
     """
     rate = min(max(5e-4 * (2000 / hidden_size) ** 0.775, 1e-4), 1e-3)
-    return float(f"{rate:.0e}")
+    return float(f"{RATE_SHARE[objective] * rate:.0e}")
 
 
 def _adapter(work: Workload | None) -> AdapterSection:
@@ -219,13 +236,15 @@ def _precision(machine: MachineFacts) -> Literal["fp32", "bf16"]:
     return "bf16" if best_precision(machine) == "bf16" else "fp32"
 
 
-def _epochs(work: Workload | None) -> float:
-    if work is None:
-        return 2.0
-    for rows, epochs in ((300, 4.0), (3_000, 3.0), (20_000, 2.0)):
-        if work.rows < rows:
-            return epochs
-    return 1.0
+def _epochs(work: Workload | None, objective: Objective) -> float:
+    """Choose the epochs by the number of rows; of preferences half, as published recipes see theirs once.
+
+    Zephyr's and SimPO's recipes pass once over some 60,000 pairs: what is preferred is learned by heart sooner than
+    what to say.
+    """
+    few = ((300, 4.0), (3_000, 3.0), (20_000, 2.0))
+    epochs = 2.0 if work is None else next((epochs for rows, epochs in few if work.rows < rows), 1.0)
+    return epochs if objective == "sft" else max(1.0, epochs / 2)
 
 
 def _step_tokens(work: Workload | None, machine: MachineFacts, epochs: float) -> int:

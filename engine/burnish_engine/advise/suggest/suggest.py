@@ -14,6 +14,7 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.plan_recipe import spec_of
 from burnish_engine.advise.plan.recipe_fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.predict.on_target import SLOWEST_TOKENS_PER_S, OnTarget, on_target
+from burnish_engine.advise.suggest.objective import choose_objective, objective_choices
 from burnish_engine.advise.suggest.rank import USUAL_TOKENS, JudgedModel, is_quantized, judge_all, judge_best
 from burnish_engine.advise.suggest.settings import propose, smallest
 from burnish_engine.contract.errors import UsageError
@@ -25,6 +26,7 @@ from burnish_engine.contract.paths import is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.units import file_size, memory_size
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
@@ -64,6 +66,8 @@ class TrainingGoal:
         validation: held-out files.
         dataset: facts that `inspect` found in the files; None where not inspected.
         model: model to use; None: suggest one.
+        objective: what to learn of preferences, with which the facts were found; None: the rows' usual objective.
+        preference: the person's own settings of the objective; None: the usual ones.
         held_out: share of the rows that the person's recipe holds out, which reasons and plan count with; None: as
             suggested.
     """
@@ -73,6 +77,8 @@ class TrainingGoal:
     validation: list[str] = field(default_factory=list)
     dataset: DatasetFacts | None = None
     model: ChosenModel | None = None
+    objective: Objective | None = None
+    preference: PreferenceSection | None = None
     held_out: float | None = None
 
 
@@ -95,27 +101,40 @@ def suggest(
         chosen, why = goal.model, "You chose it."
     else:
         chosen, why = _choose(machine, models, goal, here)
+    aim = choose_objective(goal.objective, goal.dataset, section=goal.preference)
     settings = propose(
         chosen.path,
         chosen.spec,
         machine,
         goal.target,
         goal.dataset,
+        preference=aim.preference,
         separate_validation=bool(goal.validation),
         config=chosen.config,
     )
     warnings = [] if settings else [_nothing_fits(chosen, machine, models, goal, here)]
-    settings = settings or smallest(chosen.path, chosen.spec, machine, goal.target, goal.dataset, config=chosen.config)
+    settings = settings or smallest(
+        chosen.path,
+        chosen.spec,
+        machine,
+        goal.target,
+        goal.dataset,
+        preference=aim.preference,
+        config=chosen.config,
+    )
     runs = on_target(chosen.spec, goal.target)
-    recipe = _whole_recipe(settings.recipe, goal, runs)
+    recipe = _whole_recipe(settings.recipe, goal, runs, aim.shape)
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0
     facts = facts_for_recipe(recipe, goal.dataset)
     plan = plan_run(recipe, chosen.spec, machine, dataset=facts, config=chosen.config, download_bytes=download)
     if chosen.entry and not chosen.here:  # as `plan_recipe` does
         plan = plan.model_copy(update={"notes": [*unconfirmed(chosen.entry), *plan.notes]})
+    if too_long := _all_too_long(recipe, goal.dataset):
+        plan = plan.model_copy(update={"fits": False, "problems": [*plan.problems, too_long]})
     becomes_gguf = any(one.kind == "gguf" and one.works for one in plan.exports)
     choices = [
         SettingChoice(key="model.path", value=chosen.path, reason=why),
+        *(SettingChoice(key=key, value=value, reason=reason) for key, value, reason in objective_choices(aim)),
         *settings.choices,
         *(_target_choices(runs, goal.target) if becomes_gguf else []),
         *_device_choice(machine, recipe),
@@ -216,8 +235,20 @@ def _nothing_fits(
     return f"{text} No model of the catalog fits either; close programs that use the memory, or use a larger machine."
 
 
-def _whole_recipe(recipe: Recipe, goal: TrainingGoal, runs: OnTarget) -> Recipe:
-    data = recipe.data.model_copy(update={"files": list(goal.data), "validation_files": list(goal.validation)})
+def _all_too_long(recipe: Recipe, dataset: DatasetFacts | None) -> str:
+    """Explain that every pair would be left out for its length; empty where some are learned from."""
+    lengths = dataset.sequence_lengths if dataset is not None else None
+    if lengths is None or not lengths.sample or lengths.sample[0] <= recipe.data.max_length:
+        return ""
+    return (
+        f"No pair can be learned from: with the longer reply even the shortest has {lengths.sample[0]:,} tokens, and "
+        f"{recipe.data.max_length:,} are all that this model and machine take. Use shorter replies, or another model."
+    )
+
+
+def _whole_recipe(recipe: Recipe, goal: TrainingGoal, runs: OnTarget, shape: str) -> Recipe:
+    files = {"files": list(goal.data), "validation_files": list(goal.validation), "shape": shape}
+    data = recipe.data.model_copy(update=files)
     return recipe.model_copy(update={"data": data, "target": goal.target, "export": ExportSection(quants=[runs.quant])})
 
 

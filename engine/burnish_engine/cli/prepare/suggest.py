@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.table import Table
@@ -24,6 +24,7 @@ from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_address
+from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.units import memory_size
 
 
@@ -38,6 +39,14 @@ def suggest(
     validation: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Held-out file; may be given more than once.")
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What to learn of preferences: dpo, kto, orpo, simpo, or sft for good replies as they stand. Empty: "
+            "the usual one for the rows.",
+        ),
+    ] = "",
     target: KindOption = "laptop",
     ram_gib: RamOption = 0.0,
     context: ContextOption = DEFAULT_CONTEXT,
@@ -54,6 +63,9 @@ def suggest(
     from burnish_engine.advise.suggest.suggest import suggest as make
     from burnish_engine.hardware.probe import probe
 
+    if objective and objective not in get_args(Objective):
+        raise UsageError(f"{objective} is no objective.", f"Give --objective one of {', '.join(get_args(Objective))}.")
+    wanted = cast("Objective | None", objective or None)
     section = target_section(target, ram_gib, context, quant)
     if recipe_file is not None and recipe_file.exists():
         raise UsageError(f"{recipe_file} already exists.", "Give another name; a recipe is never overwritten.")
@@ -62,10 +74,12 @@ def suggest(
     chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None
     files, held_out = [_absolute(name) for name in data or []], [_absolute(name) for name in validation or []]
     counted_with = chosen.path if chosen and chosen.here else "embedded"
-    dataset = _facts(files, held_out, counted_with) if files else None
-    wish = TrainingGoal(target=section, data=files, validation=held_out, dataset=dataset, model=chosen)
+    dataset = _facts(files, held_out, counted_with, wanted) if files else None
+    wish = TrainingGoal(
+        target=section, data=files, validation=held_out, dataset=dataset, model=chosen, objective=wanted
+    )
     result = make(probe(), catalog(), wish, here=here)
-    undecided = _preference_notes(dataset) if dataset else []
+    undecided = _mixed_notes(dataset) if dataset else []
     notes = list(undecided)
     if dataset and counted_with != result.model:
         notes.append(
@@ -89,27 +103,36 @@ def _absolute(name: str) -> str:
     return str(Path(name).absolute())
 
 
-def _facts(files: list[str], held_out: list[str], model: str) -> DatasetFacts:
+def _facts(files: list[str], held_out: list[str], model: str, objective: Objective | None) -> DatasetFacts:
+    """Measure the data for an objective; recognized preferences are measured again for their usual one."""
+    from burnish_engine.advise.suggest.objective import proposed_objective
     from burnish_engine.data.profile import profile_dataset
 
     try:
         with err.status("reading the data") as status:
-            return profile_dataset(
-                files,
-                held_out,
-                model,
-                progress=lambda what, done, total: status.update(Text(f"{what}: {done:,} of {total:,} rows")),
-            )
+
+            def profile(aim: Objective) -> DatasetFacts:
+                def show(what: str, done: int, total: int) -> None:
+                    status.update(Text(f"{what}: {done:,} of {total:,} rows"))
+
+                return profile_dataset(files, held_out, model, objective=aim, progress=show)
+
+            found = profile(objective or "sft")
+            usual = None if objective else proposed_objective(found.shape)
+            return profile(usual) if usual else found
     except DataError as error:
         if "data." in error.remedy:
             error.remedy += " `burnish recipe new` writes a recipe to set that in."
         raise
 
 
-def _preference_notes(dataset: DatasetFacts) -> list[str]:
-    """Say that the recipe has to be completed before it trains on preferences."""
+def _mixed_notes(dataset: DatasetFacts) -> list[str]:
+    """Say of preferences among rows of other shapes that the recipe has to be completed before it trains on them."""
+    from burnish_engine.advise.suggest.objective import proposed_objective
     from burnish_engine.data.rows.shapes import preferences_among, undecided_preferences
 
+    if proposed_objective(dataset.shape) is not None:
+        return []
     wants = (
         "The suggested settings are for replies as they stand; preferences want a far lower train.learning_rate, and "
         "a data.max_length that holds the rejected or bad replies too."

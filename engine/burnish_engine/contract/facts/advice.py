@@ -67,7 +67,7 @@ class PlanBasis(_Advice):
 class TimePart(_Advice):
     """A part of a run's predicted time."""
 
-    name: Literal["steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
+    name: Literal["reference", "steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
     count: int = Field(description="How many of them there are.")
     seconds: float = Field(description="Predicted time of all of them together.")
 

@@ -231,6 +231,11 @@ class DatasetFacts(_Facts):
     tokens: int = 0
     supervised_tokens: int = 0
     lengths: LengthStats | None = None
+    sequence_lengths: LengthStats | None = Field(
+        default=None,
+        description="Of pairs that are learned from: prompt with the longer reply, which `data.max_length` has to hold "
+        "(`lengths` are of both replies, each with the prompt). null: rows have one sequence.",
+    )
     micro_batches: int = 0
     fill: float = Field(default=0.0, description="Share of the token budget that packing filled, 0 to 1.")
     most_supervised: int = Field(default=0, description="Most learned tokens in one pass of the first epoch.")

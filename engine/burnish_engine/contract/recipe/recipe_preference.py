@@ -18,6 +18,15 @@ PREFERENCE_USES: dict[Objective, tuple[str, ...]] = {
     "kto": ("beta", "loss_type", "desirable_weight", "undesirable_weight"),
 }
 """The settings of the section that each objective uses."""
+OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
+    "preference": ("dpo", "orpo", "simpo", "sft"),
+    "kto": ("kto", "sft"),
+}
+"""Shape of a dataset's rows to the objectives that can learn from them, the usual one first."""
+USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0}, "simpo": {"beta": 2.0}}
+"""Usual settings of objectives that are not the schema's defaults. SimPO's beta: Meng et al. 2024. The usual loss
+beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both may
+become unlikely, and the embedded model then ends its replies early (`assets/guide/preference-tour.md`)."""
 _LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
     "dpo": ("sigmoid", "hinge", "ipo", "robust"),
     "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
@@ -86,6 +95,11 @@ class PreferenceSection(Section):
     def learns_pairs(self) -> bool:
         """Whether both replies of a pair are learned from."""
         return self.objective in ("dpo", "orpo", "simpo")
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of up to `data.max_length` tokens that a row has and one pass holds: two of a pair, else one."""
+        return 2 if self.learns_pairs else 1
 
     @property
     def learns_labels(self) -> bool:

@@ -127,8 +127,8 @@ class SuggestRequest(ProtocolRequest):
     target: TargetSection = TargetSection()
     recipe: str = Field(
         default="",
-        description="TOML. How its `data` is read is kept: shape, columns and the like; reasons count the rows that "
-        "it holds out.",
+        description="TOML. How its `data` is read is kept: shape, columns and the like; so is its `preference`, unless "
+        "that leaves open what to learn of preferences. Reasons count the rows that it holds out.",
     )
     machine: MachineFacts | None = Field(
         default=None, description="Another machine to train on, as its own server describes it; null: this one."

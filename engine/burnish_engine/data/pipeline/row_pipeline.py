@@ -17,7 +17,7 @@ from burnish_engine.data.pipeline.row_checks import RowChecks
 from burnish_engine.data.rows.conversation import Conversation
 from burnish_engine.data.rows.near_duplicates import minhash_bands
 from burnish_engine.data.rows.row_log import RowLog
-from burnish_engine.data.rows.shapes import ColumnLayout
+from burnish_engine.data.rows.shapes import PAIR_TOO_LONG, ColumnLayout
 from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.spans import RenderedRow
 from burnish_engine.data.templates.template import ChatTemplate
@@ -117,7 +117,7 @@ class _UsableRow:
 
 def pair_too_long(longest: int) -> str:
     """Word the reason for dropping a preference pair of which a sequence has more than `longest` tokens."""
-    return f"a pair of which a reply ends behind {longest} tokens"
+    return f"{PAIR_TOO_LONG} {longest} tokens"
 
 
 class RowPipeline:

@@ -164,6 +164,7 @@ def dataset_facts(
         tokens=round(tokens * scale),
         supervised_tokens=round(int(supervised_tokens.sum()) * scale),
         lengths=length_stats(documents.whole_lengths),
+        sequence_lengths=length_stats(documents.longest_sequences) if recipe.preference.learns_pairs else None,
         micro_batches=max(1, round(len(plan) * scale)),
         fill=plan.fill,
         most_supervised=max((int(supervised_tokens_of[list(group)].sum()) for group in plan.groups), default=0),

@@ -57,6 +57,8 @@ PREFERENCE_SHAPES = ("preference", "kto")
 SAME_REPLIES = "a rejected reply that is the chosen one"
 NO_REJECTED = "rejected without content"
 EMPTY_REJECTED = "an empty rejected reply"
+PAIR_TOO_LONG = "a pair of which a reply ends behind"
+"""Begins the reason for leaving out a pair that is longer than `data.max_length`."""
 BAD_REPLY = "labeled as a bad reply, and only good ones are learned"
 
 

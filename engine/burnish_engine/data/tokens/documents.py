@@ -43,6 +43,12 @@ class ShardedDocuments:
         return np.minimum(self.whole_lengths, self.longest)
 
     @property
+    def longest_sequences(self) -> Ints:
+        """[n] tokens of each document's longer sequence, uncut; of one that is no pair, all of its tokens."""
+        rejected_from = _joined(shard.rejected_from for shard in self._shards)
+        return np.maximum(rejected_from, self.whole_lengths - rejected_from)
+
+    @property
     def whole_supervised_tokens(self) -> Ints:
         """[n] supervised tokens of each document, before it is cut."""
         return self.supervised_within(2**31 - 1)

@@ -84,4 +84,5 @@ def _planned_pace(plan: RunPlan | None) -> RunPace:
         save_s=one.get("saves", 0.0),
         general_text_s=one.get("general_text", 0.0),
         task_s=one.get("task", 0.0),
+        reference_s=one.get("reference", 0.0),
     )

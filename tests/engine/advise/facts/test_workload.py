@@ -101,6 +101,30 @@ def test_texts_that_go_on_are_packed_in_parts():
     assert work.passes(2_048) == 100 + 50, "two rests of 952 tokens share a micro-batch"
 
 
+def pairs_of(rejected, chosen=100):
+    """Facts of pairs whose rejected replies with the prompt have these lengths, and chosen ones the same each."""
+    whole = [chosen + one for one in rejected]
+    return facts_of(whole, shape="preference").model_copy(update={"sequence_lengths": length_stats(rejected)})
+
+
+def test_the_length_for_pairs_holds_the_longer_reply_and_a_pass_both():
+    facts = pairs_of([600] * 90 + [700] * 10)
+    assert wanted_length(facts, 8192) == 704
+    whole = workload(facts, 704)
+    assert (whole.rows, whole.cut_share, whole.tokens) == (100, 0, 100 * 100 + 90 * 600 + 10 * 700)
+    assert whole.passes(2 * 704) == 45 + 10, "two pairs of 700 tokens share a pass, one of 800 is alone"
+
+
+def test_pairs_with_a_longer_reply_than_fits_are_left_out_instead_of_cut():
+    facts = pairs_of([200] * 75 + [2_000] * 25)
+    work = workload(facts, 256)
+    assert work.cut_share == pytest.approx(0.25, abs=0.02)
+    assert work.tokens == pytest.approx(75 * 300, rel=0.05)
+    planned = planned_facts(facts, work, 1024)
+    assert planned.train_rows == work.rows == pytest.approx(75, abs=2)
+    assert planned.tokens == pytest.approx(work.tokens, rel=0.01)
+
+
 @pytest.mark.parametrize(("rows", "held"), [(2, 1), (100, 10), (2_000, 100), (50_000, 500), (1_000_000, 1_000)])
 def test_enough_rows_are_held_out_to_judge_by_and_not_many_more(rows, held):
     facts = hold_out(dataset(rows, [(256, rows)]))

@@ -7,6 +7,7 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.run_time import RunPace, time_parts
 from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, TaskHint
 from burnish_engine.contract.recipe.recipe import EvaluationSection, GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.scoring.recognize import suggested_section
@@ -101,6 +102,21 @@ def test_a_score_of_the_task_takes_longer_with_more_rows_and_longer_replies(mach
     assert task_s(max_tokens=16) < task_s(max_tokens=160)
     assert task_s(max_rows=100) == task_s(max_rows=200)  # there are no more rows than are held out
     assert not [part for part in planned(recipe(), machine).times if part.name == "task"]
+
+
+@pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
+def test_what_preferences_are_compared_with_is_read_once_before_the_first_step(machine):
+    times = {}
+    for objective in ("dpo", "kto", "orpo"):
+        made = recipe().model_copy(update={"preference": PreferenceSection(objective=objective)})
+        plan = planned(made, machine)
+        times[objective] = {part.name: part.seconds for part in plan.times}
+        assert plan.total_seconds == pytest.approx(sum(times[objective].values()))
+    assert "reference" not in times["orpo"]
+    assert 0.2 < times["dpo"]["reference"] / (times["dpo"]["steps"] / recipe().train.epochs) < 0.6, "a forward pass"
+    assert times["kto"]["reference"] == pytest.approx(2 * times["dpo"]["reference"]), "its mismatched replies too"
+    left = time_parts(recipe(), RunPace(step_s=1.0, reference_s=5.0), done=0, steps=9)
+    assert [part.name for part in left] == ["steps"]
 
 
 def test_without_data_the_time_is_not_known():

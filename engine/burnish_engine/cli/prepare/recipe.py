@@ -66,7 +66,10 @@ def _as_written(name: str, folder: Path) -> str:
 
 @app.command()
 def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> None:
-    """Say whether a recipe is right and the files that it names are there, and if not, what is wrong."""
+    """Say whether a recipe is right and its files are there.
+
+    If not, say what is wrong.
+    """
     recipe = load_recipe(path)
     from burnish_engine.data.templates.template import check_template
     from burnish_engine.models.saved_adapters.start_adapter import as_started

@@ -169,7 +169,7 @@ def test_a_budget_chooses_the_plan():
         StepBench(options(tokens=1024, budget_gib=0.01))
     least = float(refusal.value.remedy.split()[3])
     poor = StepBench(options(tokens=1024, budget_gib=least + 0.001)).run()
-    assert poor["plan"]["layers"] == "attention:3"
+    assert poor["plan"]["layers"].startswith("attention")
     assert poor["loss"] == pytest.approx(report["loss"], rel=1e-5)
 
 

@@ -122,7 +122,7 @@ def test_ctrl_c_saves_and_a_busy_device_queues(recipe_file, tmp_path, capsys):
     assert main(["train", str(short), "--run-dir", str(tmp_path / "short"), "--queue"]) == 0
     assert read_state(open_run(tmp_path / "short")).status == "queued"
     assert main(["runs", "queue"]) == 0
-    assert "1. short waits for cpu" in capsys.readouterr().out
+    assert f"1. {tmp_path / 'short'} waits for cpu, which {tmp_path / 'long'} uses" in capsys.readouterr().out
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 20
     long_run = open_run(tmp_path / "long")

@@ -95,7 +95,7 @@ def an_invalid_value_is_not_predicted(studio, page, bench):
     assert page.fit.verdict.text().startswith("It fits")
 
 
-@pytest.mark.parametrize("shape", ["pairs", "labels"])
+@pytest.mark.parametrize("shape", ["pairs", pytest.param("labels", marks=pytest.mark.long)])
 def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny, tmp_path, shape):
     long = " ".join(["It is lit by a lamp that somebody left on."] * 10)
     rows = [{"prompt": f"Lamp {n}?", "chosen": f"Lit, {n}.", "rejected": f"{n}. {long}"} for n in range(24)]

@@ -67,8 +67,7 @@ def train_two_steps(tmp_path, found):
     return main(["train", str(file), "--run-dir", str(tmp_path / "run")])
 
 
-@pytest.mark.slow
-def test_pairs_get_a_recipe_of_dpo_that_the_embedded_model_plans_and_trains(capsys, tmp_path, pairs):
+def test_pairs_get_a_recipe_of_dpo_that_is_planned_as_it_was_suggested(capsys, tmp_path, pairs):
     found = suggestion(capsys, "--model", "embedded", "--data", pairs)
     recipe = parse_recipe(found.recipe)
     assert recipe.preference.objective == "dpo"
@@ -84,7 +83,12 @@ def test_pairs_get_a_recipe_of_dpo_that_the_embedded_model_plans_and_trains(caps
     assert plan.fits
     assert plan.memory_bytes == pytest.approx(found.plan.memory_bytes, rel=0.05)
     assert plan.steps == pytest.approx(found.plan.steps, rel=0.2)
-    assert train_two_steps(tmp_path, found) == ExitCode.DONE
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_embedded_model_trains_what_pairs_are_suggested(capsys, tmp_path, pairs):
+    assert train_two_steps(tmp_path, suggestion(capsys, "--model", "embedded", "--data", pairs)) == ExitCode.DONE
 
 
 @pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo", "sft"])

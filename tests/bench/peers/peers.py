@@ -70,7 +70,7 @@ def plan(options: argparse.Namespace) -> list[Run]:
 
 
 def command(run: Run, options: argparse.Namespace) -> list[str]:
-    """What to start: our own benchmark, or `peer_step`."""
+    """Command to start: our own benchmark, or `peer_step`."""
     common = ["--method", run.method, "--tokens", str(run.tokens)]
     common += ["--steps", str(options.steps), "--warm-up", str(options.warm_up)]
     length = ["--length", str(options.length)] if options.length else []

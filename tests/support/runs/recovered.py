@@ -1,4 +1,4 @@
-"""What runs that met a lack of memory did, and where they may meet it."""
+"""Runs that met a lack of memory: where they may meet it, and their record afterwards."""
 
 from burnish_engine.contract.run.events import CheckpointSaved, SampleDone, StepDone, Warned
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
@@ -46,7 +46,7 @@ def smaller_plans(paths):
 
 
 def deeds(paths):
-    """What a run did, without its times."""
+    """Return the record of a run without its times."""
     steps = [(event.step, event.loss, event.grad_norm, event.tokens, event.epoch) for event in of_kind(paths, StepDone)]
     replies = [(event.step, event.reply) for event in of_kind(paths, SampleDone)]
     saved = [event.step for event in of_kind(paths, CheckpointSaved)]

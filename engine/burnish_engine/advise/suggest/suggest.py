@@ -102,26 +102,11 @@ def suggest(
     else:
         chosen, why = _choose(machine, models, goal, here)
     aim = choose_objective(goal.objective, goal.dataset, section=goal.preference)
-    settings = propose(
-        chosen.path,
-        chosen.spec,
-        machine,
-        goal.target,
-        goal.dataset,
-        preference=aim.preference,
-        separate_validation=bool(goal.validation),
-        config=chosen.config,
-    )
+    wanted = (chosen.path, chosen.spec, machine, goal.target, goal.dataset)
+    apart = bool(goal.validation)
+    settings = propose(*wanted, preference=aim.preference, separate_validation=apart, config=chosen.config)
     warnings = [] if settings else [_nothing_fits(chosen, machine, models, goal, here)]
-    settings = settings or smallest(
-        chosen.path,
-        chosen.spec,
-        machine,
-        goal.target,
-        goal.dataset,
-        preference=aim.preference,
-        config=chosen.config,
-    )
+    settings = settings or smallest(*wanted, preference=aim.preference, config=chosen.config)
     runs = on_target(chosen.spec, goal.target)
     recipe = _whole_recipe(settings.recipe, goal, runs, aim.shape)
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0

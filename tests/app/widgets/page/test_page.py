@@ -1,4 +1,4 @@
-"""What all pages share."""
+"""Every page makes a saved recipe the draft, and shows its name whole beside its state."""
 
 import pytest
 

@@ -153,7 +153,7 @@ def test_a_whole_model_that_one_gpu_holds_is_not_promised_more_speed_than_was_me
     made = recipe(gpus, strategy="sharded", adapter=AdapterSection(method="full"))
     made = made.model_copy(update={"train": made.train.model_copy(update={"micro_batch_tokens": 4096})})
     plan = plan_run(made, find_model("meta-llama/Llama-3.2-1B-Instruct").spec, four_h100())
-    assert 0.6 * times < plan.shared.times < 1.1 * times
+    assert 0.7 * times < plan.shared.times <= times
     assert any('strategy = "single"' in note for note in plan.notes)
 
 

@@ -1,4 +1,4 @@
-"""What a run's progress says of preferences, and how its bar fits the terminal."""
+"""A run's progress names the figures of preferences, and its bar fits the terminal."""
 
 import io
 

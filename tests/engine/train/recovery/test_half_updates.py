@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("unplanned")
     ],
 )
 def test_half_an_update_goes_back_to_the_newest_checkpoint(made, smaller, monkeypatch, engine, place, call):
-    """What it changed cannot be told from what it did not. The first model is gone before it is loaded again."""
+    """The changed weights cannot be told from the others. The first model is gone before it is loaded again."""
     with suppress(ImportError):  # loaded in a run, it may log an error; pytest keeps that, and with it the run's frames
         importlib.import_module("bitsandbytes")
     paths = made(engine, extra=WATCHED)

@@ -131,7 +131,8 @@ def _mask(*arguments: Any, **options: Any) -> torch.Tensor | None:
     both_ways = "allow_is_bidirectional_skip" in options
     if arguments or both_ways or options.get("attention_mask") is not None or options.get("use_vmap"):
         raise CannotAttendError("the model asks for a mask of another kind")
-    stand_in = torch.empty(1, 1, 1, 1).as_subclass(_MaskStandIn)
+    # FSDP converts floating-point inputs of a layer, and the copy would not know the window.
+    stand_in = torch.empty(1, 1, 1, 1, dtype=torch.bool).as_subclass(_MaskStandIn)
     stand_in.window = int(options.get("local_size") or 0)
     return stand_in
 

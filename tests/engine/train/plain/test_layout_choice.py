@@ -65,10 +65,11 @@ def one_rank(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-def test_our_attention_is_tried_in_a_model_that_is_shared_out_too(tiny_llama, as_on_a_gpu, one_rank):
-    """Its embedding is whole only within the model's own pass."""
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_our_attention_is_tried_in_a_model_that_is_shared_out_too(tiny_llama, as_on_a_gpu, one_rank, dtype):
+    """Its embedding is whole only within the model's own pass, and FSDP converts what layers are given."""
     model = loaded(tiny_llama)
-    shard(model, torch.float32, CPU)
+    shard(model, dtype, CPU)
     assert chosen(model) == ("documents", "")
 
 

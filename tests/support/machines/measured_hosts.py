@@ -13,7 +13,10 @@ from burnish_engine.hardware.recording import load, replay
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 AT_ONCE = {"gpus": 4, "to_gpus_gb_s": 4 * 43.1, "from_gpus_gb_s": 4 * 34.6, "both_ways_gb_s": 8 * 21.9}
-"""Copies of four H100 at once, as measured on the host of the recording, which was made before they were part of it."""
+"""Copies of four H100 at once on the host whose steps were measured (tests/bench/LOG.md, 2026-11-26).
+
+The recording is of another host of this kind, which copies less: 153 GB/s to its cards, 129 from them, 159 both ways.
+"""
 
 
 def measured(name: str, change: Callable[[dict[str, Any]], object] = lambda answer: None) -> MeasuredLinks:
@@ -29,5 +32,5 @@ def measured(name: str, change: Callable[[dict[str, Any]], object] = lambda answ
 
 
 def four_h100(*, at_once: bool = True) -> MachineFacts:
-    """Return the host of four H100, with the rates of copies of all at once or without."""
+    """Return the host of four H100, with `AT_ONCE` or with no rates of copies of all at once."""
     return measured("h100x4", lambda answer: answer.update(host_copies=AT_ONCE if at_once else None)).machine

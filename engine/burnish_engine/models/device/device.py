@@ -133,13 +133,16 @@ def choose_threads(asked: int) -> int:
     return asked or usable_cores()
 
 
-def cap_memory(device: torch.device, budget_gib: float = 0.0, beside: Callable[[], int | None] = lambda: None) -> int:
+def cap_memory(
+    device: torch.device, budget_gib: float = 0.0, beside: Callable[[], int | None] = lambda: None, later: int = 0
+) -> int:
     """Keep torch's allocator below what the card has, so that too large a run raises instead of crawling.
 
     Args:
         device: device to train on; nothing is done on the CPU.
         budget_gib: recipe's `memory.budget_gib`: most GiB that the process may take; 0: no limit.
         beside: bytes that the process holds beside torch's allocator now; None where that is not known.
+        later: bytes that libraries take beside it later, kernels apart.
 
     Returns:
         Most bytes that the allocator may hold; 0 on the CPU.
@@ -157,13 +160,14 @@ def cap_memory(device: torch.device, budget_gib: float = 0.0, beside: Callable[[
         total,
         budget=round(budget_gib * _GIB),
         beside=context,
+        later=later,
         spills=sys.platform == "win32" or is_wsl(),
         integrated=shared,
     )
     if most <= 0:
         raise UsageError(
             f"memory.budget_gib = {budget_gib:g} leaves nothing for tensors: the CUDA context and kernels take about "
-            f"{memory_size((context or _CONTEXT_BYTES) + _LATER_BYTES)}.",
+            f"{memory_size((context or _CONTEXT_BYTES) + _LATER_BYTES + later)}.",
             "Raise memory.budget_gib, or set it to 0 for all that is free.",
         )
     torch.cuda.set_per_process_memory_fraction(min(1.0, most / total), device)
@@ -171,7 +175,14 @@ def cap_memory(device: torch.device, budget_gib: float = 0.0, beside: Callable[[
 
 
 def allocator_limit(
-    free: int, total: int, *, budget: int = 0, beside: int | None = None, spills: bool, integrated: bool = False
+    free: int,
+    total: int,
+    *,
+    budget: int = 0,
+    beside: int | None = None,
+    later: int = 0,
+    spills: bool,
+    integrated: bool = False,
 ) -> int:
     """Return the most bytes that the allocator may hold; 0 or less where a budget leaves nothing.
 
@@ -180,17 +191,19 @@ def allocator_limit(
         total: bytes of the device.
         budget: most bytes that the process may take; 0: no limit.
         beside: bytes that the process holds beside the allocator now, where that is known.
+        later: bytes that libraries take beside it later, kernels apart.
         spills: whether the driver moves to system memory what does not fit (Windows, WSL2).
         integrated: whether the GPU's memory is the system's.
     """
-    most = total - _LATER_BYTES
+    later += _LATER_BYTES
+    most = total - later
     if integrated:
         most = total - max(_SYSTEM_BYTES, int(_SYSTEM_SHARE * total))
     elif spills:  # elsewhere the driver refuses by itself, and memory that other programs free may be used
-        most = min(most, free - _LATER_BYTES - _DESKTOP_BYTES)
+        most = min(most, free - later - _DESKTOP_BYTES)
     most = max(most, _LEAST_BYTES)  # a full card is the plan's to refuse, not ours
     if budget:
-        most = min(most, budget - (_CONTEXT_BYTES if beside is None else beside) - _LATER_BYTES)
+        most = min(most, budget - (_CONTEXT_BYTES if beside is None else beside) - later)
     return most
 
 

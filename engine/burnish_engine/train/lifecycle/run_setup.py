@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from pydantic import ValidationError
 
+from burnish_engine.advise.predict.plain.whole_model_memory import nccl_bytes
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
@@ -103,11 +104,12 @@ class RunSetup:
         inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh, order=order)
         frozen, recipe = recipe, started_recipe(recipe, inputs.start)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
-        plan = check_fit(_on_gpus(recipe, gpus), inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
+        shared = _on_gpus(recipe, gpus)
+        plan = check_fit(shared, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
         measure = tally.measure = Measure(device)
         if not fresh:  # it goes on with whatever plan it had
             measure.not_as_planned()
-        _prepare_gpu(device, recipe.memory.budget_gib, measure)
+        _prepare_gpu(device, shared, measure)
         precision = position.precision if position else choose_precision(recipe.train.precision, device)
         if position:
             products = ProductsChoice(position.products)
@@ -144,12 +146,12 @@ def newest_checkpoint(paths: RunPaths, recorder: Recorder) -> Path | None:
     return found
 
 
-def _prepare_gpu(device: torch.device, budget_gib: float, measure: Measure) -> None:
+def _prepare_gpu(device: torch.device, recipe: Recipe, measure: Measure) -> None:
     """Reset a GPU's memory peaks and cap what the run may allocate on it."""
     if device.type == "cuda":
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats(device)
-        cap_memory(device, budget_gib, measure.beside)
+        cap_memory(device, recipe.memory.budget_gib, measure.beside, nccl_bytes(recipe.devices))
 
 
 def _on_gpus(recipe: Recipe, count: int) -> Recipe:

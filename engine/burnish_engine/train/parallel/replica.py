@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
+from burnish_engine.advise.predict.plain.whole_model_memory import nccl_bytes
 from burnish_engine.contract.errors import DoesNotFitError, SetupError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import Phase
@@ -201,7 +202,7 @@ class RunReplica(Replica):
             raise SetupError(
                 "the training data that it reads is not the leader's.", "Give every machine the same files."
             )
-        cap_memory(self._device, recipe.memory.budget_gib)
+        cap_memory(self._device, recipe.memory.budget_gib, later=nccl_bytes(recipe.devices))
         return EngineSpec(
             source=inputs.source,
             recipe=started_recipe(recipe, inputs.start),

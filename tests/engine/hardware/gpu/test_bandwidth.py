@@ -60,7 +60,7 @@ def test_copies_of_all_cards_at_once_are_merged_and_what_did_not_measure_them_te
 def test_cards_that_copy_at_once_share_what_the_host_gives(count, to, back):
     machine = four_h100()
     found = beside_others(machine, machine.gpus[0], count).pcie
-    assert (found.to_gpu_gb_s, found.from_gpu_gb_s) == (pytest.approx(to, rel=0.02), pytest.approx(back, rel=0.02))
+    assert (found.to_gpu_gb_s, found.from_gpu_gb_s) == (pytest.approx(to, rel=0.03), pytest.approx(back, rel=0.03))
 
 
 def test_where_copies_at_once_were_not_measured_a_card_keeps_its_rates():

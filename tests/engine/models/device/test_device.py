@@ -108,6 +108,7 @@ def test_a_budget_is_of_the_whole_process():
     within = allocator_limit(20 * GIB, 24 * GIB, budget=6 * GIB, beside=GIB // 2, spills=False)
     assert 5 * GIB < within < 6 * GIB - GIB // 2
     assert allocator_limit(20 * GIB, 24 * GIB, budget=6 * GIB, beside=GIB, spills=False) == within - GIB // 2
+    assert allocator_limit(20 * GIB, 24 * GIB, budget=6 * GIB, later=GIB // 2, beside=0, spills=False) == within
     assert allocator_limit(20 * GIB, 24 * GIB, budget=99 * GIB, spills=False) < 24 * GIB
     assert allocator_limit(20 * GIB, 24 * GIB, budget=GIB // 4, spills=False) <= 0
 

@@ -16,6 +16,7 @@ from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_p
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.plain.whole_model_memory import (
     PassMemory,
+    nccl_bytes,
     optimizer_note,
     sharded_parts,
     whole_model_parts,
@@ -107,7 +108,7 @@ def plain_memory(
             parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision, free_bytes)
         returned = _RETURNED_SHARE if recipe.train.optimizer == "adamw" else 1.0
         parts.append(_overhead(head, int(sum(by_layer) * returned), precision, cuda=cuda))
-        parts.append(_runtime(passes, cuda=cuda))
+        parts.append(_runtime(passes, cuda=cuda, nccl=nccl_bytes(recipe.devices)))
         return parts
     state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=cuda)
     parts += [
@@ -293,9 +294,10 @@ def _overhead(head: int, pass_memory: int, precision: str, *, cuda: bool) -> Mem
     return MemoryPart(name="allocator", bytes=int(share * head), note="fragmentation")
 
 
-def _runtime(passes: int | None, *, cuda: bool) -> MemoryPart:
+def _runtime(passes: int | None, *, cuda: bool, nccl: int = 0) -> MemoryPart:
     if cuda:
-        return MemoryPart(name="CUDA context", bytes=_CONTEXT_BYTES, note="driver, kernels, cuBLAS workspace")
+        note = f"driver, kernels, cuBLAS workspace{', buffers of NCCL' if nccl else ''}"
+        return MemoryPart(name="CUDA context", bytes=_CONTEXT_BYTES + nccl, note=note)
     growing = _CACHING_PASSES if passes is None else min(passes, _CACHING_PASSES)
     size = _LIBRARIES_BYTES + growing * _CACHE_BYTES_PER_PASS
     return MemoryPart(name="libraries", bytes=size, note="torch, transformers, and kernels cached for each length")

@@ -17,7 +17,7 @@ from burnish_engine.advise.facts.trained_bytes import (
 )
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 
 _CPU_8_BIT_SCRATCH = 20  # bytes a weight of the current tensor: moments, gradient, and the divisor twice, in fp32
 _OPTIMIZERS = {
@@ -51,6 +51,7 @@ class PassMemory:
 GATHERED_SHARE = 0.25
 """Share of a GPU's free memory up to which the gathered weights of a model that is shared out stay from the forward to
 the backward pass."""
+_NCCL_BYTES = 860 << 20  # 0.84 GiB more than on one GPU, on two and four H100: tests/bench/LOG.md, 2026-11-27
 _GATHERED_LAYERS = 2  # one at work, and the next one
 _SHARED_OUT = ("gradients", "optimizer")
 _MOVING = "at the start: the weights once more, while they move into one buffer"
@@ -134,6 +135,11 @@ def sharded_parts(
         MemoryPart(name="gathered weights", bytes=gathered, note=note),
         *shared,
     ]
+
+
+def nccl_bytes(devices: DevicesSection) -> int:
+    """Return the bytes that NCCL's buffers take of each GPU, beside torch's allocator, where weights are shared out."""
+    return _NCCL_BYTES if devices.strategy == "sharded" and len(devices.gpus) > 1 else 0
 
 
 def optimizer_note(recipe: Recipe, state: OptimizerBytes) -> str:

@@ -58,6 +58,7 @@ def test_shared_out_each_card_has_its_part_and_the_layers_at_work(gpus):
     assert found["activations"] == whole["activations"]
     assert 0 < found["gathered weights"] < whole["master weights"]
     assert "master weights" not in found
+    assert found["CUDA context"] > whole["CUDA context"], "NCCL has buffers of its own"
     assert shared.memory_bytes < alone.memory_bytes
 
 

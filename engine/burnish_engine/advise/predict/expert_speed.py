@@ -24,11 +24,10 @@ _FIRST_READ_SHARE = {"nf4": 0.73, "mxfp4": 1.09}
 tiles of an expert they are in the cache. An even router's products took 0.83, 1.20 and 3.54 ms at 128, 256 and 1,024
 rows an expert (Qwen3-30B-A3B), and 0.75, 1.82 and 6.16 ms at 128, 512 and 2,048 (gpt-oss-20b): a time for the weights,
 and one for each tile."""
-_UNPACKING_SHARE = {"nf4": 0.52, "mxfp4": 0.62}
-"""Share of the rate of unpacking a whole matrix that groups of experts reach. Products of Qwen3-30B-A3B that unpack NF4
-took 2.0 and 1.04 ms at 16,384 and 4,096 tokens for gate and up, 1.05 and 0.54 for down: 0.64 and 0.32 ms for weights,
-the rest for tiles; not measured since NF4 groups take the kernel of whole matrices. MXFP4: 518 TFLOP/s beside 626
-(gpt-oss-20b)."""
+_UNPACKING_SHARE = {"nf4": 0.61, "mxfp4": 0.62}
+"""Share of the rate of unpacking a whole matrix that groups of experts reach. NF4 was 0.52 by products of Qwen3-30B-A3B
+(0.64 ms for the weights of gate and up, 0.32 for down); the kernel of whole matrices, which groups have since, unpacks
+2.72 TB/s where the former one unpacked 2.33. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
 _CODES_SHARE = {"nf4": 0.76, "mxfp4": 0.45, "": 0.62}
 """Share of the memory's rate, by what is read and written, at which experts become FP8 codes, or codes are transposed.
 NF4 by a step of Qwen3-30B-A3B (0.77 ms a layer), MXFP4 by one of gpt-oss-20b; the last not measured."""

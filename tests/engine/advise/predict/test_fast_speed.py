@@ -112,24 +112,27 @@ WHOLE_GPT_OSS = "input:1,offloaded:1,input:2,host:1,offloaded:1,input:3,offloade
 host:1,offloaded:1,input:3,offloaded:1,input:1,products:2"
 
 
-@pytest.mark.parametrize(("name", "first", "measured"), [("qwen3-30b-a3b", 4, 69.9), ("gpt-oss-20b", 6, 161.1)])
+@pytest.mark.parametrize(
+    ("name", "first", "measured"),
+    [("qwen3-30b-a3b", 4, 70.8), ("qwen3-30b-a3b", 12, 149.2), ("gpt-oss-20b", 3, 109.3), ("gpt-oss-20b", 6, 159.6)],
+)
 def test_mixtures_in_fp8_that_were_measured_are_predicted(name, first, measured):
     hopper = H100.model_copy(update={"compute_capability": (9, 0)})
     use = EightBitUse("", "fp8")
     found = 1000 * seconds(name, 16384, "products", gpu=hopper, nf4=True, first=first, eight_bits=use)
-    assert found == pytest.approx(measured, rel=0.07)  # four layers: 4 ms of head too much, as in 16 bits
+    assert found == pytest.approx(measured, rel=0.06)  # Qwen3: 4 ms of head too much, as in 16 bits
 
 
 @pytest.mark.parametrize(
     ("name", "first", "tokens", "nf4", "layers", "measured"),
     [
-        ("qwen3-30b-a3b", 4, 16384, True, "products", 81.6),
-        ("qwen3-30b-a3b", 12, 16384, True, "products", 185.2),
-        ("qwen3-30b-a3b", 4, 4096, True, "products", 28.16),
-        ("qwen3-30b-a3b", 12, 4096, True, "products", 69.15),
+        ("qwen3-30b-a3b", 4, 16384, True, "products", 80.7),
+        ("qwen3-30b-a3b", 12, 16384, True, "products", 180.6),
+        ("qwen3-30b-a3b", 4, 4096, True, "products", 26.5),
         ("qwen3-30b-a3b", 12, 16384, False, "products", 168.7),
         ("qwen3-30b-a3b", 0, 16384, True, WHOLE_QWEN3, 814.5),
         ("olmoe-1b-7b", 0, 16384, False, "products", 208.4),
+        ("gpt-oss-20b", 3, 16384, True, "products", 122.3),
         ("gpt-oss-20b", 6, 16384, True, "products", 186.7),
         ("gpt-oss-20b", 0, 16384, True, WHOLE_GPT_OSS, 708.8),
         ("gpt-oss-20b", 0, 4096, True, "input", 252.7),

@@ -37,7 +37,7 @@ class ModelSection(Section):
         "none",
         "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
         "the memory for a few percent of the speed. fp8: in 8 bits (E4M3) with a scale for each output: half of the "
-        "memory, and a third of the error of nf4; fast engine, dense models.",
+        "memory, and a third of the error of nf4; fast engine, dense models. Neither with adapter.method = full.",
     )
 
 

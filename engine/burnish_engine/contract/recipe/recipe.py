@@ -219,7 +219,7 @@ class DevicesSection(Section):
     timeout_hours: float = setting(
         0.0,
         "On another machine: longest time that the run may take there; it saves before. 0: twice the predicted time "
-        "and half an hour.",
+        "and half an hour, or a day where nothing is predicted.",
         unit="hours",
         ge=0.0,
         le=10_000.0,

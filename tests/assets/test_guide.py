@@ -302,18 +302,40 @@ def test_every_name_that_the_architecture_puts_behind_a_file_is_in_there():
     assert missing == []
 
 
-def test_the_architecture_draws_every_folder():
-    """Its tree has all folders of the packages and no other, each below the one that it is in."""
-    drawn, above = set(), []
+def drawn_folders():
+    """Folders of the architecture's tree from top to bottom, each below the one that it is in."""
+    drawn, above = [], []
     for line in _FENCE.search(text_of(ARCHITECTURE))[2].splitlines():
         depth = len(line) - len(line.lstrip())
         above = [(indent, folder) for indent, folder in above if indent < depth]
         for name in re.match(r" *((?:[\w/]+/ ?)+)", line)[1].split():
-            drawn.add((above[-1][1] if above else ROOT) / name)
-        above.append((depth, (above[-1][1] if above else ROOT) / name))
+            drawn.append((above[-1][1] if above else ROOT) / name)
+        above.append((depth, drawn[-1]))
+    return drawn
+
+
+def test_the_architecture_draws_every_folder():
+    """Its tree has all folders of the packages and no other."""
     packages = {file.parent for package in PACKAGES for file in package.rglob("__init__.py")}
     others = {ROOT / name for name in ("packaging", "tests", "assets")}
-    assert drawn == packages | others
+    assert sorted(drawn_folders()) == sorted(packages | others)
+
+
+def test_the_architecture_draws_folders_in_import_order():
+    """Of two folders side by side, only the later imports the earlier; kernels are grouped by topic instead."""
+    place = {folder: number for number, folder in enumerate(drawn_folders())}
+    wrong = set()
+    for package in PACKAGES[:2]:
+        for file in package.rglob("*.py"):
+            for found in re.findall(rf"^ *from {package.name}\.([\w.]+) import", text_of(file), flags=re.MULTILINE):
+                mine, theirs = file.relative_to(package).parts[:-1], found.split(".")
+                same = next((n for n, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other), None)
+                if same is None:
+                    continue
+                here, there = (package.joinpath(*path[: same + 1]) for path in (mine, theirs))
+                if there.is_dir() and place[there] > place[here]:
+                    wrong.add((here.name, "imports", there.name))
+    assert wrong == set()
 
 
 def test_families_are_those_of_the_code():

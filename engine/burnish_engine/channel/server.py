@@ -25,12 +25,11 @@ from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.serve.messages import Canceled, Failure, Message, Result
 from burnish_engine.contract.serve.protocol import CancelRequest, Request, parse_request
-from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES
+from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, MOST_OPEN
 
 Handler = Callable[[Any, Job], Result]
 """Function (request, job) -> result that answers a request. Raises BurnishError where it cannot."""
 
-_MOST_OPEN = 64  # requests at the same time: a window needs a handful, a runaway client must not start threads forever
 _GRACE_S = 2.0
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -100,8 +99,8 @@ class LineServer:
             if request.id in self._open:
                 self._refuse("", f"The id {request.id!r} belongs to a request that is still open.", "Give a new one.")
                 return
-            if len(self._open) >= _MOST_OPEN:
-                self._refuse(request.id, f"{_MOST_OPEN} requests are open already.", "Wait for some of them.")
+            if len(self._open) >= MOST_OPEN:
+                self._refuse(request.id, f"{MOST_OPEN} requests are open already.", "Wait for some of them.")
                 return
             self._open[request.id] = job
             self._at_work += 1

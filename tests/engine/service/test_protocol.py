@@ -6,15 +6,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from burnish_engine.cli.main import main
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.run.events import event_classes
 from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.protocol import request_classes
+from burnish_engine.contract.serve.protocol import parse_message, parse_request, request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, PROTOCOL_VERSION
 from burnish_engine.contract.serve.protocol_page import protocol_page
 
@@ -28,6 +33,43 @@ def test_the_page_in_the_assets_is_the_protocol(assets, capsys):
     assert (assets / "guide" / "serve-protocol.md").read_text(encoding="utf-8") == printed, "make it anew"
     for request in request_classes():
         assert f"### `{request.model_fields['method'].default}`" in printed
+    events = printed.partition("## Events of a run")[2]
+    for event in event_classes():
+        assert f"### `{event.model_fields['type'].default}`" in events
+
+
+def models_in(annotation):
+    """The classes of objects in a field's type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
+
+
+def test_the_page_describes_all_that_a_client_has_to_write():
+    page, answered = protocol_page(), {DatasetFacts, MachineFacts}
+    to_describe = {
+        model
+        for request in request_classes()
+        for field in request.model_fields.values()
+        for model in models_in(field.annotation)
+    }
+    assert sorted(model.__name__ for model in to_describe - answered if f"### `{model.__name__}`" not in page) == []
+    assert answered < to_describe
+
+
+def test_the_page_says_what_limits_a_value_has():
+    rows = protocol_page().partition("### `rows`")[2].partition("###")[0]
+    assert "| `count` | `int` ≥ 1 ≤ 500 |" in rows
+    assert "| `places` | `list[RowPlace]` up to 500 items |" in rows
+
+
+def test_the_exchange_on_the_page_is_of_the_protocol():
+    lines = protocol_page().partition("```\n")[2].partition("\n```")[0].splitlines()
+    asked = [parse_request(line[2:]) for line in lines if line.startswith("> ")]
+    said = [parse_message(line[2:]) for line in lines if line.startswith("< ") and "..." not in line]
+    assert [request.method for request in asked] == ["machine", "chat", "cancel"]
+    assert [message.type for message in said] == ["piece", "canceled"]
 
 
 def test_it_says_hello_before_it_is_asked(target):

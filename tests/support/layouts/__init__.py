@@ -23,18 +23,27 @@ PEERS = {
 
 _HEAD = """# Data layouts
 
-Every layout of rows that the documentation of other trainers describes, and what Burnish does with it. A layout that
-is not for training a chat model on text is refused with the reason; single rows that cannot be used are left out and
-counted. `burnish inspect FILE` shows how a file is read before anything is trained.
+The layouts of rows that the documentation of five other trainers describes, and what Burnish does with each.
+`burnish inspect FILE` shows how a file is read before anything is trained.
 
-Preference pairs (shape preference) and replies labeled good or bad (shape kto) are read and shown. They are trained on
-only where the recipe says so: with `data.shape` the good replies are learned and nothing else, and with
+Each layout is tried on a few example rows:
+
+- *read as*: the [shape](recipe-reference.md#data), then the turns of the first row that can be used; what is learned is
+  **bold**. *No row*: none of the rows can be used. *Asks which column is meant*: the columns can be read in several
+  ways, or only by a guess, and `data.columns` has to say what they mean, such as
+  `["prompt=Frage", "completion=Antwort"]`. *Refused*: a chat model cannot be trained on what the file holds, or not as
+  it is arranged; the error says what to do.
+- *left out*: why some of the rows are not used. In your files such rows are counted.
+
+Preference pairs (shape preference) and replies labeled good or bad (shape kto) are trained on only where the recipe
+says so: with `data.shape` the good replies are learned and nothing else, as the tables show it; with
 `preference.objective` both replies of a pair, or good and bad ones.
 
-Where columns have other names, `data.columns` says what they mean, such as `["prompt=Frage", "completion=Antwort"]`.
-
-This page is written from the layouts that the tests read; do not edit it by hand.
+This page is written from the layouts that the tests read, by `python -m tests.support.layouts`.
 """
+
+_HELD = {"fit no known shape": "columns that fit no known shape"}
+"""Part of a reason to the words for what the file holds, where the part alone does not say it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ def _result(case: LayoutCase) -> str:
     if not case.refused:
         return f"{case.shape}: {_roles(case.turns)}" if case.turns else f"{case.shape}, no row"
     asks = case.refused.startswith("can be read")
-    return "asks which column is meant" if asks else f"refused: {case.refused}"
+    return "asks which column is meant" if asks else f"refused: {_HELD.get(case.refused, case.refused)}"
 
 
 def _roles(turns: list[str]) -> str:

@@ -109,7 +109,7 @@ class MemoryHolder(_Line):
 
     pid: int
     name: str = Field(default="", description="Name of the program; empty where the system does not tell it.")
-    bytes: int | None = Field(default=None, description="None where the driver does not say (Windows).")
+    bytes: int | None = Field(default=None, description="null where the driver does not say (Windows).")
     ours: bool = Field(default=False, description="Whether it belongs to Burnish.")
 
 

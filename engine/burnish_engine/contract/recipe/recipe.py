@@ -37,7 +37,7 @@ class ModelSection(Section):
         "none",
         "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
         "the memory for a few percent of the speed. fp8: in 8 bits (E4M3) with a scale for each output: half of the "
-        "memory, and a third of the error of nf4; fast engine, dense models.",
+        "memory, and a third of the error of nf4; fast engine, dense models. Neither with adapter.method = full.",
     )
 
 
@@ -219,7 +219,7 @@ class DevicesSection(Section):
     timeout_hours: float = setting(
         0.0,
         "On another machine: longest time that the run may take there; it saves before. 0: twice the predicted time "
-        "and half an hour.",
+        "and half an hour, or a day where nothing is predicted.",
         unit="hours",
         ge=0.0,
         le=10_000.0,

@@ -33,7 +33,7 @@ class DataSection(Section):
     weights: list[float] = setting(
         list,
         "How often the rows of each of `files` are learned in an epoch, in their order: 2.0 twice, 0.25 a quarter of "
-        "them, chosen by the seed. Empty: once each.",
+        "them, chosen by the seed. Each above 0, at most 100. Empty: once each.",
     )
     validation_files: list[str] = setting(
         list, "Held-out files. When empty, `validation_share` of the training rows is held out."

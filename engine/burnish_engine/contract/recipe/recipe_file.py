@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
-from burnish_engine.contract.recipe.recipe_section import field_unit
+from burnish_engine.contract.recipe.recipe_section import field_limits, field_unit
 
 _LARGEST_RECIPE_BYTES = 1_000_000
 _MOST_PROBLEMS = 10  # told of one recipe
@@ -216,7 +216,8 @@ def recipe_schema() -> dict[str, Any]:
 
 def reference_page() -> str:
     """Make the reference of all recipe keys as Markdown."""
-    lines = ["# Recipe reference", "", "Made by `burnish recipe reference`. A recipe is one TOML file."]
+    made = "Made by `burnish recipe reference`. A recipe is one TOML file; what it does not say has its default."
+    lines = ["# Recipe reference", "", made]
     pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
     for name, model in pages:
         lines += ["", f"## `[{name}]`" if name else "## Top level", "", str(model.__doc__), ""]
@@ -227,22 +228,16 @@ def reference_page() -> str:
                 continue
             default = field.get_default(call_default_factory=True)
             shown = "" if default is PydanticUndefined else json.dumps(default, ensure_ascii=False)
-            allowed = " ".join(_ranges(schema["properties"][key]))
+            allowed = _allowed(schema["properties"][key])
             help_text = str(field.description).replace("|", "\\|")
             lines.append(f"| `{key}` | `{shown}` | {allowed} | {field_unit(field)} | {help_text} |")
     return "\n".join(lines) + "\n"
 
 
-def _ranges(schema: dict[str, Any]) -> Iterator[str]:
+def _allowed(schema: dict[str, Any]) -> str:
     item = schema.get("items", schema)
-    if "enum" in item:
-        yield ", ".join(f"`{value}`" for value in item["enum"])
-    elif "const" in item:
-        yield f"`{item['const']}`"
-    for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")):
-        if key in schema:
-            number = schema[key]
-            yield f"{sign} {number:,.0f}" if float(number).is_integer() else f"{sign} {number:g}"
+    choices = item.get("enum", [item["const"]] if "const" in item else [])
+    return ", ".join(f"`{value}`" for value in choices) or field_limits(schema)
 
 
 def _one_line(help_text: str, unit: str) -> str:

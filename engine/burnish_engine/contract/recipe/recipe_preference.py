@@ -45,7 +45,8 @@ class PreferenceSection(Section):
         "sft: learn replies as they stand; of a pair, the chosen one. dpo: prefer the chosen reply more than the base "
         "model does (Rafailov et al. 2023). orpo: learn the chosen reply and raise its odds over the rejected one's "
         "(Hong et al. 2024). simpo: prefer it by its mean log-probability, with a margin (Meng et al. 2024). kto: "
-        "from replies labeled good or bad, each for itself (Ethayarajh et al. 2024). orpo and simpo need no reference.",
+        "from replies labeled good or bad, each for itself (Ethayarajh et al. 2024). dpo and kto compare "
+        "with a reference, the model as training begins, and so need an adapter; orpo and simpo have no reference.",
     )
     beta: float = setting(
         0.1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -34,3 +35,20 @@ def field_unit(field: FieldInfo) -> str:
     """The field's unit, or an empty string."""
     extra = field.json_schema_extra
     return str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+
+
+def field_limits(schema: Mapping[str, Any]) -> str:
+    """Write the range, length and number of items that a field's JSON schema allows, such as "≥ 1 ≤ 64"."""
+    numbers = schema.get("items", schema)
+    found = []
+    for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")):
+        if key in numbers:
+            number = numbers[key]
+            found.append(f"{sign} {number:,.0f}" if float(number).is_integer() else f"{sign} {number:g}")
+    for kind, low, high in (("characters", "minLength", "maxLength"), ("items", "minItems", "maxItems")):
+        least, most = schema.get(low, 0), schema.get(high)
+        if most:
+            found.append(f"{f'{least} to' if least else 'up to'} {most:,} {kind}")
+        elif least:
+            found.append("not empty" if least == 1 else f"at least {least} {kind}")
+    return " ".join(found)

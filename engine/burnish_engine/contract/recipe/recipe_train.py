@@ -67,7 +67,12 @@ class TrainSection(Section):
         0, "Stop before training on more tokens than this. 0: no limit.", unit="tokens", ge=0, le=10**15
     )
     micro_batch_tokens: int = setting(
-        2048, "Token budget of one forward and backward pass; rows are packed into it.", unit="tokens", ge=16, le=2**24
+        2048,
+        "Token budget of one forward and backward pass; rows are packed into it. At least data.max_length, and twice "
+        "that where pairs are learned.",
+        unit="tokens",
+        ge=16,
+        le=2**24,
     )
     accumulation: int = setting(
         1, "Forward and backward passes per optimizer step. The loss is averaged over all of them.", ge=1, le=4096
@@ -129,9 +134,9 @@ class TrainSection(Section):
         "in nf4. int8: the same with whole numbers from -127 to 127, also on RTX 30 and A100; columns are rotated by "
         "blocks, so that numbers far above their neighbors leave these enough levels. "
         "mxfp8: E4M3 with a power of two for each 32 columns of a token and each 32 x 32 weights, on RTX 50 alone; "
-        "compiled for these cards, and run on none yet. Mixtures of experts do fp8 alone. Adapters, attention, norms "
-        "and head stay as they are. auto: int8, or fp8 where model.quantize is fp8, where a few seconds of timing on "
-        "this GPU find it clearly faster.",
+        "compiled for these cards, and run on none yet. Mixtures of experts do fp8 alone. Not with adapter.method = "
+        "dora or full. Adapters, attention, norms and head stay as they are. auto: int8, or fp8 where model.quantize "
+        "is fp8, where a few seconds of timing on this GPU find it clearly faster.",
     )
     optimizer: Optimizer = setting(
         "adamw",

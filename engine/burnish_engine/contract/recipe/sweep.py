@@ -22,7 +22,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 class SweepSetting(BaseModel):
-    """A setting of a sweep and the values that it takes."""
+    """A setting of a sweep and the values that it takes. A sweep has one to three, and at most 64 runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -8,6 +8,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 CommandName = Literal["stop", "stop_now", "checkpoint", "pause", "resume", "suspend", "sample", "smaller_plan"]
+COMMAND_MEANINGS = (
+    "stop: save and end. stop_now: end without saving. checkpoint: save and go on. pause: hold, keeping memory. "
+    "resume: end a pause. suspend: save, exit and free memory. sample: answer the fixed prompts. smaller_plan: go on "
+    "with the next smaller memory plan; the numbers stay the same."
+)
+"""Meaning of each command."""
 
 
 class Command(BaseModel):
@@ -17,9 +23,5 @@ class Command(BaseModel):
 
     v: Literal[1] = 1
     id: str = Field(default_factory=lambda: uuid.uuid4().hex, description="Unique id, echoed by the acknowledgement.")
-    name: CommandName = Field(
-        description="stop: save and end. stop_now: end without saving. checkpoint: save and go on. pause: hold, "
-        "keeping memory. resume: end a pause. suspend: save, exit and free memory. sample: answer the fixed prompts. "
-        "smaller_plan: go on with the next smaller memory plan; the numbers stay the same."
-    )
+    name: CommandName = Field(description=COMMAND_MEANINGS)
     t: float = Field(default=0.0, ge=0, description="When it was sent, seconds since the epoch.")

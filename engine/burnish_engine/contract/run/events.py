@@ -5,7 +5,7 @@ Each line of `events.jsonl` is one event as JSON.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -30,9 +30,6 @@ Phase = Literal[
     "saving",
     "paused",
 ]
-"""loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model is loaded. checking:
-the guard looks at the run before its first step. sampling: the model answers the fixed prompts. scoring: it answers
-held-out rows, and the replies are scored."""
 
 ProgressUnit = Literal["rows", "pairs", "layers", "checks"]
 
@@ -73,7 +70,12 @@ class PhaseChanged(_Event):
     """The engine changed its phase."""
 
     type: Literal["phase"] = "phase"
-    phase: Phase
+    phase: Phase = Field(
+        description="loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model "
+        "is loaded. checking: the guard looks at the run before its first step. dry_run: the longest pass and a save "
+        "are tried. sampling: the model answers the fixed prompts. scoring: it answers held-out rows, and the replies "
+        "are scored."
+    )
     detail: str = ""
 
 
@@ -138,12 +140,12 @@ class ExchangeMeasured(_Event):
     gradient_bytes: int = Field(description="Size of the gradients in fp32.")
     measured_ms: Number = Field(description="Time of one sum of so many bytes, in fp32 and at once.")
     expected_ms: Number | None = Field(
-        default=None, description="Predicted from the links; None on the CPU, and between machines."
+        default=None, description="Predicted from the links; null on the CPU, and between machines."
     )
 
 
 class _PairFigures(_Event):
-    """Figures of learning from preferences; None where rows are learned as they stand, or no row has the figure."""
+    """Figures of learning from preferences; null where rows are learned as they stand, or no row has the figure."""
 
     margin: Number | None = Field(
         default=None, description="Preferences: mean reward of the chosen replies less that of the rejected ones."
@@ -163,7 +165,7 @@ class _PairFigures(_Event):
     )
     sft_loss: Number | None = Field(
         default=None,
-        description="Mean cross entropy per token of the chosen replies, nats, before its weight; None where the "
+        description="Mean cross entropy per token of the chosen replies, nats, before its weight; null where the "
         "objective adds none.",
     )
     kl: Number | None = Field(
@@ -334,7 +336,7 @@ class RunMeasurement(BaseModel):
     )
     allocated_bytes: int = Field(default=0, description="Peak of torch's tensors on a GPU; else 0.")
     reserved_bytes: int = Field(default=0, description="Peak of what torch's allocator held of a GPU; else 0.")
-    tokens_per_s: float | None = Field(default=None, description="Median over the steps; None after too few.")
+    tokens_per_s: float | None = Field(default=None, description="Median over the steps; null after too few.")
 
 
 class RunEnded(_Event):
@@ -373,6 +375,12 @@ Event = Annotated[
     Field(discriminator="type"),
 ]
 """Union of all events."""
+
+
+def event_classes() -> tuple[type[BaseModel], ...]:
+    """List every event class, for tests and documentation."""
+    return get_args(get_args(Event)[0])
+
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
 

@@ -61,7 +61,10 @@ class OffersRequest(ProtocolRequest):
 
 
 class EstimateRequest(ProtocolRequest):
-    """Predict memory, speed, time and disk against what is free now. Result: `plan`."""
+    """Predict memory, speed, time and disk against what is free now. Result: `plan`.
+
+    Of estimates that wait, only the newest is made; the others end with `canceled`.
+    """
 
     method: Literal["estimate"] = "estimate"
     recipe: str

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.recipe.recipe_export import GgufType, MergeOnto
 from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
@@ -28,7 +29,7 @@ class ExportRequest(ProtocolRequest):
 
     method: Literal["export"] = "export"
     run: str
-    to: Literal["gguf", "safetensors", "adapter", "ollama", "lmstudio", "lora-gguf"] = "gguf"
+    to: ExportKind = "gguf"
     quants: list[GgufType] = Field(default=[], description="Empty: the recipe's.")
     name: str = ""
     importance: bool | None = Field(default=None, description="null: as the recipe says; so are the two below.")

@@ -122,8 +122,8 @@ class SuggestRequest(ProtocolRequest):
 
     method: Literal["suggest"] = "suggest"
     model: str = Field(default="", description="Empty: choose one.")
-    data: list[str] = Field(default=[])
-    validation: list[str] = Field(default=[])
+    data: list[str] = Field(default=[], description="Files to learn from.")
+    validation: list[str] = Field(default=[], description="Held-out files.")
     target: TargetSection = TargetSection()
     recipe: str = Field(
         default="",

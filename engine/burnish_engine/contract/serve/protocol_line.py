@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 8 * 2**20
 """Longest line, bytes; longer ones are refused, so that a faulty client cannot fill the memory."""
+MOST_OPEN = 64
+"""Most requests at the same time: a window needs a handful, a runaway client must not start threads forever."""
 
 
 class ProtocolLine(BaseModel):

@@ -25,7 +25,7 @@ class Bench(ProtocolLine):
     kind: BenchKind
     about: str = Field(description="What is measured: kernels, a model's shape, or files.")
     started: float = Field(description="Seconds since the epoch.")
-    share: float | None = Field(default=None, ge=0, le=1, description="How far it is; None: it cannot be told.")
+    share: float | None = Field(default=None, ge=0, le=1, description="How far it is; null: it cannot be told.")
     pid: int
     process_created: float
 
@@ -46,7 +46,7 @@ class ExportJob(ProtocolLine):
     started: float = 0.0
     message: str = Field(default="", description="Why it failed, or where the files are.")
     exit_code: int | None = None
-    process_end: ProcessEnd | None = Field(default=None, description="How its process ended; None: not known.")
+    process_end: ProcessEnd | None = Field(default=None, description="How its process ended; null: not known.")
     report: FidelityReport | None = None
     suggested: str = Field(default="", description="The best file for the limit or the target; empty: none, or one.")
     why: str = Field(default="", description="Why that file, or why none, in a sentence.")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.sweep import SweepSetting
-from burnish_engine.contract.run.commands import CommandName
+from burnish_engine.contract.run.commands import COMMAND_MEANINGS, CommandName
 from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
 
@@ -46,7 +46,7 @@ class CommandRequest(ProtocolRequest):
 
     method: Literal["command"] = "command"
     run: str
-    command: CommandName
+    command: CommandName = Field(description=COMMAND_MEANINGS)
 
 
 class DeleteRequest(ProtocolRequest):
@@ -93,7 +93,7 @@ class VoteRequest(ProtocolRequest):
     method: Literal["vote"] = "vote"
     run: str
     prompt: str
-    shown: list[str] = Field(description="Names of the models that answered, such as tuned and base.")
+    shown: list[str] = Field(description="Names of the two or three models that answered, such as tuned and base.")
     best: str = Field(default="", description="Name of the best one; empty: they are equally good.")
 
 

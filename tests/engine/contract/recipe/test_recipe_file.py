@@ -18,6 +18,7 @@ from burnish_engine.contract.recipe.recipe_file import (
     reference_page,
 )
 from burnish_engine.contract.recipe.recipe_preference import preference_notes
+from burnish_engine.contract.recipe.recipe_section import field_limits
 from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 
 
@@ -186,6 +187,23 @@ def test_reference_lists_every_key_once():
         for key in model.model_fields:
             assert section.count(f"| `{key}` |") == 1
     assert "≥ 1 ≤ 256" in page  # adapter.rank
+    assert "| `gpus` | `[0]` | up to 64 items |" in page
+
+
+@pytest.mark.parametrize(
+    ("schema", "limits"),
+    [
+        ({"minimum": 1, "maximum": 4096}, "≥ 1 ≤ 4,096"),
+        ({"exclusiveMinimum": 0.5, "exclusiveMaximum": 1}, "> 0.5 < 1"),
+        ({"items": {"minimum": 0}, "maxItems": 3}, "≥ 0 up to 3 items"),
+        ({"minLength": 1, "maxLength": 64}, "1 to 64 characters"),
+        ({"minItems": 1}, "not empty"),
+        ({"minItems": 2}, "at least 2 items"),
+        ({"type": "string"}, ""),
+    ],
+)
+def test_limits_of_numbers_texts_and_lists_are_written(schema, limits):
+    assert field_limits(schema) == limits
 
 
 def test_schema_refuses_unknown_keys_and_is_json():

@@ -34,10 +34,10 @@ ENGINE_MAY_IMPORT = {
     "scoring": {"contract"},
     "data": {"contract", "models", "hub", "scoring"},
     "chat": {"contract", "channel", "models", "data", "runs", "scoring"},
-    "train": {"contract", "hardware", "models", "data", "runs", "advise", "scoring"},
+    "train": {"contract", "channel", "hardware", "models", "data", "runs", "advise", "scoring"},
     "bench": {"contract", "hardware", "models", "data", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
-    "export": {"contract", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
+    "export": {"contract", "channel", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
     "remote": {"contract", "hardware", "models", "runs", "advise", "hub"},
     "service": {
         "scoring",

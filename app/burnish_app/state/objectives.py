@@ -13,6 +13,12 @@ from burnish_engine.contract.recipe.recipe_preference import (
     PreferenceSection,
 )
 
+_SAME: dict[frozenset[str], tuple[str, ...]] = {
+    frozenset({"dpo", "kto"}): ("beta",),
+    frozenset({"dpo", "simpo"}): ("label_smoothing",),
+}
+"""Settings that mean the same to two objectives and have the same usual value, so that a person's own value stays."""
+
 
 def offered_objectives(shape: str) -> tuple[Objective, ...]:
     """Return the objectives that can learn from rows of a shape, the usual one first; empty: there is no choice.
@@ -41,28 +47,36 @@ def is_open(recipe: Recipe) -> bool:
 
 
 def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
-    """Return the recipe with another objective. Settings that the objective does not have become the usual ones.
+    """Return the recipe with another objective and its usual settings (`follow_objective`).
 
     Args:
         recipe: recipe to change.
         objective: new objective.
         shape: shape of the dataset; a recipe that learns replies as they stand names it, so that nobody is asked again.
     """
-    former, schema = recipe.preference, PreferenceSection().model_dump()
-    before, usual = ({**schema, **USUAL_SETTINGS.get(name, {})} for name in (former.objective, objective))
-    kept = {
-        name: usual[name] if getattr(former, name) == before[name] else getattr(former, name)
-        for name in PREFERENCE_USES[objective]
-    }
-    if former.objective != objective:
-        kept["loss_type"] = usual["loss_type"]
-    section = PreferenceSection(objective=objective, **{name: kept[name] for name in PREFERENCE_USES[objective]})
-    data = recipe.data.model_copy(update={"shape": shape if objective == "sft" else "auto"})
-    values = recipe.model_copy(update={"preference": section, "data": data}).model_dump()
+    values = recipe.model_dump()
+    values["preference"]["objective"] = objective
+    values["data"]["shape"] = shape if objective == "sft" else "auto"
+    follow_objective(values, recipe.preference.objective)
     make_room_for_pairs(values)
     if objective == "kto" and recipe.task.compares:
         values["task"]["metric"] = "none"  # half the rows' own replies are bad ones
     return Recipe.model_validate(values)
+
+
+def follow_objective(values: dict[str, Any], former: str) -> None:
+    """Give an objective that was just chosen its usual settings, in place; those that mean the same to both stay.
+
+    Args:
+        values: recipe as nested tables.
+        former: objective before.
+    """
+    section = values["preference"]
+    objective = section["objective"]
+    if objective != former:
+        same = _SAME.get(frozenset({former, objective}), ())
+        usual = PreferenceSection().model_dump() | USUAL_SETTINGS.get(objective, {}) | {"objective": objective}
+        section.update({name: value for name, value in usual.items() if name not in same})
 
 
 def make_room_for_pairs(values: dict[str, Any]) -> None:

@@ -10,6 +10,20 @@ from contextlib import suppress
 _BLOCK = 65536
 
 
+def take_input() -> int:
+    """Take a private copy of standard input, and leave an empty one to everything else, child processes included.
+
+    On Windows, a C library that asks for the kind of standard input would wait as long as a thread reads from it.
+
+    Returns:
+        File descriptor to read from. Child processes do not inherit it.
+    """
+    source, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return source
+
+
 def take_stdio() -> tuple[int, int]:
     """Take private copies of standard input and output, and redirect the public ones.
 
@@ -19,15 +33,14 @@ def take_stdio() -> tuple[int, int]:
     Returns:
         File descriptors to read requests from and to write messages to. Child processes do not inherit them.
     """
-    source, target = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    source, target = take_input(), os.dup(1)
     try:
         os.dup2(2, 1)
     except OSError:  # started without a standard error
+        nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
-    os.close(nothing)
+        os.close(nothing)
     for descriptor in (source, target):
         _as_bytes(descriptor)
     with suppress(AttributeError, ValueError, OSError):

@@ -5,6 +5,7 @@ import pytest
 from burnish_app.recipe.suggested import with_suggestion
 from burnish_app.state.objectives import is_open, make_room_for_pairs, offered_objectives, with_objective
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 
 
 def recipe(**sections):
@@ -33,27 +34,29 @@ def test_a_pair_of_longest_rows_fits_into_the_pass():
     assert single.train.micro_batch_tokens == 2048
 
 
-def test_beta_follows_the_objective_unless_the_person_changed_it():
-    simpo = with_objective(recipe(), "simpo", "preference")
-    assert simpo.preference.beta == 2.0
-    assert with_objective(simpo, "dpo", "preference").preference.beta == 0.1
-    own = recipe(preference={"objective": "dpo", "beta": 0.3})
-    assert with_objective(own, "simpo", "preference").preference.beta == 0.3
+OWN = {"beta": 0.3, "label_smoothing": 0.1, "rpo_alpha": 0.5, "loss_type": "robust"}  # of a person, for DPO
 
 
-def test_dpo_keeps_the_chosen_reply_likely_unless_the_person_changed_that():
+@pytest.mark.parametrize(
+    ("objective", "settings"),
+    [
+        ("simpo", {"beta": 2.0, "label_smoothing": 0.1, "rpo_alpha": 0.0}),
+        ("kto", {"beta": 0.3}),
+        ("orpo", {"beta": 0.1}),  # a weight there, no closeness to a reference
+        ("sft", {}),
+    ],
+)
+def test_only_settings_that_mean_the_same_stay_with_another_objective(objective, settings):
+    made = with_objective(recipe(preference={"objective": "dpo", **OWN}), objective, "preference")
+    assert made.preference == PreferenceSection(objective=objective, **settings)
+
+
+def test_each_objective_has_its_usual_settings():
     dpo = with_objective(recipe(), "dpo", "preference")
-    assert dpo.preference.rpo_alpha == 1.0
-    assert with_objective(dpo, "simpo", "preference").preference.rpo_alpha == 0.0
-    own = recipe(preference={"objective": "dpo", "rpo_alpha": 0.5})
-    assert with_objective(own, "simpo", "preference").preference.rpo_alpha == 0.5
-
-
-def test_settings_that_the_objective_does_not_have_become_the_usual_ones():
-    smoothed = recipe(preference={"objective": "dpo", "label_smoothing": 0.1, "loss_type": "robust"})
-    made = with_objective(smoothed, "orpo", "preference").preference
-    assert (made.label_smoothing, made.loss_type) == (0.0, "sigmoid")
-    assert with_objective(smoothed, "simpo", "preference").preference.label_smoothing == 0.1
+    assert dpo.preference == PreferenceSection(objective="dpo", rpo_alpha=1.0)
+    simpo = with_objective(dpo, "simpo", "preference")
+    assert simpo.preference == PreferenceSection(objective="simpo", beta=2.0)
+    assert with_objective(simpo, "dpo", "preference") == dpo
 
 
 @pytest.mark.parametrize("take_all", [False, True])

@@ -24,6 +24,7 @@ from burnish_app.recipe.recipe_fields import (
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import usual_reason, value_reason
+from burnish_app.state.objectives import follow_objective
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.fields.field_group import FieldGroup
@@ -212,8 +213,13 @@ class RecipeForm(QWidget):
         self._layout_timer.start()
 
     def _on_edited(self, row: FieldRow) -> None:
-        key = row.field.key
+        key, former = row.field.key, self._values["preference"]["objective"]
         row.field.write(self._values, row.value())
+        if key == "preference.objective":
+            follow_objective(self._values, former)
+            for other, its_row in self._rows.items():
+                if other.startswith("preference.") and other != key:
+                    its_row.show_value(its_row.field.read(self._values))
         if key == "devices.strategy":
             follow_strategy(self._values, self._machine)
             if "devices.gpus" in self._rows:

@@ -4,8 +4,7 @@
 
 llama.cpp's quantizer blocks, cannot be canceled and aborts the process on some faults, so it has a process of its own.
 With Hessians (`hessian.py`), GPTQ chooses new codes afterwards. Standard output carries JSON lines: {"tensor": 12,
-"of": 272}, at the end {"done": true} or {"error": "..."}. The worker ends when its standard input closes, so that it
-never outlives its parent.
+"of": 272}, at the end {"done": true} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import json
 import os
 import re
 import sys
-import threading
 from functools import partial
 from pathlib import Path
+
+from burnish_engine.channel.parent import end_with_parent
 
 _TENSOR = re.compile(r"^\[\s*(\d+)/\s*(\d+)\]")
 _REFINING = 3  # duration of GPTQ relative to llama.cpp's part
@@ -24,13 +24,13 @@ _REFINING = 3  # duration of GPTQ relative to llama.cpp's part
 
 def main(arguments: list[str]) -> int:
     """Quantize the file; return the process's exit status."""
+    end_with_parent()
     source, target, ftype, threads, *matrix = arguments
     origin, *beside = (Path(path).absolute() for path in (source, *matrix))
     # llama.cpp opens its output by Windows' 8-bit code page, and a folder's name may hold any letter.
     written = Path(target).absolute()
     os.chdir(written.parent)
     written = Path(written.name)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     if int(threads):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)  # read when numpy is loaded
     from burnish_engine.advise.facts.gguf_size import STORED_MXFP4
@@ -66,13 +66,6 @@ def _report_refined(whole: int, done: int, of: int) -> None:
 def _say(message: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
-
-
-def _end_with_parent() -> None:
-    # Not through sys.stdin, whose lock this thread would hold while the interpreter shuts down.
-    while os.read(0, 64):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

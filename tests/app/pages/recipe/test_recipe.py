@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import FreeRequest
 
@@ -52,6 +53,30 @@ def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, benc
     assert bench.recipe.preference.objective == "orpo"
     assert parse_recipe(answers.asked("suggest")[-1]["recipe"]).preference.objective == "orpo"
     assert not page.suggestions.is_waiting
+
+
+def choose(page, key, value):
+    """Choose a value in the form, as a person does."""
+    box = page.form.row(key)._editor
+    box.setCurrentIndex(box.findData(value))
+
+
+def test_another_objective_takes_its_own_settings_and_undo_brings_the_former_ones_back(page, bench):
+    bench.set_objective("dpo", "preference")
+    choose(page, "preference.loss_type", "ipo")
+    bench.change_preference("beta", 0.3)
+    dpo = bench.recipe.preference
+    assert (dpo.beta, dpo.loss_type, dpo.rpo_alpha) == (0.3, "ipo", 1.0)
+    choose(page, "preference.objective", "simpo")
+    assert bench.recipe.preference == PreferenceSection(objective="simpo", beta=2.0)
+    assert page.form.row("preference.beta").value() == 2.0
+    assert page.form.row("preference.rpo_alpha").value() == 0.0
+    page.settings.changes.undo()
+    assert bench.recipe.preference == dpo
+    assert page.form.row("preference.beta").value() == 0.3
+    choose(page, "preference.objective", "kto")  # which has no loss of this name, and the same beta
+    assert bench.recipe.preference == PreferenceSection(objective="kto", beta=0.3)
+    assert not page.form.problems()
 
 
 def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, bench):

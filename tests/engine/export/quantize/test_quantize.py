@@ -1,6 +1,7 @@
 """Quantizing in a worker: every type, sizes known before, fallbacks told, and every way to fail."""
 
 import shutil
+import subprocess
 import sys
 from collections import namedtuple
 from dataclasses import replace
@@ -231,16 +232,33 @@ def test_cancelling_ends_the_worker_at_once(wide_f16, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_worker_ends_with_whoever_started_it(wide_f16, tmp_path):
-    import subprocess
+# A parent that starts the worker, whose quantizer reads standard input, reports how much it found there, and is stuck.
+STUCK = """
+import subprocess, sys
+worker = '''
+import sys, time
+from burnish_engine.export.quantize import quantize_worker
+from burnish_engine.models.gguf import gguf_library
 
-    command = module.worker_command([str(wide_f16), str(tmp_path / "x.gguf"), "7", "1"])
-    stuck = [command[0], "-c", "import threading, time\n"
-             "from burnish_engine.export.quantize import quantize_worker as worker\n"
-             "threading.Thread(target=worker._end_with_parent, daemon=True).start(); time.sleep(600)"]  # fmt: skip
-    process = subprocess.Popen(stuck, stdin=subprocess.PIPE)
-    process.stdin.close()
-    assert process.wait(timeout=300) == 1
+def stuck(*arguments):
+    print(f"found {len(sys.stdin.read())} characters", flush=True)
+    time.sleep(60)
+    print("lives on", flush=True)
+
+gguf_library.quantize_file = stuck
+quantize_worker.main(sys.argv[1:])
+'''
+subprocess.Popen([sys.executable, "-c", worker, *sys.argv[1:]], stdin=subprocess.PIPE).wait()
+"""
+
+
+@pytest.mark.timeout(300)  # that of a worker which waits for its input, or outlives its parent
+def test_the_worker_finds_standard_input_empty_and_ends_with_a_parent_that_is_killed(wide_f16, tmp_path):
+    command = [sys.executable, "-c", STUCK, str(wide_f16), str(tmp_path / "x.gguf"), "7", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "found 0 characters\n"
+        parent.kill()
+        assert parent.stdout.read() == ""  # until the worker, which has the same output, has ended too
 
 
 def test_too_little_memory_is_told_before_the_start(wide_f16, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import UNBOUNDED_PX
 from burnish_app.widgets.basic.wrapping_head import WrappingHead
 
-_LEAST_PX = 56  # of a column whose heading is shortened
+_LEAST_PX = 56  # width of a column whose heading is shortened, at least
 
 
 class FittingTable(QTableView):

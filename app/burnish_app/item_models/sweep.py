@@ -56,10 +56,10 @@ class SweepModel(RunRowsModel[SweepRow]):
         return self._alignment(index.column()) if role == Qt.ItemDataRole.TextAlignmentRole else None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Return a column's heading, also as its hint, or its alignment."""
+        """Return a column's heading or its alignment."""
         if orientation != Qt.Orientation.Horizontal:
             return None
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+        if role == Qt.ItemDataRole.DisplayRole:
             place = section - len(self._names)
             return self._names[section] if place < 0 else _AFTER[place][0]
         return self._alignment(section) if role == Qt.ItemDataRole.TextAlignmentRole else None

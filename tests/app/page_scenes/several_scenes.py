@@ -117,25 +117,6 @@ def sweep_done(window):
     page._scroll.verticalScrollBar().setValue(page.results.y() - 20)
 
 
-@scene("sweep-names")
-def sweep_names(window):
-    """Three settings with long names, of which the runs have ended."""
-    page = _swept(window, 6)
-    sweep = page.results.sweep
-    keys = ("train.recompute", "train.accumulation", "masking.probability")
-    settings = [
-        SweepSetting(key=key, values=values)
-        for key, values in zip(keys, (["auto", "full"], [8, 16], [0.5]), strict=True)
-    ]
-    made = [
-        swept.model_copy(update={"values": [("auto", "full")[place % 2], 8 + 8 * (place // 3), 0.5]})
-        for place, swept in enumerate(sweep.runs)
-    ]
-    page._show_sweeps([sweep.model_copy(update={"name": "names", "settings": settings, "runs": made})])
-    settle()
-    page._scroll.verticalScrollBar().setValue(page.results.y() - 20)
-
-
 # Duel
 
 SIDES = [

@@ -66,7 +66,7 @@ LARGE = (
     "start-names", "hardware-fits", "hardware-pair", "model-adapter", "model-busy", "model-done", "data-names",
     "data-preferences", "recipe-done", "recipe-optimizer", "recipe-there", "train-checking", "train-elsewhere_waits",
     "train-finished", "train-pinned", "train-placed", "train-ranks", "try_out-done", "try_out-three", "try_out-voted",
-    "export-ready", "export-failed", "runs-names", "compare-long_names", "sweep-drafted", "sweep-done", "sweep-names",
+    "export-ready", "export-failed", "runs-names", "compare-long_names", "sweep-drafted", "sweep-done",
     "duel-planned", "duel-done", "settings-done", "settings-failed", "hardware-live",
 )  # fmt: skip
 """Scenes of every page, those with the widest content."""

@@ -14,15 +14,12 @@ from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import UNBOUNDED_PX
 from burnish_app.widgets.basic.wrapping_head import WrappingHead
 
-_LEAST_PX = 56  # width of a column whose heading is shortened, at least
-
 
 class FittingTable(QTableView):
     """A table that fits its columns into its width: some narrow to their texts, then the first, then others are hidden.
 
     Where even those that stay have no room, as in the largest text, all of them narrow until a word of a heading would
-    be cut. Then the widest of those that grow narrow further, with headings shortened, which the model's tooltip has to
-    tell whole. Only then does the table scroll sideways.
+    be cut. Only then does the table scroll sideways.
 
     Args:
         model: table model. Its UserRole may name a color of `theme.Colors` for a cell's text.
@@ -132,8 +129,6 @@ class FittingTable(QTableView):
                 self.setColumnHidden(column, False)  # a hidden one has no width to measure
                 needed = max(self.sizeHintForColumn(column), self._head.whole_px(column))
                 preferred[column] = min(needed, preferred[column])
-                if column not in self._grow:  # a figure is not cut
-                    least[column] = max(least[column], min(self.sizeHintForColumn(column), preferred[column]))
         shown = self.shown_columns()
         left = self.viewport().width() - sum(preferred[column] for column in shown)
         growing = [column for column in self._grow if column in shown]
@@ -146,9 +141,6 @@ class FittingTable(QTableView):
         if missing > 0 and spare > 0:  # in the largest text all columns give way
             share = min(missing / spare, 1.0)
             widths = [width - ceil((width - word) * share) for width, word in zip(widths, least, strict=True)]
-        for _ in range(sum(widths[column] for column in shown) - self.viewport().width() if growing else 0):
-            widest = max(growing, key=lambda column: widths[column])
-            widths[widest] -= widths[widest] > scaled(_LEAST_PX)
         for column, width in enumerate(widths):
             self.setColumnHidden(column, column not in shown)
             self.setColumnWidth(column, width)

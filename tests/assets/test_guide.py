@@ -322,7 +322,7 @@ def test_the_architecture_draws_every_folder():
 
 
 def test_the_architecture_draws_folders_in_import_order():
-    """Of two folders side by side, only the later imports the earlier; kernels are grouped by topic instead."""
+    """A folder imports only those above it among its neighbors; kernels are grouped by topic instead."""
     place = {folder: number for number, folder in enumerate(drawn_folders())}
     wrong = set()
     for package in PACKAGES[:2]:

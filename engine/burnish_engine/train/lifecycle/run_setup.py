@@ -151,7 +151,9 @@ def _prepare_gpu(device: torch.device, recipe: Recipe, measure: Measure) -> None
     if device.type == "cuda":
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats(device)
-        cap_memory(device, recipe.memory.budget_gib, measure.beside, nccl_bytes(recipe.devices))
+        cap_memory(
+            device, recipe.memory.budget_gib, measure.beside, nccl_bytes(recipe.devices, len(recipe.devices.gpus))
+        )
 
 
 def _on_gpus(recipe: Recipe, count: int) -> Recipe:

@@ -202,7 +202,7 @@ class RunReplica(Replica):
             raise SetupError(
                 "the training data that it reads is not the leader's.", "Give every machine the same files."
             )
-        cap_memory(self._device, recipe.memory.budget_gib, later=nccl_bytes(recipe.devices))
+        cap_memory(self._device, recipe.memory.budget_gib, later=nccl_bytes(recipe.devices, self._server.place[1]))
         return EngineSpec(
             source=inputs.source,
             recipe=started_recipe(recipe, inputs.start),

@@ -108,7 +108,7 @@ def plain_memory(
             parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision, free_bytes)
         returned = _RETURNED_SHARE if recipe.train.optimizer == "adamw" else 1.0
         parts.append(_overhead(head, int(sum(by_layer) * returned), precision, cuda=cuda))
-        parts.append(_runtime(passes, cuda=cuda, nccl=nccl_bytes(recipe.devices)))
+        parts.append(_runtime(passes, cuda=cuda, nccl=nccl_bytes(recipe.devices, len(recipe.devices.gpus))))
         return parts
     state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=cuda)
     parts += [

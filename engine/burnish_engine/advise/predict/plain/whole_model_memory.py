@@ -137,9 +137,9 @@ def sharded_parts(
     ]
 
 
-def nccl_bytes(devices: DevicesSection) -> int:
-    """Return the bytes that NCCL's buffers take of each GPU, beside torch's allocator, where weights are shared out."""
-    return _NCCL_BYTES if devices.strategy == "sharded" and len(devices.gpus) > 1 else 0
+def nccl_bytes(devices: DevicesSection, gpus: int) -> int:
+    """Return the bytes that NCCL's buffers take of each GPU, beside torch's allocator, where so many share weights."""
+    return _NCCL_BYTES if devices.strategy == "sharded" and gpus > 1 else 0
 
 
 def optimizer_note(recipe: Recipe, state: OptimizerBytes) -> str:

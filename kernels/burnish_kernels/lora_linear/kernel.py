@@ -27,11 +27,12 @@ def dot(left, right, total, INTERPRETED: tl.constexpr):
     """Product left @ right + total; fp32 is never rounded to TF32.
 
     WORKAROUND: Triton's interpreter multiplies the bit patterns of bf16 (https://github.com/triton-lang/triton/issues/11584).
-    This can go when it no longer does.
+    This can go when it no longer does. It multiplies with NumPy, whose BLAS sums a transposed operand in another order
+    on some processors (OpenBLAS with AVX-512), so operands are laid out row by row there.
     """
     if INTERPRETED:
-        left = left.to(tl.float32)
-        right = right.to(tl.float32)
+        left = tl.reshape(tl.ravel(left.to(tl.float32)), left.shape)
+        right = tl.reshape(tl.ravel(right.to(tl.float32)), right.shape)
     return tl.dot(left, right, total, input_precision="ieee")
 
 

@@ -1,11 +1,14 @@
 """The page Start: the example, the way to one's own data, and runs."""
 
 import json
+import time
 
 import pytest
 from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
+from PySide6.QtCore import QPoint
 
+from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.runs.recent_run import RecentRun
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
 from burnish_engine.contract.run.events import parse_event
@@ -90,6 +93,15 @@ def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
     window.resize(2600, 900)
     qtbot.waitUntil(lambda: line.name.text() == name)
     assert not line.name.toolTip()
+
+
+def test_statuses_of_recent_runs_stand_in_a_column(qtbot, window, page):
+    states = ("running", "not responding", "failed")
+    page.runs_changed([summary(state, created=0 if state == "failed" else time.time()) for state in states])
+    qtbot.waitUntil(page.recent.isVisible)
+    pills = [line.findChild(Pill) for line in page.recent.findChildren(RecentRun)]
+    assert len(pills) == len(states)
+    qtbot.waitUntil(lambda: len({pill.mapTo(page, QPoint()).x() for pill in pills}) == 1)
 
 
 def test_a_recent_run_is_opened_by_a_press(qtbot, window, page):

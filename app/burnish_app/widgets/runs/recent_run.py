@@ -9,6 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.item_models.runs import moment_text
+from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import RING_PX, SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import link
@@ -19,7 +20,7 @@ from burnish_app.wording.plain_words import model_name
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
-_PILL_PX, _WHEN_PX = 96, 72
+_PILL_PX, _WHEN_PX = 116, 84  # "Not responding" and a whole date, so that lines under each other are columns
 _PADDING_PX = 2 * 8  # inner space and frame of a quiet button
 
 
@@ -48,9 +49,9 @@ class RecentRun(QWidget):
         when = caption(moment_text(run.state.created, time.time()))
         when.setWordWrap(False)
         when.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        when.setMinimumWidth(_WHEN_PX)
+        when.setMinimumWidth(scaled_width(_WHEN_PX))
         marked = QWidget()
-        marked.setMinimumWidth(_PILL_PX)
+        marked.setMinimumWidth(scaled_width(_PILL_PX))
         around = QHBoxLayout(marked)
         around.setContentsMargins(0, 0, 0, 0)
         around.addWidget(pill, alignment=Qt.AlignmentFlag.AlignLeft)

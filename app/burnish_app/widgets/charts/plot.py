@@ -68,7 +68,7 @@ class Plot:
         self._pg_view.setCentralItem(grid)
         self.box: Any = GestureBox(target)
         grid.addItem(self.box, 0, 1)
-        self._left, self._bottom = pg.AxisItem("left"), pg.AxisItem("bottom")
+        self._left, self._bottom = pg.AxisItem("left"), _BottomAxis("bottom")
         self._x_name = pg.LabelItem(justify="right")
         grid.addItem(self._left, 0, 0)
         grid.addItem(self._bottom, 1, 1)
@@ -248,7 +248,26 @@ class Plot:
         self._bottom.setHeight(scaled(_AXIS_HEIGHT_PX))
         for axis in (self._left, self._bottom):
             axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
+        self._bottom.setStyle(hideOverlappingLabels=scaled(_AXIS_WIDTH_PX))  # by so much they may reach out
         self._x_name.setAttr("size", tr("{small_px}px").format(small_px=scaled(SMALL_PX)))
+
+
+class _BottomAxis(pg.AxisItem):  # type: ignore[misc]
+    """A horizontal axis that moves labels at its ends inside, where pyqtgraph would hide them.
+
+    A label that the last one would then cover is left out.
+    """
+
+    def generateDrawSpecs(self, p: QPainter) -> Any:
+        """Return what pyqtgraph draws: the axis, its ticks, and each label's rectangle, flags and text."""
+        found = super().generateDrawSpecs(p)
+        if found is None or not found[2]:
+            return found
+        axis, ticks, labels = found
+        for place, *_ in labels:
+            place.moveLeft(min(max(place.left(), 0.0), self.width() - place.width()))
+        last = labels[-1]
+        return axis, ticks, [one for one in labels if one is last or one[0].right() <= last[0].left()]
 
 
 def _set_points(item: Any, x: Numbers, y: Numbers) -> None:

@@ -41,6 +41,7 @@ class SuggestionFollower(QObject):
         self._client, self._bench, self._there = client, bench, other
         self._request, self._place = "", ""
         self._inputs: tuple[object, ...] = ()
+        self._asked: tuple[object, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -63,6 +64,7 @@ class SuggestionFollower(QObject):
         machine = there.machine if bench.recipe.devices.where == there.where else None
         self._place = there.where if machine is not None else ""
         self.keep()
+        self._asked = self._inputs
         self._request = name = self._client.send(
             SuggestRequest,
             model=bench.model_path,
@@ -86,9 +88,9 @@ class SuggestionFollower(QObject):
         if name != self._request or result.suggestion is None:
             return
         self._end(name)
-        if self.is_current:
+        if self._asked == self._wanted():
             self.suggested.emit(result.suggestion)
-        else:
+        elif not self.is_current:  # else what is chosen now has its recipe
             self.outdated.emit()
 
     def _refused(self, name: str, failure: Failure) -> None:

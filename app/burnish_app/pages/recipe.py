@@ -15,6 +15,7 @@ from burnish_app.recipe.plan_text import fit_state
 from burnish_app.recipe.presets import PRESETS, Preset
 from burnish_app.recipe.readiness import Readiness
 from burnish_app.state.known_places import REACHED, known_places
+from burnish_app.state.objectives import OBJECTIVE
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.page.banner import BannerAction
@@ -221,11 +222,16 @@ class RecipePage(Page):
     def _edited(self, key: str) -> None:
         recipe = self.settings.recipe()
         if recipe is not None:
+            if key and recipe.preference.objective != self.bench.recipe.preference.objective:
+                key = OBJECTIVE  # chosen now, or while another value was invalid
             self.draft.write(recipe, key)
             self.plans.ask_soon()  # the value may be the one from before the invalid one
-            self._show_presets()
-            if key == "preference.objective" and self.bench.data_files and not self.suggestions.is_current:
-                self._suggest()  # each objective has a learning rate of its own
+            if key == OBJECTIVE:
+                self._refresh_form()  # what is learned is not suggested
+                if self.bench.data_files and not self.suggestions.is_current:
+                    self._suggest()  # each objective has a learning rate of its own
+            else:
+                self._show_presets()
         else:
             self.plans.drop()
             self.bench.set_plan(None)
@@ -256,7 +262,18 @@ class RecipePage(Page):
         history = self.draft.history
         if self.settings.recipe() is None and done < history.done:
             done = history.done
-        self._rewrite(history.go_to(done))
+        objective = self.bench.recipe.preference.objective
+        self._rewrite(self.draft.go_to(done))
+        if self.bench.recipe.preference.objective != objective:
+            self._follow_objective()
+
+    def _follow_objective(self) -> None:
+        """Suggest for the objective that undo or redo brought back, unless its suggestion came back as well."""
+        if self.draft.is_for_objective:
+            self.suggestions.cancel()
+            self.suggestions.keep()
+        elif self.bench.data_files:
+            self._suggest()
 
     def _show_presets(self) -> None:
         self.settings.show_presets(self.bench.recipe, self.draft.preset_basis())

@@ -60,6 +60,11 @@ class RecipeHistory:
         """The number of changes that are not undone."""
         return self._at
 
+    @property
+    def before(self) -> Recipe:
+        """The recipe before the last change that is done; the recipe itself if there is none."""
+        return self._states[max(self._at - 1, 0)].recipe
+
     def restart(self, recipe: Recipe) -> None:
         """Forget all changes: the recipe became another one."""
         self._states, self._at, self._last = [_State(recipe, "")], 0, ("", 0.0)
@@ -86,6 +91,15 @@ class RecipeHistory:
         del self._states[: max(len(self._states) - _MOST, 0)]
         self._at = len(self._states) - 1
         self._last = key, now
+
+    def amend(self, recipe: Recipe) -> None:
+        """Give the last change another outcome; what was undone is forgotten.
+
+        Args:
+            recipe: recipe after that change.
+        """
+        before = self.before
+        self._states[self._at :] = [_State(recipe, change_text(before, recipe))]
 
     def go_to(self, done: int) -> Recipe:
         """Undo or redo until so many changes are done, and return the recipe of that time.

@@ -7,6 +7,7 @@ from typing import Any
 from burnish_app.look.language import tr
 from burnish_app.recipe.recipe_relevance import is_relevant
 from burnish_app.state.objectives import offered_objectives
+from burnish_app.wording.data_text import objective_reason, shape_text
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -15,6 +16,14 @@ from burnish_engine.contract.recipe.recipe import MOST_GPUS
 
 Values = dict[str, Any]
 
+_CLOSENESS = tr("Higher: stays closer to the model as it was. Lower: follows your rows further.")
+_BETAS = {
+    "dpo": _CLOSENESS,
+    "kto": _CLOSENESS,
+    "orpo": tr("Higher: preferring counts more beside learning the chosen reply."),
+    "simpo": tr("Scale of the difference between the two replies; 2 to 10 are usual."),
+}
+"""Sentence on beta by objective."""
 _EIGHT_BITS = (8, 9)  # least compute capability with 8-bit floating point products
 
 
@@ -45,14 +54,18 @@ def offered_settings(
 
 
 def _preference_offers(values: Values, dataset: DatasetFacts | None) -> dict[str, str]:
-    shape = dataset.shape if dataset is not None else ""
-    is_active = values["preference"]["objective"] != "sft"
-    if not is_active and not offered_objectives(shape):
+    objective, shape = values["preference"]["objective"], dataset.shape if dataset is not None else ""
+    offered = offered_objectives(shape)
+    if objective == "sft" and not offered:
         return {}
-    rows = tr("replies labeled good or bad") if shape == "kto" else tr("pairs of a better and a worse reply")
+    reason, rows = objective_reason(objective, shape), shape_text(shape)
+    if objective == "sft":
+        reason = tr("Your rows are {rows}. {reason}").format(rows=rows, reason=reason)
+    elif shape and objective not in offered:
+        reason = tr("Your rows are {rows}, which this objective cannot learn from.").format(rows=rows)
     return {
-        "preference.objective": tr("Your rows are {rows}, which can be learned from in these ways.").format(rows=rows),
-        "preference.beta": tr("Higher: stays closer to the model as it was. Lower: follows your rows further."),
+        "preference.objective": reason,
+        "preference.beta": _BETAS.get(objective, ""),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from burnish_app.recipe.recipe_fields import ELSEWHERE, recipe_fields
-from burnish_app.state.objectives import is_open, make_room_for_pairs
+from burnish_app.state.objectives import fit_to_objective, is_open
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import Suggestion
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -35,9 +35,9 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
         _set(kept, key, _get(values, key))
     if not (is_open(current) and suggestion.preference.is_active):  # else the page Data chose it with the rows
         kept["preference"] = values["preference"]
-    make_room_for_pairs(kept)
     if kept["preference"]["objective"] == "kto":  # its rows have good and bad replies: there is nothing to be like
         kept["task"] = values["task"]
+    fit_to_objective(kept)
     plain = Recipe.model_validate(kept)
     if take_all:
         return plain
@@ -45,6 +45,7 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
     for field in recipe_fields():
         if field.read(values) != field.read(base):
             field.write(kept, field.read(values))
+    fit_to_objective(kept)
     try:
         return Recipe.model_validate(kept)
     except ValidationError:

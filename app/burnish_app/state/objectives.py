@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import (
     OBJECTIVES_OF,
     PREFERENCE_USES,
-    USUAL_SETTINGS,
     Objective,
     PreferenceSection,
+    shape_to_read,
+    usual_preference,
 )
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 
+OBJECTIVE = "preference.objective"
+"""Key of the setting that says what is learned."""
 _SAME: dict[frozenset[str], tuple[str, ...]] = {
     frozenset({"dpo", "kto"}): ("beta",),
     frozenset({"dpo", "simpo"}): ("label_smoothing",),
@@ -47,44 +53,64 @@ def is_open(recipe: Recipe) -> bool:
 
 
 def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
-    """Return the recipe with another objective and its usual settings (`follow_objective`).
+    """Return the recipe with another objective and all that follows from it (`choose_objective`).
 
     Args:
         recipe: recipe to change.
         objective: new objective.
-        shape: shape of the dataset; a recipe that learns replies as they stand names it, so that nobody is asked again.
+        shape: shape of the dataset; empty: not known.
     """
     values = recipe.model_dump()
-    values["preference"]["objective"] = objective
-    values["data"]["shape"] = shape if objective == "sft" else "auto"
-    follow_objective(values, recipe.preference.objective)
-    make_room_for_pairs(values)
-    if objective == "kto" and recipe.task.compares:
-        values["task"]["metric"] = "none"  # half the rows' own replies are bad ones
+    choose_objective(values, objective, shape)
     return Recipe.model_validate(values)
 
 
-def follow_objective(values: dict[str, Any], former: str) -> None:
-    """Give an objective that was just chosen its usual settings, in place; those that mean the same to both stay.
+def choose_objective(values: dict[str, Any], objective: Objective, shape: str) -> None:
+    """Choose an objective in a recipe, in place, with all that follows from it.
+
+    It gets its usual settings; those that mean the same to it and to the former objective stay.
 
     Args:
-        values: recipe as nested tables.
-        former: objective before.
+        values: recipe as nested tables; other settings may be invalid.
+        objective: new objective.
+        shape: shape of the dataset; empty: not known, so that it is taken to be what the former objective learns from.
     """
-    section = values["preference"]
-    objective = section["objective"]
+    former: Objective = values["preference"]["objective"]
     if objective != former:
         same = _SAME.get(frozenset({former, objective}), ())
-        usual = PreferenceSection().model_dump() | USUAL_SETTINGS.get(objective, {}) | {"objective": objective}
-        section.update({name: value for name, value in usual.items() if name not in same})
+        usual = usual_preference(objective).model_dump()
+        values["preference"].update({name: value for name, value in usual.items() if name not in same})
+    values["data"]["shape"] = shape_to_read(objective, shape or _shape_of(former))
+    fit_to_objective(values)
 
 
-def make_room_for_pairs(values: dict[str, Any]) -> None:
-    """Raise the micro-batch of a recipe in place, where a pair of its longest rows would not fit into it.
+def _shape_of(objective: Objective) -> str:
+    """Return the shape of rows that an objective learns from; empty for replies as they stand."""
+    shapes = (shape for shape, objectives in OBJECTIVES_OF.items() if objective != "sft" and objective in objectives)
+    return next(shapes, "")
+
+
+def fit_to_objective(values: dict[str, Any]) -> None:
+    """Change the settings of a recipe that its objective cannot be learned with, in place.
+
+    A pass gets room for both replies of a pair. What compares with the model as it was trains an adapter, since the
+    model without it is the reference. Replies labeled good or bad are not scored by what the rows themselves reply.
 
     Args:
-        values: recipe as nested tables.
+        values: recipe as nested tables; other settings may be invalid.
     """
-    if PreferenceSection(objective=values["preference"]["objective"]).learns_pairs:
-        train = values["train"]
-        train["micro_batch_tokens"] = max(train["micro_batch_tokens"], 2 * values["data"]["max_length"])
+    section = PreferenceSection(objective=values["preference"]["objective"])
+    train, longest = values["train"], values["data"]["max_length"]
+    if section.learns_pairs and isinstance(longest, int) and isinstance(train["micro_batch_tokens"], int):
+        train["micro_batch_tokens"] = max(train["micro_batch_tokens"], section.sequences * longest)
+    if section.needs_reference and values["adapter"]["method"] == "full":
+        values["adapter"]["method"] = "lora"
+    if section.learns_labels and _compares(values["task"]):
+        values["task"]["metric"] = "none"
+
+
+def _compares(task: dict[str, Any]) -> bool:
+    try:
+        return TaskSection.model_validate(task).compares
+    except ValidationError:  # its field says what is wrong
+        return False

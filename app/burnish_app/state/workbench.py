@@ -277,7 +277,7 @@ class Workbench(QObject):
         """
         data = self._recipe.data.model_copy(update=update)
         train = self._recipe.train
-        longest = data.max_length * (2 if self._recipe.preference.learns_pairs else 1)
+        longest = data.max_length * self._recipe.preference.sequences
         if longest > train.micro_batch_tokens:
             train = train.model_copy(update={"micro_batch_tokens": longest})
         self.set_recipe(self._recipe.model_copy(update={"data": data, "train": train}))

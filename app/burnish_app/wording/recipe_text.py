@@ -84,11 +84,11 @@ LABELS = {
     "adapter.targets": tr("Target modules (with adapters)"),
     "adapter.expert_rank": tr("Rank of each expert (mixtures)"),
     "adapter.start": tr("Adapter to go on from"),
-    "preference.objective": tr("What is learned from pairs"),
-    "preference.beta": tr("Beta (closeness to the reference)"),
-    "preference.loss_type": tr("Loss of a pair"),
-    "preference.label_smoothing": tr("Share of swapped labels expected"),
-    "preference.rpo_alpha": tr("Weight of the chosen reply's usual loss"),
+    "preference.objective": tr("Objective (what is learned)"),
+    "preference.beta": tr("Beta (of the objective)"),
+    "preference.loss_type": tr("Loss function"),
+    "preference.label_smoothing": tr("Label smoothing (swapped labels)"),
+    "preference.rpo_alpha": tr("SFT weight (learns the chosen reply)"),
     "preference.simpo_gamma": tr("SimPO's margin"),
     "preference.desirable_weight": tr("Weight of good replies"),
     "preference.undesirable_weight": tr("Weight of bad replies"),
@@ -206,10 +206,10 @@ CHOICES: dict[str, dict[str, str]] = {
         "schedule_free": tr("AdamW, schedule-free"),
     },
     "preference.objective": {
-        "sft": tr("the chosen replies"),
-        "dpo": tr("preference (DPO)"),
-        "orpo": tr("both (ORPO)"),
-        "simpo": tr("preference (SimPO)"),
+        "sft": tr("learn replies (SFT)"),
+        "dpo": tr("prefer replies (DPO)"),
+        "orpo": tr("learn and prefer (ORPO)"),
+        "simpo": tr("prefer per token (SimPO)"),
         "kto": tr("good and bad (KTO)"),
     },
     "preference.loss_type": {"ipo": tr("IPO"), "kto": tr("KTO"), "apo_zero_unpaired": tr("APO-zero")},
@@ -278,6 +278,13 @@ NOTES: dict[tuple[str, Any], str] = {
         "Experimental. It helped in our two small duels; only one of your own shows it here."
     ),
     ("masking.kind", "skip_update"): tr("Experimental: published for pretraining. A duel shows whether it helps here."),
+    ("preference.loss_type", "sigmoid"): tr("The usual one."),
+    ("preference.loss_type", "hinge"): tr("Learns nothing more from a pair that differs by a margin."),
+    ("preference.loss_type", "ipo"): tr("Aims at a fixed difference between the two replies of a pair."),
+    ("preference.loss_type", "robust"): tr("For pairs of which a known share is labeled the wrong way around."),
+    ("preference.loss_type", "apo_zero_unpaired"): tr(
+        "Faster: does not estimate how far the model has gone from what it was."
+    ),
     ("task.metric", "none"): tr(
         "Right replies are not counted. Choose a metric to see what training does for the task."
     ),

@@ -118,7 +118,7 @@ class RowReader:
             return Preview(file=name, row=number, problem=error.reason)
         if not len(shard):
             return Preview(file=name, row=number, problem=shard.log.dropped.summary().partition(": ")[0])
-        longest = data.max_length * (2 if recipe.preference.learns_pairs else 1)
+        longest = data.max_length * recipe.preference.sequences
         document, whole = shard.document(0, name, longest), int(shard.lengths.sum())
         cut = int((shard.lengths - longest).clip(0).sum())
         return Preview(

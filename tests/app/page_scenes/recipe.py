@@ -80,14 +80,29 @@ def recipe_advanced(window):
     _scroll_to(page, row)
 
 
+def _learn(window, dataset, objective):
+    """Choose an objective in the form, and show the settings that it uses."""
+    page = _recipe(window, facts.plan(), edit=False)
+    window.bench.set_dataset(dataset)
+    box = page.form.row("preference.objective")._editor
+    box.setCurrentIndex(box.findData(objective))
+    page.suggestions.cancel()
+    page._planned(facts.plan())
+    page.plans.drop()
+    page.form.row("preference.loss_type")
+    _scroll_to(page, page.form.folds["Learning from preferences"])
+
+
 @scene("recipe-preferences")
 def recipe_preferences(window):
     """A recipe that learns from preference pairs, and its settings on them."""
-    page = _recipe(window, facts.plan(), edit=False)
-    window.bench.set_objective("dpo", "preference")
-    page.shown()
-    row = page.form.row("preference.beta")
-    _scroll_to(page, row)
+    _learn(window, data_facts.pairs(), "dpo")
+
+
+@scene("recipe-labels")
+def recipe_labels(window):
+    """A recipe that learns from replies labeled good or bad."""
+    _learn(window, data_facts.dataset(shape="kto"), "kto")
 
 
 @scene("recipe-optimizer")

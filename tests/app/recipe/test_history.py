@@ -43,6 +43,18 @@ def test_changes_are_undone_and_redone_in_order(history, clock):
     assert history.go_to(2).adapter.rank == history.go_to(9).adapter.rank == 64
 
 
+def test_the_last_change_gets_another_outcome_and_stays_one_change(history, clock):
+    for rank in (32, 64):
+        clock.now += 10
+        history.record(ranked(rank), "adapter.rank")
+    history.go_to(1)
+    assert history.before == ranked(16)
+    history.amend(ranked(48))
+    assert (history.recipe, history.done, len(history.changes)) == (ranked(48), 1, 1)
+    assert "48" in history.changes[0]
+    assert history.go_to(0) == history.before == ranked(16)
+
+
 def test_a_change_after_an_undo_forgets_what_was_undone(history, clock):
     history.record(ranked(32), "adapter.rank")
     history.go_to(0)

@@ -82,6 +82,20 @@ def test_what_is_learned_from_preferences_is_offered_with_such_rows(data, says):
     assert "preference.beta" in offered(dpo, dataset=data)
 
 
+def test_each_objective_and_its_beta_are_explained_and_one_that_the_rows_do_not_fit_is_named():
+    reasons = {}
+    for objective in ("sft", "dpo", "orpo", "simpo"):
+        made = values(preference={"objective": objective}, train={"micro_batch_tokens": 4096})
+        reasons[objective] = offered(made, dataset=data_facts.pairs())
+        assert "cannot" not in reasons[objective]["preference.objective"]
+    assert len({texts["preference.objective"] for texts in reasons.values()}) == 4
+    assert len({texts.get("preference.beta") for texts in reasons.values()}) == 4
+    unfit = offered(values(preference={"objective": "kto"}), dataset=data_facts.pairs())
+    assert "cannot" in unfit["preference.objective"]
+    unknown = offered(values(preference={"objective": "kto"}))
+    assert "labels" in unknown["preference.objective"]
+
+
 def test_sharing_takes_all_gpus_and_training_alone_the_first():
     shared = values()
     shared["devices"]["strategy"] = "data_parallel"

@@ -3,7 +3,7 @@
 import pytest
 
 from burnish_app.recipe.suggested import with_suggestion
-from burnish_app.state.objectives import is_open, make_room_for_pairs, offered_objectives, with_objective
+from burnish_app.state.objectives import choose_objective, fit_to_objective, is_open, offered_objectives, with_objective
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 
@@ -79,7 +79,7 @@ def test_a_suggested_objective_is_taken_while_the_recipe_says_none():
 
 def test_other_recipes_keep_their_pass():
     values = recipe(data={"max_length": 512}, train={"micro_batch_tokens": 512}).model_dump()
-    make_room_for_pairs(values)
+    fit_to_objective(values)
     assert values["train"]["micro_batch_tokens"] == 512
 
 
@@ -90,3 +90,47 @@ def test_rows_with_good_and_bad_replies_are_not_scored_by_their_own_replies():
     assert with_objective(recipe(task={"metric": "json"}), "kto", "kto").task.metric == "json"
     assert with_suggestion(made, None, labels).task.metric == "none"
     assert with_suggestion(recipe(), None, labels).task.metric == "choice"
+
+
+def test_a_suggestion_leaves_what_the_person_set_where_the_objective_takes_it():
+    own = recipe(
+        data={"max_length": 2048}, train={"micro_batch_tokens": 2048, "epochs": 7.0},
+        adapter={"method": "full"}, task={"metric": "choice"},
+    )  # fmt: skip
+    dpo = with_suggestion(own, None, recipe(train={"micro_batch_tokens": 4096}, preference={"objective": "dpo"}))
+    assert (dpo.train.epochs, dpo.train.micro_batch_tokens, dpo.adapter.method) == (7.0, 4096, "lora")
+    assert dpo.task.metric == "choice"
+    kto = with_suggestion(own, None, recipe(preference={"objective": "kto"}))
+    assert (kto.train.epochs, kto.train.micro_batch_tokens, kto.task.metric) == (7.0, 2048, "none")
+
+
+@pytest.mark.parametrize(("objective", "method"), [("dpo", "lora"), ("kto", "lora"), ("orpo", "full"), ("sft", "full")])
+def test_what_needs_a_reference_trains_an_adapter(objective, method):
+    made = with_objective(recipe(adapter={"method": "full"}), objective, "kto" if objective == "kto" else "preference")
+    assert made.adapter.method == method
+
+
+@pytest.mark.parametrize(
+    ("former", "shape", "expected"),
+    [
+        ("dpo", "preference", "preference"),
+        ("kto", "kto", "kto"),
+        ("simpo", "", "preference"),  # not inspected: as the former objective reads them
+        ("kto", "", "kto"),
+        ("dpo", "messages", "auto"),  # conversations leave no choice
+    ],
+)
+def test_replies_as_they_stand_name_the_preferences_that_they_come_from(former, shape, expected):
+    made = with_objective(with_objective(recipe(), former, shape), "sft", shape)
+    assert made.data.shape == expected
+    assert with_objective(made, former, shape).data.shape == "auto"
+
+
+def test_an_objective_is_chosen_although_other_settings_are_invalid():
+    values = recipe(task={"metric": "regex", "pattern": "a"}).model_dump()
+    values["train"] |= {"micro_batch_tokens": "many"}
+    values["task"]["pattern"] = "("
+    for objective in ("dpo", "kto"):
+        choose_objective(values, objective, "")
+    assert values["preference"] == PreferenceSection(objective="kto").model_dump()
+    assert (values["train"]["micro_batch_tokens"], values["task"]["pattern"]) == ("many", "(")

@@ -6,6 +6,7 @@ from burnish_app.recipe.history import PlannedChange, RecipeHistory
 from burnish_app.recipe.plan_text import Effect
 from burnish_app.recipe.presets import PRESETS, Preset, PresetBasis, with_preset
 from burnish_app.recipe.suggested import same_elsewhere, suggested_recipe, with_suggestion
+from burnish_app.state.objectives import OBJECTIVE
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -29,6 +30,13 @@ class RecipeDraft:
         self.history = RecipeHistory(bench.recipe)
         self.edited_key: str | None = None
         self._planned = PlannedChange()
+        self._suggestions: dict[str, Suggestion] = {}
+
+    @property
+    def is_for_objective(self) -> bool:
+        """Whether there is a suggestion, and it is for what the recipe learns."""
+        recipe, suggested = self._bench.recipe, self.suggested
+        return suggested is not None and suggested.preference.objective == recipe.preference.objective
 
     def write(self, recipe: Recipe, key: str = "") -> None:
         """Change the workbench's recipe. The suggestion stays.
@@ -46,7 +54,7 @@ class RecipeDraft:
 
     def record(self) -> None:
         """Add what the recipe became to the changes. One for another model or other data begins them anew."""
-        if same_elsewhere(self.history.recipe, self._bench.recipe):
+        if self.edited_key == OBJECTIVE or same_elsewhere(self.history.recipe, self._bench.recipe):
             self.history.record(self._bench.recipe, self.edited_key or "")
         else:
             self.restart()
@@ -55,14 +63,46 @@ class RecipeDraft:
         """Forget all changes: they were about other data, another model, or another suggestion."""
         self.history.restart(self._bench.recipe)
         self._planned.forget()
+        self._suggestions = {}
+
+    def go_to(self, done: int) -> Recipe:
+        """Undo or redo, and return the recipe of that time. A suggestion for its objective comes back with it.
+
+        Args:
+            done: number of changes that are to be done.
+        """
+        recipe = self.history.go_to(done)
+        objective = recipe.preference.objective
+        if objective != self._bench.recipe.preference.objective:
+            self._keep_suggestion()
+            if objective in self._suggestions:
+                suggestion = self._suggestions[objective]
+                self.suggested = suggested_recipe(suggestion)
+                self._bench.set_suggestion(suggestion)
+        return recipe
 
     def suggest(self, suggestion: Suggestion) -> None:
-        """Take a new suggestion for each field that the person did not change."""
+        """Take a new suggestion for each field that the person did not change.
+
+        Where it follows a change of the objective, it becomes part of that change, which can be undone.
+        """
+        self._keep_suggestion()
+        history, former = self.history, self.history.before.preference.objective
+        follows = self._bench.recipe == history.recipe and history.recipe.preference.objective != former
         before, self.suggested = self.suggested, suggested_recipe(suggestion)
         if self.suggested is not None:
-            self.write(with_suggestion(self._bench.recipe, before, self.suggested))
+            recipe = with_suggestion(self._bench.recipe, before, self.suggested)
+            if follows:
+                history.amend(recipe)
+            self.write(recipe)
         self._bench.set_suggestion(suggestion)
-        self.restart()
+        if not follows:
+            self.restart()
+
+    def _keep_suggestion(self) -> None:
+        """Keep the suggestion for the objective that it is for, to come back with an undo."""
+        if self.suggested is not None and self._bench.suggestion is not None:
+            self._suggestions[self.suggested.preference.objective] = self._bench.suggestion
 
     def all_suggested(self) -> Recipe | None:
         """Return the recipe with every suggested value; None: nothing is suggested."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
@@ -24,7 +25,7 @@ from burnish_app.recipe.recipe_fields import (
 from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import usual_reason, value_reason
-from burnish_app.state.objectives import follow_objective
+from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.fields.field_group import FieldGroup
@@ -213,17 +214,17 @@ class RecipeForm(QWidget):
         self._layout_timer.start()
 
     def _on_edited(self, row: FieldRow) -> None:
-        key, former = row.field.key, self._values["preference"]["objective"]
-        row.field.write(self._values, row.value())
-        if key == "preference.objective":
-            follow_objective(self._values, former)
-            for other, its_row in self._rows.items():
-                if other.startswith("preference.") and other != key:
-                    its_row.show_value(its_row.field.read(self._values))
+        key, before = row.field.key, deepcopy(self._values)
+        if key == OBJECTIVE:
+            shape = self._dataset.shape if self._dataset is not None else ""
+            choose_objective(self._values, known_objective(row.value()), shape)
+        else:
+            row.field.write(self._values, row.value())
         if key == "devices.strategy":
             follow_strategy(self._values, self._machine)
-            if "devices.gpus" in self._rows:
-                self._rows["devices.gpus"].show_value(self._values["devices"]["gpus"])
+        for other, its_row in self._rows.items():
+            if other != key and its_row.field.read(self._values) != its_row.field.read(before):
+                its_row.show_value(its_row.field.read(self._values))
         self._check()
         self.edited.emit(key)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.recipe.recipe_preference import OBJECTIVES_OF, USUAL_SETTINGS, Objective, PreferenceSection
+from burnish_engine.contract.recipe.recipe_preference import (
+    OBJECTIVES_OF,
+    Objective,
+    PreferenceSection,
+    shape_to_read,
+    usual_preference,
+)
 
 RATE_SHARE: dict[Objective, float] = {"sft": 1.0, "dpo": 1 / 60, "kto": 1 / 60, "simpo": 1 / 60, "orpo": 1 / 4}
 """Peak learning rate of an objective by that of learning replies as they stand (`settings.learning_rate`), which for
@@ -60,7 +66,7 @@ def usual_section(objective: Objective, dataset: DatasetFacts | None = None) -> 
         objective: what is learned.
         dataset: facts that `inspect` found with this objective; None: not inspected.
     """
-    values: dict[str, object] = {"objective": objective, **USUAL_SETTINGS.get(objective, {})}
+    values = usual_preference(objective).model_dump()
     report = dataset.report if dataset is not None else None
     for finding in report.findings if report is not None and objective == "kto" else []:
         values |= {one.key.partition(".")[2]: one.value for one in finding.actions if finding.kind == "labels"}
@@ -79,10 +85,9 @@ def choose_objective(
     """
     shape = dataset.shape if dataset is not None else ""
     chosen = objective or proposed_objective(shape) or "sft"
-    as_they_stand = chosen == "sft" and shape in OBJECTIVES_OF
     return ChosenObjective(
         section or usual_section(chosen, dataset),
-        shape=shape if as_they_stand else "auto",
+        shape=shape_to_read(chosen, shape),
         is_wish=objective is not None and objective != proposed_objective(shape),
     )
 

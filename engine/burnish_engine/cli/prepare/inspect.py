@@ -147,7 +147,7 @@ def _recipe(*, data: dict[str, object], preference: dict[str, object], micro_bat
     try:
         learned = PreferenceSection.model_validate(preference)
         rows = DataSection.model_validate(data)
-        longest = rows.max_length * (2 if learned.learns_pairs else 1)  # both halves of a pair are in one pass
+        longest = rows.max_length * learned.sequences  # both halves of a pair are in one pass
         budget = micro_batch_tokens or max(longest, _default_budget())
         train = TrainSection.model_validate({"micro_batch_tokens": budget})
         return Recipe(data=rows, preference=learned, train=train)

@@ -23,7 +23,7 @@ OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
     "kto": ("kto", "sft"),
 }
 """Shape of a dataset's rows to the objectives that can learn from them, the usual one first."""
-USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0}, "simpo": {"beta": 2.0}}
+_USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0}, "simpo": {"beta": 2.0}}
 """Usual settings of objectives that are not the schema's defaults. SimPO's beta: Meng et al. 2024. The usual loss
 beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both may
 become unlikely, and the embedded model then ends its replies early (`assets/guide/preference-tour.md`)."""
@@ -140,6 +140,24 @@ class PreferenceSection(Section):
                 'to 0, or loss_type to "sigmoid" or "robust"'
             )
         return self
+
+
+def usual_preference(objective: Objective) -> PreferenceSection:
+    """Return the usual settings of an objective."""
+    return PreferenceSection.model_validate({"objective": objective, **_USUAL_SETTINGS.get(objective, {})})
+
+
+def shape_to_read(objective: Objective, shape: str) -> str:
+    """Return the recipe's `data.shape` for an objective.
+
+    Preferences that are learned as they stand are named, so that nobody is asked again what to learn from them; all
+    else is recognized.
+
+    Args:
+        objective: what is learned.
+        shape: shape of the dataset.
+    """
+    return shape if objective == "sft" and shape in OBJECTIVES_OF else "auto"
 
 
 def preference_notes(section: PreferenceSection) -> list[str]:

@@ -7,9 +7,7 @@ from app.widgets.test_page_widgets import type_into
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QPushButton
 
-from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import FreeRequest
 
@@ -24,59 +22,6 @@ def test_the_suggestion_is_taken_with_its_reasons(page, bench):
     assert page.fit.verdict.text() == "It fits."
     assert page.primary.isEnabled()
     assert page.status == "ready"
-
-
-def test_what_the_rows_decided_is_not_suggested_away(page, bench):
-    bench.set_objective("dpo", "preference")
-    row = page.form.row("preference.objective")
-    assert row.value() == "dpo"
-    assert row._reset.isHidden()
-
-
-def learning(objective, rate):
-    """A suggestion for an objective, with a learning rate of its own."""
-    values = {"preference": {"objective": objective}, "train": {"learning_rate": rate, "micro_batch_tokens": 4096}}
-    return facts.suggestion(Recipe.model_validate(values))
-
-
-def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, bench, window):
-    answers.result("suggest", suggestion=learning("dpo", 2e-5))
-    bench.set_objective("dpo", "preference")
-    window.go_to("data")
-    window.go_to("recipe")
-    qtbot.waitUntil(lambda: page.form.row("train.learning_rate").value() == 2e-5)
-    assert parse_recipe(answers.asked("suggest")[-1]["recipe"]).preference.objective == "dpo"
-    answers.result("suggest", suggestion=learning("orpo", 3e-4))
-    box = page.form.row("preference.objective")._editor
-    box.setCurrentIndex(box.findData("orpo"))
-    qtbot.waitUntil(lambda: bench.recipe.train.learning_rate == 3e-4)
-    assert bench.recipe.preference.objective == "orpo"
-    assert parse_recipe(answers.asked("suggest")[-1]["recipe"]).preference.objective == "orpo"
-    assert not page.suggestions.is_waiting
-
-
-def choose(page, key, value):
-    """Choose a value in the form, as a person does."""
-    box = page.form.row(key)._editor
-    box.setCurrentIndex(box.findData(value))
-
-
-def test_another_objective_takes_its_own_settings_and_undo_brings_the_former_ones_back(page, bench):
-    bench.set_objective("dpo", "preference")
-    choose(page, "preference.loss_type", "ipo")
-    bench.change_preference("beta", 0.3)
-    dpo = bench.recipe.preference
-    assert (dpo.beta, dpo.loss_type, dpo.rpo_alpha) == (0.3, "ipo", 1.0)
-    choose(page, "preference.objective", "simpo")
-    assert bench.recipe.preference == PreferenceSection(objective="simpo", beta=2.0)
-    assert page.form.row("preference.beta").value() == 2.0
-    assert page.form.row("preference.rpo_alpha").value() == 0.0
-    page.settings.changes.undo()
-    assert bench.recipe.preference == dpo
-    assert page.form.row("preference.beta").value() == 0.3
-    choose(page, "preference.objective", "kto")  # which has no loss of this name, and the same beta
-    assert bench.recipe.preference == PreferenceSection(objective="kto", beta=0.3)
-    assert not page.form.problems()
 
 
 def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, bench):

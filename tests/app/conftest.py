@@ -124,8 +124,9 @@ def pages_only_when_visited(request, monkeypatch):
         monkeypatch.setattr(window_module, "_PREPARE_MS", 3_600_000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def theme(qapp):
+    """The studio's look and fonts, on which every width depends: each test has them, whichever tests ran before."""
     return Theme(qapp)
 
 

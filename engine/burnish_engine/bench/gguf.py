@@ -14,6 +14,7 @@ from typing import Any
 from burnish_engine.bench.gguf_result import FileBench, Speed
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.run.endings import exit_text
+from burnish_engine.contract.units import plural
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.quantize import FILE_TYPES
 from burnish_engine.hardware.host.cpu import usable_cores
@@ -132,4 +133,4 @@ def processor() -> str:
                 break
     except OSError:
         pass
-    return f"{name}, {usable_cores()} core{'' if usable_cores() == 1 else 's'}"
+    return f"{name}, {plural(usable_cores(), 'core')}"

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
-from burnish_engine.contract.files import cannot_write, is_file, make_private
+from burnish_engine.contract.files import cannot_open, is_file, make_private
 from burnish_engine.contract.paths import is_address, user_cache_dir, user_data_dir
 from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.contract.version import burnish_version
@@ -245,8 +245,7 @@ def _report(error: Exception, arguments: Sequence[str] | None) -> int:
         say_error(f"The output could not be written: {error.strerror}. Check the disk that it goes to.")
         return ExitCode.NO_SPACE
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        say_error(str(cannot_write(Path(error.filename), error)))
-        return ExitCode.NO_SPACE
+        return _report(cannot_open(Path(error.filename), error), arguments)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
         return ExitCode.DOES_NOT_FIT
@@ -257,7 +256,8 @@ def _report(error: Exception, arguments: Sequence[str] | None) -> int:
     if callable(format_message):
         said = format_message()
         end = "" if said.endswith((".", "?", "!")) else "."
-        say_error(f"{said}{end} `{_command_path(arguments)} --help` shows how it is used.")
+        helps = f"`{_command_path(arguments)} --help` shows how it is used."
+        say_error(f"{said}{end} {'Check its permissions.' if said.endswith(' is not readable.') else helps}")
         return ExitCode.USAGE
     log = user_data_dir() / "last-error.log"
     try:

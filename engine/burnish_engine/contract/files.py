@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import NoSpaceError
+from burnish_engine.contract.errors import BurnishError, NoSpaceError, UsageError
 from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
@@ -140,6 +140,21 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cannot_open(path: Path, error: OSError) -> BurnishError:
+    """Make the error for a file that could not be opened, of which only its permissions show whether it was to be read.
+
+    Args:
+        path: path that was opened.
+        error: error of the system.
+    """
+    hidden = not os.access(path.parent, os.X_OK) or (os.path.lexists(path) and not os.access(path, os.R_OK))
+    if isinstance(error, PermissionError) and hidden:
+        return UsageError(
+            f"{path} could not be read: {error.strerror}.", "Check its permissions and those of the folders above it."
+        )
+    return cannot_write(path, error)
 
 
 def cannot_write(path: Path, error: OSError) -> NoSpaceError:

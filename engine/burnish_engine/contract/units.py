@@ -1,4 +1,4 @@
-"""Formats sizes for people: memory in GiB, as GPUs are sold; files and disks in GB; energy in watt hours.
+"""Formats sizes and counts for people: memory in GiB, as GPUs are sold; files and disks in GB; energy in watt hours.
 
 Everything from about 10 million bytes on has the same unit, so that the sizes of a list can be compared at a glance.
 """
@@ -77,6 +77,16 @@ def short_time(seconds: float) -> str:
         return f"{seconds:.1f} s"
     digits = 2 if seconds < 0.000995 else 1 if seconds < 0.00995 else 0
     return f"{seconds * 1e3:.{digits}f} ms"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun, such as "1 row" or "1,200 rows".
+
+    Args:
+        count: number of things.
+        noun: singular noun, whose plural ends in s.
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: float, decimals: int) -> str:

@@ -50,7 +50,8 @@ def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> 
     """
     if not 2 <= len(files) <= len(_LETTERS):
         raise UsageError(
-            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(files)}.", "burnish duel a.toml b.toml"
+            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(files)}.",
+            "Name them: `burnish duel a.toml b.toml`.",
         )
     recipes = [load_recipe(file) for file in files]
     return forecast_recipes(recipes, _names(files), [file.name for file in files], options, command)
@@ -81,7 +82,8 @@ def forecast_recipes(
     """
     if not 2 <= len(recipes) <= len(_LETTERS):
         raise UsageError(
-            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(recipes)}.", "burnish duel a.toml b.toml"
+            f"A duel compares 2 to {len(_LETTERS)} recipes, not {len(recipes)}.",
+            "Name them: `burnish duel a.toml b.toml`.",
         )
     for name, recipe in zip(names, recipes, strict=True):
         _refuse_unmeasurable(name, recipe)

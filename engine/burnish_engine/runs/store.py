@@ -68,10 +68,9 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
     if is_file(paths.root):
         raise UsageError(f"The run folder {paths.root} is a file.", "Give another --run-dir: a new folder.")
     if paths.root.exists() and any(paths.root.iterdir()):
-        raise UsageError(
-            f"The run folder {paths.root} already holds something.",
-            "Give another --run-dir, or go on with the run in it: `burnish runs resume FOLDER`.",
-        )
+        held = "another run" if is_file(paths.state) else "something"
+        on = f', or go on with that run: `burnish runs resume "{paths.root}"`' if is_file(paths.state) else ""
+        raise UsageError(f"The run folder {paths.root} already holds {held}.", f"Give another --run-dir{on}.")
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,7 +115,10 @@ def open_run(reference: str | Path, *, others: Iterable[str] = ()) -> RunPaths:
         )
     names = [summary.paths.root.name for summary in list_runs()]
     if str(reference) == "last" and not names:
-        raise UsageError("There are no runs yet.", "`burnish train recipe.toml` makes one.")
+        raise UsageError(
+            f"There are no runs in {runs_dir()} yet.",
+            "`burnish train recipe.toml` makes one; name a run in another place by its folder.",
+        )
     known = ["last", *names, *others]
     close = difflib.get_close_matches(str(reference), known, n=3)
     hint = f"Did you mean {' or '.join(close)}? " if close else ""

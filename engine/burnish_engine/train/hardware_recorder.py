@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,7 +22,10 @@ from burnish_engine.train.lifecycle.spill_watch import shared_bytes
 
 EVERY_S = 1.0
 _END_S = 2.0
+_MISSED_IN_A_ROW = 10  # samples; a single one may fail, as while a model is being loaded again
 _WINDOWS_EVERY = 5  # samples from one reading of Windows' counters to the next; each takes tens of milliseconds
+
+_log = logging.getLogger(__name__)
 
 MakeSampler = Callable[[Collection[int], "RunUse"], HardwareSampler]
 
@@ -73,7 +77,7 @@ class RunUse:
 def recorded_hardware(
     paths: RunPaths, devices: Sequence[torch.device], tally: Tally, make: MakeSampler | None = None
 ) -> Iterator[None]:
-    """Record samples of the hardware inside the context. Whatever fails here stays here: the run goes on.
+    """Record samples of the hardware inside the context. Whatever fails here is logged, and the run goes on.
 
     Args:
         paths: run folder.
@@ -100,21 +104,32 @@ def recorded_hardware(
 
 
 def _record(paths: RunPaths, make: Callable[[], HardwareSampler], stop: threading.Event) -> None:
-    with suppress(Exception):  # nothing that a driver or a disk does may reach the run
-        sampler = make()
-        file = HardwareFile(paths.hardware)
-        try:
-            file.write(sampler.start())
-            due, ended = time.monotonic() + EVERY_S, False
-            while not ended:
-                ended = stop.wait(max(0.0, due - time.monotonic()))
-                with suppress(Exception):  # as while a model is being loaded again; the next second has another sample
-                    for line in sampler.sample():
-                        file.write(line)
-                due = max(due + EVERY_S, time.monotonic())
-        finally:
-            file.close()
-            sampler.close()
+    try:
+        _sample_until(stop, paths, make)
+    except Exception as error:  # noqa: BLE001  nothing that a driver or a disk does may reach the run
+        _log.warning("The hardware is not recorded from here on: %s: %s", type(error).__name__, error)
+
+
+def _sample_until(stop: threading.Event, paths: RunPaths, make: Callable[[], HardwareSampler]) -> None:
+    sampler = make()
+    file = HardwareFile(paths.hardware)
+    try:
+        file.write(sampler.start())
+        due, ended, missed = time.monotonic() + EVERY_S, False, 0
+        while not ended:
+            ended = stop.wait(max(0.0, due - time.monotonic()))
+            try:
+                for line in sampler.sample():
+                    file.write(line)
+                missed = 0
+            except Exception as error:  # noqa: BLE001  the next second has another sample
+                missed += 1
+                if missed == _MISSED_IN_A_ROW:
+                    _log.warning("The hardware cannot be sampled: %s: %s", type(error).__name__, error)
+            due = max(due + EVERY_S, time.monotonic())
+    finally:
+        file.close()
+        sampler.close()
 
 
 def _spilled(measure: Measure) -> int | None:

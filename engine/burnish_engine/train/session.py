@@ -31,7 +31,7 @@ from burnish_engine.train.lifecycle.announce import report_notes, warn_of_idle_r
 from burnish_engine.train.lifecycle.card import CardKeeper
 from burnish_engine.train.lifecycle.card_facts import export_choices
 from burnish_engine.train.lifecycle.commands import CommandInbox, Ending
-from burnish_engine.train.lifecycle.dry_run import dry_run, has_room, is_worthwhile
+from burnish_engine.train.lifecycle.dry_run import dry_run_if_long
 from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
 from burnish_engine.train.lifecycle.progress import StepRecorder, Tally
 from burnish_engine.train.lifecycle.run_setup import RunSetup, newest_checkpoint
@@ -179,7 +179,7 @@ class Session:
         with inbox.signals():
             self.recorder.phase("checking")
             self.guard.begin(self.engine.apply, self.tally.step)
-            self._dry_run_if_long()
+            dry_run_if_long(self.engine, self.setup, self.recorder, self.tally.step)
             self._start_engine()
             evaluated = self.tally.step if self.tally.step and self._take_up_score(inbox) else -1
             if self.tally.step == 0:
@@ -202,25 +202,6 @@ class Session:
         return ending
 
     # Before, between and after steps
-
-    def _dry_run_if_long(self) -> None:
-        """Make a dry run where the run is long enough for one; the engine must be started afterwards."""
-        setup, inputs = self.setup, self.setup.inputs
-        left, section = inputs.budget.steps - self.tally.step, setup.recipe.train
-        if not (is_worthwhile(left, setup.predicted_s * left / inputs.budget.steps) and has_room(self.engine)):
-            return
-        batch = inputs.stream.longest(inputs.budget.micro_batches, padded=self.engine.layout == "padded")
-        self.recorder.phase("dry_run", f"{batch.tokens:,} tokens, evaluation and save")
-        dry_run(
-            self.engine,
-            batch,
-            passes=section.accumulation,
-            held_out=inputs.held_out,
-            budget=section.micro_batch_tokens,
-            checkpoints_folder=setup.paths.checkpoints,
-            device=setup.device,
-        )
-        report_notes(self.engine, self.recorder)
 
     def _start_engine(self) -> None:
         budget = self.setup.inputs.budget

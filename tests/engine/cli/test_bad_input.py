@@ -226,6 +226,16 @@ def test_a_mistake_in_the_usage_is_a_sentence_before_the_hint_at_help(arguments,
     assert ".." not in said
 
 
+def test_a_file_without_permission_is_no_mistake_in_the_usage(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "recipe.toml"
+    file.touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main(["train", str(file)]) == 2
+    said = paragraph(capsys)
+    assert "is not readable. Check its permissions." in said
+    assert "--help" not in said
+
+
 def test_good_input_with_awkward_paths_trains(work, model, capsys):
     assert train(work, model) == 0
     assert [path.is_dir() for path in runs_dir().iterdir()] == [True]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.contract.units import energy_size, file_size, memory_of, memory_size, short_time
+from burnish_engine.contract.units import energy_size, file_size, memory_of, memory_size, plural, short_time
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,8 @@ def test_memory_beside_all_of_it(used, total, words):
 )
 def test_short_times(seconds, words):
     assert short_time(seconds) == words
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1200, "1,200 rows")])
+def test_one_thing_has_the_singular(count, words):
+    assert plural(count, "row") == words

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
+from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import PlanMade, RunEnded
 from burnish_engine.runs.events_file import read_events
@@ -41,9 +42,25 @@ def test_a_file_in_the_place_of_burnishs_folder_is_named(tmp_path, monkeypatch):
 
 def test_a_used_folder_is_never_overwritten(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match="already holds"):
+    with pytest.raises(UsageError, match="already holds something") as caught:
         create_run(Recipe(), tmp_path)
+    assert "resume" not in caught.value.remedy
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_the_run_in_a_used_folder_can_be_gone_on_with(tmp_path):
+    root = create_run(Recipe(), tmp_path / "my run").root
+    with pytest.raises(UsageError, match="already holds another run") as caught:
+        create_run(Recipe(), root)
+    assert f'`burnish runs resume "{root}"`' in caught.value.remedy
+
+
+def test_the_last_of_no_runs_is_looked_for_where_runs_are(tmp_path):
+    create_run(Recipe(), tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="no runs in") as caught:
+        open_run("last")
+    assert str(runs_dir()) in caught.value.what
+    assert "by its folder" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

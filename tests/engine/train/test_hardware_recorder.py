@@ -1,5 +1,6 @@
 """The thread that samples beside a run: it records from the start to the end, and nothing it meets reaches the run."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -26,6 +27,12 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _often(monkeypatch):
     monkeypatch.setattr(hardware_recorder, "EVERY_S", 0.01)
+
+
+@pytest.fixture
+def logged(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("burnish_engine"), "propagate", True)  # the command line turns it off
+    return caplog
 
 
 def wait_for(condition):
@@ -90,7 +97,7 @@ def test_every_gpu_that_shares_the_run_is_recorded_with_what_the_run_holds_of_it
 
 
 @pytest.mark.parametrize("where", ["make", "start", "sample", "close"])
-def test_whatever_fails_the_run_goes_on(tmp_path, where):
+def test_whatever_fails_is_reported_and_the_run_goes_on(tmp_path, where, logged):
     paths, seen = RunPaths(tmp_path), []
 
     class Sampler(HardwareSampler):
@@ -116,6 +123,26 @@ def test_whatever_fails_the_run_goes_on(tmp_path, where):
     with recorded_hardware(paths, [CPU], Tally(), make):
         if where == "sample":
             wait_for(lambda: lines_of(paths) > 3)  # it goes on after a sample that failed
+    reported = [record.getMessage() for record in logged.records]
+    assert len(reported) == (where != "sample"), reported
+    assert all("RuntimeError: " in text for text in reported)
+
+
+def test_samples_that_fail_one_after_the_other_are_reported_once(tmp_path, logged):
+    missed = []
+
+    class Fails(HardwareSampler):
+        def sample(self):
+            missed.append(1)
+            raise OSError("no such counter")
+
+    with recorded_hardware(
+        RunPaths(tmp_path), [CPU], Tally(), lambda only, own: Fails(only, own=own, machine=cpu_machine())
+    ):
+        wait_for(lambda: len(missed) > 25)
+    assert [record.getMessage() for record in logged.records] == [
+        "The hardware cannot be sampled: OSError: no such counter"
+    ]
 
 
 def test_a_driver_that_hangs_does_not_hold_up_the_end_of_the_run(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.advice import SettingChoice
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, plural
 from burnish_engine.models.families.adapter_targets import expert_rank
 
 
@@ -121,9 +121,13 @@ def _explain_rows(settings: SuggestedSettings, by: SettingsContext) -> None:
         )
     if not by.separate_validation:
         share = settings.recipe.data.validation_share
-        held = hold_out(by.dataset, share).validation_rows
+        held = _held_rows(settings, by.dataset)
         settings.choose(
-            "data.validation_share", share, f"Holds out about {held:,} rows, which tell learning from memorizing."
+            "data.validation_share",
+            share,
+            f"Holds out about {plural(held, 'row')} to tell learning from memorizing."
+            if held
+            else "There are too few rows to hold any out, so that nothing tells learning from memorizing.",
         )
 
 
@@ -181,9 +185,9 @@ def _explain_passes(settings: SuggestedSettings, by: SettingsContext) -> None:
     if work is None:
         reason = "Twice suits most datasets; give the data and it is taken from its size."
     elif train.epochs == 1.0:
-        reason = f"{work.rows:,} rows teach enough in one pass."
+        reason = f"{plural(work.rows, 'row')}: one pass teaches enough."
     else:
-        reason = f"{work.rows:,} rows want to be seen {train.epochs:g} times; more often would memorize them."
+        reason = f"{plural(work.rows, 'row')}, each seen {train.epochs:g} times; more often would memorize them."
     settings.choose("train.epochs", f"{train.epochs:g}", reason)
     fits = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
     both = "; it holds both replies of a pair" if settings.recipe.preference.learns_pairs else ""
@@ -220,9 +224,12 @@ def _explain_cadence(settings: SuggestedSettings, by: SettingsContext) -> None:
     minutes = every * by.step_s / 60
     often = f"About every {minutes:.0f} minutes" if minutes >= 1.5 else "Often"
     settings.choose("train.checkpoint_every", every, f"{often}: no more than that is lost in a crash.")
-    settings.choose(
-        "evaluation.every", settings.recipe.evaluation.every, "Some ten looks at the held-out rows show when to stop."
-    )
+    if by.separate_validation or by.dataset is None or _held_rows(settings, by.dataset):
+        settings.choose(
+            "evaluation.every",
+            settings.recipe.evaluation.every,
+            "Some ten looks at the held-out rows show when to stop.",
+        )
 
 
 def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
@@ -242,8 +249,12 @@ def _explain_task(settings: SuggestedSettings, by: SettingsContext) -> None:
     settings.choose(
         "task.max_tokens",
         task.max_tokens,
-        f"The rows' longest reply has {hint.reply_tokens:,} token{'' if hint.reply_tokens == 1 else 's'}.",
+        f"The rows' longest reply has {plural(hint.reply_tokens, 'token')}.",
     )
+
+
+def _held_rows(settings: SuggestedSettings, dataset: DatasetFacts) -> int:
+    return hold_out(dataset, settings.recipe.data.validation_share).validation_rows
 
 
 def _count(number: int) -> str:

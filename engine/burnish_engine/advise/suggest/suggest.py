@@ -309,7 +309,8 @@ def _work_warnings(plan: RunPlan, goal: TrainingGoal) -> list[str]:
     warnings = [] if goal.dataset else ["No data was given: lengths, epochs and steps are usual values."]
     if goal.dataset and goal.dataset.train_rows < _FEW_ROWS:
         warnings.append(
-            f"{goal.dataset.train_rows} training rows teach a form, hardly a subject; some hundreds are better."
+            f"So few rows ({goal.dataset.train_rows} to learn from) teach a form, hardly a subject; some hundreds are "
+            "better."
         )
     seconds = plan.total_seconds or USUAL_TOKENS / plan.tokens_per_s
     if seconds > _LONG_RUN_S:

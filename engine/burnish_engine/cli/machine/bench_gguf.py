@@ -10,7 +10,7 @@ from rich.table import Table
 from burnish_engine.bench.gguf_phone import RAMS_GIB, on_phones, type_text
 from burnish_engine.bench.gguf_result import FileBench
 from burnish_engine.cli.terminal import out
-from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.export.gguf.header import read_header
 
 
@@ -21,7 +21,7 @@ def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: 
     for bench in results:
         best = bench.fastest
         if best and best.generated_tokens_per_s:
-            threads = "1 thread" if best.threads == 1 else f"{best.threads} threads"
+            threads = plural(best.threads, "thread")
             out.print(f"{bench.file}: fastest with {threads}, {best.generated_tokens_per_s:.1f} tokens/s.")
     out.print()
     out.print("On a phone (predicted from its memory, not measured):")

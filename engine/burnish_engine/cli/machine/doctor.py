@@ -20,7 +20,7 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
-from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.hardware.checkup import check_up
 
 _LABEL = 11  # width of the left column
@@ -80,7 +80,7 @@ def _system(result: Checkup) -> Iterator[tuple[str, str]]:
     machine = result.machine
     yield "system", f"{machine.os} ({machine.architecture}), Python {machine.python}"
     bf16 = {True: ", bf16", False: "", None: ""}[machine.bf16_cpu]
-    yield "processor", f"{machine.cpu}, {machine.cpu_cores} usable core{'' if machine.cpu_cores == 1 else 's'}{bf16}"
+    yield "processor", f"{machine.cpu}, {plural(machine.cpu_cores, 'usable core')}{bf16}"
     yield "memory", f"{memory_size(machine.ram_free_bytes)} free of {memory_size(machine.ram_total_bytes)}"
     yield "disk", f"{file_size(machine.disk_free_bytes)} free"
     yield "torch", result.torch or "missing"

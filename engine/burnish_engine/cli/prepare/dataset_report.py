@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish_engine.contract.facts.data_report import ColumnReading, DatasetReport, TemplateFacts
+from burnish_engine.contract.units import plural
 
 
 def report_blocks(report: DatasetReport) -> Iterator[RenderableType]:
@@ -48,7 +49,7 @@ def _cuts(report: DatasetReport) -> Table:
     for line in report.cut_lines:
         table.add_row(
             Text(f"max_length {line.max_length:,}"),
-            Text(f"{line.rows_cut:,} row{'' if line.rows_cut == 1 else 's'} cut"),
+            Text(f"{plural(line.rows_cut, 'row')} cut"),
             Text(f"{line.tokens_lost:,} tokens lost, {line.learned_lost:,} of them learned", style="dim"),
         )
     return table

@@ -20,6 +20,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.units import plural
 
 _LEARNED = "bold yellow underline"
 _BAR_CELLS = 40
@@ -181,7 +182,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
         "training": _kept(facts.report.training_rows if facts.report else facts.train_rows, facts.train_rows),
         "held out": _kept(facts.report.held_out_rows if facts.report else facts.validation_rows, facts.validation_rows),
         "tokens": f"{facts.tokens:,}, of which {facts.supervised_tokens:,} learned ({share:.1%})",
-        "truncated": f"{_rows(facts.truncated_rows)} longer than {recipe.data.max_length:,} tokens",
+        "truncated": f"{plural(facts.truncated_rows, 'row')} longer than {recipe.data.max_length:,} tokens",
         "packing": f"{facts.micro_batches:,} {'pass' if facts.micro_batches == 1 else 'passes'} an epoch, "
         f"{facts.fill:.1%} of {budget:,} tokens filled",
     }
@@ -195,11 +196,7 @@ def _summary(facts: DatasetFacts, recipe: Recipe) -> Table:
 
 def _kept(rows: int, documents: int) -> str:
     """Describe the number of rows; long ones may be several documents, and weights repeat or omit rows."""
-    return _rows(rows) + (f" as {documents:,} documents" if documents != rows else "")
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+    return plural(rows, "row") + (f" as {documents:,} documents" if documents != rows else "")
 
 
 def _dropped(facts: DatasetFacts) -> Table:

@@ -25,7 +25,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.recipe.recipe_preference import Objective
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, plural
 
 
 def suggest(
@@ -168,7 +168,7 @@ def _show(result: Suggestion, what_next: str) -> None:
 
 def _summary(plan: RunPlan) -> Text:
     time = f", about {duration(plan.total_seconds)}" if plan.total_seconds is not None else ""
-    steps = f" in {plan.steps:,} steps" if plan.steps else ""
+    steps = f" in {plural(plan.steps, 'step')}" if plan.steps else ""
     fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
     memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
     speed = f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}"

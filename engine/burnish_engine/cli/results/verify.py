@@ -15,7 +15,7 @@ from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
 def verify(
     file: Annotated[Path, typer.Argument(help="A GGUF file.")],
-    against: Annotated[str, typer.Option(help="The run it was made from.")],
+    against: Annotated[str, typer.Option(help='Name or folder of the run it was made from; "last" is the newest.')],
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
     """Prove again that a GGUF file is the model that a run trained."""

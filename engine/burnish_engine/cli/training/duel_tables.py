@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish_engine.cli.terminal import duration, out, styled
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, plural
 from burnish_engine.duel.planner import run_counts, run_seconds
 from burnish_engine.duel.prepare import DuelForecast
 from burnish_engine.duel.report.figures import figures
@@ -48,7 +48,7 @@ def show_duel_forecast(forecast_duel: DuelForecast) -> None:
         longest = f" (at most {duration(times[1])})" if most > least else ""
         out.print(f"Predicted training time: {duration(times[0])}{longest}; loading comes on top.")
     for side, plan in zip(sides, forecast_duel.plans, strict=True):
-        steps = f"{plan.steps:,} steps, " if plan.steps else ""
+        steps = f"{plural(plan.steps, 'step')}, " if plan.steps else ""
         fits = "" if plan.fits else " [red]does not fit[/]"
         out.print(styled("  {}: {}{} predicted" + fits, side.name, steps, memory_size(plan.memory_bytes)))
     energy = forecast_duel.state.energy

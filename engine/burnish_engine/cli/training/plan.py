@@ -17,7 +17,7 @@ from burnish_engine.contract.paths import fetched_model_dir, is_model_name
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.units import file_size, memory_size, plural
 
 _ROUGH = "steps and training time are unknown or rough"
 
@@ -140,7 +140,7 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
         table.add_row("reached of the layers", result.coverage.share_text, result.coverage.kinds_text)
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if (seconds := result.total_seconds) is not None and result.tokens is not None:
-        work = f"{result.tokens:,} tokens" + (f" in {result.steps:,} steps" if result.steps else "")
+        work = f"{result.tokens:,} tokens" + (f" in {plural(result.steps, 'step')}" if result.steps else "")
         table.add_row("training time", duration(seconds), f"{work}{_beside(result)}")
     elif unread:
         table.add_row("training time", "unknown", "the data was not read")

@@ -32,7 +32,7 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.units import memory_size, short_time
+from burnish_engine.contract.units import memory_size, plural, short_time
 from burnish_engine.train.guard.findings import CHECKS, Check
 
 _PHASES = {
@@ -194,7 +194,7 @@ def _line(event: Event) -> str | Text:
         case RunStarted():
             again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
             products = f", products in {event.products.upper()}" if event.products in EIGHT_BITS else ""
-            how = f" on {event.device} in {event.precision}{products}: {event.total_steps} steps{again}"
+            how = f" on {event.device} in {event.precision}{products}: {plural(event.total_steps, 'step')}{again}"
             reason = f"\n{event.products_reason}" if event.products_reason else ""
             return styled("[bold]{}[/]{}{}", event.run, how, reason)
         case DataReady():
@@ -202,7 +202,7 @@ def _line(event: Event) -> str | Text:
             cut = f", {event.truncated_rows} truncated" if event.truncated_rows else ""
             share = event.supervised_tokens / max(event.train_tokens, 1)
             return (
-                f"{event.train_rows} rows to learn from{dropped}{cut}, {event.validation_rows} held out; "
+                f"{plural(event.train_rows, 'row')} to learn from{dropped}{cut}, {event.validation_rows} held out; "
                 f"{event.train_tokens:,} tokens, {share:.0%} of them learned; packing {event.fill:.0%} full"
             )
         case PlanMade():

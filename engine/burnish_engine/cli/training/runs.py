@@ -52,7 +52,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
         print_json(json_module.dumps([_as_dict(summary) for summary in found], indent=1))
         return
     if not found:
-        out.print("There are no runs yet. `burnish train recipe.toml` makes one.")
+        out.print(f"There are no runs in {runs_dir()} yet. `burnish train recipe.toml` makes one.")
         return
     table = Table(box=None, pad_edge=False)
     for title in ("run", "standing", "step", "loss", "held-out", "created"):

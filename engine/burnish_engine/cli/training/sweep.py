@@ -16,7 +16,7 @@ from burnish_engine.contract.facts.sweeps import SweepPlan, sweep_plan
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting, expand, parse_values, value_text
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.units import memory_size, plural
 
 
 def sweep(
@@ -58,8 +58,10 @@ def sweep(
     if json:
         print_json(made.model_dump_json(indent=1))
     else:
-        out.print(f"Queued: {len(made.runs)}. `burnish runs list` shows how far they are. To compare them afterwards:")
-        out.print(f"burnish runs compare {' '.join(typed_run(RunPaths(Path(run.folder))) for run in made.runs)}")
+        out.print(f"Queued: {plural(len(made.runs), 'run')}. `burnish runs list` shows how far that is.")
+        if len(made.runs) > 1:
+            out.print("To compare them afterwards:")
+            out.print(f"burnish runs compare {' '.join(typed_run(RunPaths(Path(run.folder))) for run in made.runs)}")
     return ExitCode.DONE
 
 
@@ -88,8 +90,7 @@ def _show(plan: SweepPlan) -> None:
         fits = "" if run.fits else "does not fit"
         table.add_row(*map(value_text, run.values), memory_size(run.memory_bytes), _time(run.seconds), fits)
     out.print(table)
-    runs = "1 run" if len(plan.runs) == 1 else f"{len(plan.runs)} runs"
-    out.print(f"{runs}, predicted training time {_time(plan.seconds)}.")
+    out.print(f"{plural(len(plan.runs), 'run')}, predicted training time {_time(plan.seconds)}.")
 
 
 def _time(seconds: float | None) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
@@ -161,9 +163,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         SetupError: There is none, or it is damaged.
     """
     path = folder / "config.json"
-    if not path.is_file():
+    if os.path.isdir(folder) and not os.access(folder, os.X_OK):  # noqa: PTH112  Path.is_dir raises errors of the system
+        raise SetupError(f"The model folder {folder} cannot be read: permission denied.", "Check its permissions.")
+    if not is_file(path):
         raise SetupError(
-            f"The model folder {folder} has no config.json.", "Download the model again, with all its files."
+            f"The model folder {folder} has no config.json.",
+            "Give the folder that holds it, or download the model again, with all its files.",
         )
     return _read_object(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from burnish_engine.models.families.matrices import ROUTER, is_in_4_bits
 from burnish_engine.models.transformers_path.mixer_memory import kept_by_mixers
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear, stored_weight
 from burnish_engine.models.transformers_path.peft_import import import_peft
+
+_log = logging.getLogger(__name__)
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -156,7 +159,7 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
 
 
 def measured_spec(config: dict[str, Any]) -> DecoderSpec | None:
-    """Build a model without weights and return its specification; None where it cannot be built.
+    """Build a model without weights and return its specification; None where it cannot be built or counted.
 
     Sizes are rough, as `rough_spec` reads them; the matrices and the number of all weights are exact.
 
@@ -168,15 +171,23 @@ def measured_spec(config: dict[str, Any]) -> DecoderSpec | None:
 
 @lru_cache(maxsize=8)
 def _measured_spec(text: str) -> DecoderSpec | None:
+    read = json.loads(text)
     try:
-        return _built_spec(json.loads(text))
+        model = meta_model(read)
     # transformers builds foreign configs: what it does not like ends in errors of any kind
     except Exception:  # noqa: BLE001
         return None
+    try:
+        return _built_spec(model, read)
+    except Exception as error:  # noqa: BLE001  a foreign architecture may be of a form that is not foreseen here
+        _log.warning(
+            "The layers of this model (%s) could not be counted, so that what it takes is predicted roughly: %s: %s",
+            read.get("model_type"), type(error).__name__, error,
+        )  # fmt: skip
+        return None
 
 
-def _built_spec(read: dict[str, Any]) -> DecoderSpec | None:
-    model = meta_model(read)
+def _built_spec(model: Any, read: dict[str, Any]) -> DecoderSpec | None:
     inner = model.config.get_text_config()
     sizes = {key: _size_of(inner, key) for key in _SIZES}
     made = made_names(model)

@@ -13,14 +13,45 @@ import torch
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
+from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.stream import pass_size
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.lifecycle.announce import report_notes
+from burnish_engine.train.lifecycle.run_setup import RunSetup
 
 _LONG_S = 300.0
 _MANY_STEPS = 50
 _STEPS = 2  # the second one has the optimizer's moments, and on a GPU it is captured
+
+
+def dry_run_if_long(engine: Engine, setup: RunSetup, recorder: Recorder, step: int) -> None:
+    """Make a dry run where the run is long enough for one; the engine must be started afterwards.
+
+    Args:
+        engine: loaded engine.
+        setup: settings and inputs of the run.
+        recorder: recorder of events and state.
+        step: optimizer steps made so far.
+    """
+    inputs, section = setup.inputs, setup.recipe.train
+    steps = inputs.budget.steps
+    left = steps - step
+    if not (is_worthwhile(left, setup.predicted_s * left / steps) and has_room(engine)):
+        return
+    batch = inputs.stream.longest(inputs.budget.micro_batches, padded=engine.layout == "padded")
+    recorder.phase("dry_run", f"{batch.tokens:,} tokens, evaluation and save")
+    dry_run(
+        engine,
+        batch,
+        passes=section.accumulation,
+        held_out=inputs.held_out,
+        budget=section.micro_batch_tokens,
+        checkpoints_folder=setup.paths.checkpoints,
+        device=setup.device,
+    )
+    report_notes(engine, recorder)
 
 
 def is_worthwhile(steps: int, seconds: float) -> bool:

@@ -147,6 +147,13 @@ def test_reasons_count_the_rows_that_the_recipe_holds_out_and_another_share_is_o
     assert len(held) == 1, "of the share that is suggested"
 
 
+def test_where_no_row_can_be_held_out_no_reason_speaks_of_held_out_rows():
+    found = reasons(ask(H100, data=dataset(1, [(64, 1)])))
+    assert "too few rows" in found["data.validation_share"]
+    assert found["train.epochs"].startswith("1 row,")
+    assert "evaluation.every" not in found
+
+
 def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
     suggestion = ask(H100, data=CHATS)
     recipe = recipe_of(suggestion)

@@ -227,6 +227,16 @@ def test_models_with_a_file_that_cannot_be_read(refused, tmp_path, model, hide, 
     refused("plan", recipe, "--skip-data", codes=(ExitCode.ENVIRONMENT,))
 
 
+def test_a_model_folder_without_permission_is_no_folder_without_a_config(refused, tmp_path, model, monkeypatch):
+    hidden = shutil.copytree(model, tmp_path / "hidden")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"[model]\npath = '{hidden}'\n[devices]\nkind = 'cpu'\n")
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(hidden) and real(path, mode))
+    said = refused("plan", recipe, "--skip-data", codes=(ExitCode.ENVIRONMENT,))
+    assert "cannot be read: permission denied" in " ".join(said.split())
+
+
 @UNREADABLE
 def test_recipes_and_data_that_cannot_be_read(refused, tmp_path, model, hide):
     hide(tmp_path / "recipe.toml")

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from burnish_engine.cli.training import progress as module
 from burnish_engine.cli.training.progress import RunProgress, evaluation_text, preferred_text
-from burnish_engine.contract.run.events import EvaluationDone, PhaseChanged, PhaseProgress
+from burnish_engine.contract.run.events import DataReady, EvaluationDone, PhaseChanged, PhaseProgress
 from burnish_engine.train.guard.findings import CHECKS
 
 
@@ -53,6 +53,15 @@ def shown(monkeypatch):
         return capture.get()
 
     return show
+
+
+def test_one_row_has_the_singular():
+    ready = DataReady(
+        train_rows=1, validation_rows=0, dropped_rows=0, truncated_rows=0, train_tokens=35, supervised_tokens=16,
+        micro_batches_per_epoch=1, fill=0.1,
+    )  # fmt: skip
+    assert str(module._line(ready)).startswith("1 row to learn from, 0 held out")
+    assert str(module._line(ready.model_copy(update={"train_rows": 1200}))).startswith("1,200 rows to learn from")
 
 
 CHECKING = (PhaseChanged(phase="checking"), PhaseProgress(done=10, total=11, unit="checks", what="leak"))

@@ -44,6 +44,9 @@ def test_a_sweep_prints_the_command_that_compares_its_runs(tmp_path, capsys, mon
     command = said(capsys, "sweep", file, "--try", "adapter.rank=2,4").partition("burnish runs compare ")[2].split()
     assert sorted(command) == sorted(run.paths.root.name for run in list_runs())
     assert "adapter.rank" in said(capsys, "runs", "compare", *command)
+    alone = said(capsys, "sweep", file, "--try", "adapter.rank=2")
+    assert "Queued: 1 run." in alone
+    assert "compare" not in alone
 
 
 def test_a_deleted_run_is_restored_by_its_name_unless_it_went_for_good(capsys):

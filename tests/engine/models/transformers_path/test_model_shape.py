@@ -1,5 +1,7 @@
 """What is planned from a config equals what PEFT attaches to the model that transformers builds from it."""
 
+import logging
+
 import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
@@ -12,6 +14,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import read_config
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families.adapter_targets import check_spec_targets, check_targets, planned_coverage
+from burnish_engine.models.transformers_path import model_shape
 from burnish_engine.models.transformers_path.model_shape import (
     inside_and_outside,
     measured_coverage,
@@ -153,6 +156,17 @@ def test_a_model_that_cannot_be_built_is_tried_once(monkeypatch):
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3}
     assert [measured_spec(config), measured_spec(dict(config))] == [None, None]
     assert len(tried) == 1
+
+
+def test_a_model_whose_layers_cannot_be_counted_is_reported(monkeypatch, caplog):
+    def fail(*_given):
+        raise KeyError("mixer")
+
+    monkeypatch.setattr(model_shape, "kept_by_mixers", fail)
+    monkeypatch.setattr(logging.getLogger("burnish_engine"), "propagate", True)  # the command line turns it off
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 5}
+    assert measured_spec(config) is None
+    assert "(llama) could not be counted" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "laguna"])

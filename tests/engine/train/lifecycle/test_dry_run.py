@@ -10,7 +10,6 @@ from burnish_engine.contract.run.events import PhaseChanged, RunStarted, StepDon
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
-from burnish_engine.train import session
 from burnish_engine.train.fast import fast_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import dry_run, run_setup
@@ -42,7 +41,7 @@ def made(folder, request, monkeypatch):
     count = iter(range(99))
     tried = []
     monkeypatch.setattr(run_setup, "check_fit", lambda *_args, **_settings: None)
-    monkeypatch.setattr(session, "is_worthwhile", lambda *_: tried[-1])
+    monkeypatch.setattr(dry_run, "is_worthwhile", lambda *_: tried[-1])
 
     def make(engine, tries, **settings):
         tried.append(tries)
@@ -106,7 +105,7 @@ def test_it_trains_the_longest_pass_twice_evaluates_and_saves(made, engine, monk
         seen.append(("batch", batch))
         return real(Watched(), batch, **settings)
 
-    monkeypatch.setattr(session, "dry_run", watching)
+    monkeypatch.setattr(dry_run, "dry_run", watching)
     paths = made(engine, True, max_steps=3, epochs=1.0)
     assert run_training(paths).exit_code == ExitCode.DONE
     names = [name for name, _ in seen]
@@ -171,7 +170,7 @@ def test_what_is_left_of_a_run_decides(made, monkeypatch):
         lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None, coverage=None, times=()),
     )
     paths = made("fast", False, max_steps=5)
-    monkeypatch.setattr(session, "is_worthwhile", lambda *found: asked.append(found))
+    monkeypatch.setattr(dry_run, "is_worthwhile", lambda *found: asked.append(found))
 
     def stop(event):
         if isinstance(event, StepDone) and event.step == 2:

@@ -6,9 +6,10 @@ from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, StepDone
 from burnish_engine.runs.control import send
-from burnish_engine.train import choose_engine, engine_loader, session
+from burnish_engine.train import choose_engine, engine_loader
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
+from burnish_engine.train.lifecycle import dry_run
 from burnish_engine.train.run import run_training
 from burnish_kernels.adamw import op as adamw
 
@@ -77,7 +78,7 @@ def test_where_nothing_smaller_is_left_but_by_loading_it_is_loaded_again(made, s
     monkeypatch.setattr(
         FastEngine, "loading_plan", property(lambda self: "" if self.plan == narrow else narrow.model_dump_json())
     )
-    monkeypatch.setattr(session, "is_worthwhile", lambda *_: tries)
+    monkeypatch.setattr(dry_run, "is_worthwhile", lambda *_: tries)
     paths = made(extra=WATCHED)
     with scarce(PLACES["fast"]["pass"], calls=[3 if tries else 8]):
         assert run_training(paths).exit_code == ExitCode.DONE

@@ -39,7 +39,7 @@ def why_not() -> str:
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "TRITON_INTERPRET is set, so kernels are interpreted, not compiled."
     if not torch.cuda.is_available():
-        return "There is no GPU that PyTorch can use, so there is nothing to time kernels on."
+        return "There is no GPU that PyTorch can use, so nothing can be timed."
     return ""
 
 

@@ -38,6 +38,15 @@ def backend_of(service, flavor=""):
     return HfBackend("hf", flavor, upload=service.upload, mount=str(service.mount), scratch="@SCRATCH@")
 
 
+def test_without_network_the_service_is_not_asked_and_the_way_out_is_named(service, monkeypatch):
+    monkeypatch.delenv("BURNISH_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SetupError, match="or set BURNISH_OFFLINE=0") as refused:
+        backend_of(service).offers()
+    assert "HF_HUB_OFFLINE" in refused.value.remedy
+    assert refused.value.exit_code == ExitCode.ENVIRONMENT
+
+
 def there(tmp_path, **train):
     recipe = tiny_recipe(tmp_path, rows=24, extra=UNWATCHED, **train)
     devices = DevicesSection(where="hf:cpu-basic", kind="cpu", threads=1, timeout_hours=1.0)

@@ -1,4 +1,4 @@
-"""What is learned from preferences: chosen on the page Recipe as on the page Data, and undone."""
+"""The objective is chosen in the form of the page Recipe as on the page Data, and undone."""
 
 import pytest
 from app.facts import data_facts

@@ -1,7 +1,6 @@
 """Charts: linked cursor, zoom, pins, legend, keyboard; driven by real mouse and key events."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -394,27 +393,3 @@ def test_a_fourth_pin_replaces_the_first(charts):
     assert charts.link.pins == (2, 3, 4)
     charts.link.toggle_pin(3)
     assert charts.link.pins == (2, 4)
-
-
-@pytest.mark.parametrize("width_px", [300, 420, 700, 1400])
-@pytest.mark.parametrize("steps", [40, 600, 20_000])
-def test_the_last_step_has_its_label_and_no_label_covers_another(qtbot, width_px, steps):
-    charts = Charts(qtbot, steps)
-    charts.window.resize(width_px, 900)
-    plot = charts.loss._drawing.plot
-
-    def labels():
-        picture = QImage(10, 10, QImage.Format.Format_RGB32)
-        painter = QPainter(picture)
-        drawn = plot._bottom.generateDrawSpecs(painter)[2]
-        painter.end()
-        return sorted((place.left(), place.right(), text) for place, _, text in drawn)
-
-    def apart():
-        assert abs(plot.view.width() - width_px) < 100
-        assert all(before[1] <= after[0] for before, after in pairwise(labels()))
-
-    qtbot.waitUntil(apart)
-    assert labels()[0][0] >= 0
-    assert labels()[-1][1] <= plot._bottom.width()
-    assert labels()[-1][2].replace(",", "") == str(steps)

@@ -1,0 +1,31 @@
+"""The labels of a plot's horizontal axis."""
+
+from itertools import pairwise
+
+import pytest
+from app.widgets.charts.test_chart import Charts
+from PySide6.QtGui import QImage, QPainter
+
+
+@pytest.mark.parametrize("width_px", [300, 420, 700, 1400])
+@pytest.mark.parametrize("steps", [40, 600, 20_000])
+def test_the_last_step_has_its_label_and_no_label_covers_another(qtbot, width_px, steps):
+    charts = Charts(qtbot, steps)
+    charts.window.resize(width_px, 900)
+    plot = charts.loss._drawing.plot
+
+    def labels():
+        picture = QImage(10, 10, QImage.Format.Format_RGB32)
+        painter = QPainter(picture)
+        drawn = plot._bottom.generateDrawSpecs(painter)[2]
+        painter.end()
+        return sorted((place.left(), place.right(), text) for place, _, text in drawn)
+
+    def apart():
+        assert abs(plot.view.width() - width_px) < 100
+        assert all(before[1] <= after[0] for before, after in pairwise(labels()))
+
+    qtbot.waitUntil(apart)
+    assert labels()[0][0] >= 0
+    assert labels()[-1][1] <= plot._bottom.width()
+    assert labels()[-1][2].replace(",", "") == str(steps)

@@ -20,7 +20,7 @@ from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.page.page import Page
-from burnish_app.widgets.runs.recent_run import RecentRun
+from burnish_app.widgets.runs.recent_run import RecentRun, line_up
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -84,10 +84,11 @@ class StartPage(Page):
             return
         self._shown = runs[:_RECENT]
         clear(self.recent.body)
-        for run in self._shown:
-            line = RecentRun(run)
+        lines = [RecentRun(run) for run in self._shown]
+        for line in lines:
             line.opened.connect(self._open)
             self.recent.body.addWidget(line)
+        line_up(lines)
         self.recent.setVisible(bool(runs))
         self._steps.setVisible(not runs)
 

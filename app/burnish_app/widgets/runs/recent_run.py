@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.item_models.runs import moment_text
-from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import RING_PX, SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import link
@@ -20,7 +20,6 @@ from burnish_app.wording.plain_words import model_name
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.serve.replies import RunSummary
 
-_PILL_PX, _WHEN_PX = 116, 84  # "Not responding" and a whole date, so that lines under each other are columns
 _PADDING_PX = 2 * 8  # inner space and frame of a quiet button
 
 
@@ -32,6 +31,7 @@ class RecentRun(QWidget):
 
     Attributes:
         opened: signal with the folder of the run.
+        parts: what stands right of the name: the status and the time.
     """
 
     opened = Signal(str)
@@ -49,9 +49,7 @@ class RecentRun(QWidget):
         when = caption(moment_text(run.state.created, time.time()))
         when.setWordWrap(False)
         when.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        when.setMinimumWidth(scaled_width(_WHEN_PX))
         marked = QWidget()
-        marked.setMinimumWidth(scaled_width(_PILL_PX))
         around = QHBoxLayout(marked)
         around.setContentsMargins(0, 0, 0, 0)
         around.addWidget(pill, alignment=Qt.AlignmentFlag.AlignLeft)
@@ -67,6 +65,7 @@ class RecentRun(QWidget):
         line.addWidget(self._words, 1)
         line.addWidget(marked)
         line.addWidget(when)
+        self.parts: tuple[QWidget, ...] = (marked, when)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Shorten the name to its room; the tooltip has all of it."""
@@ -76,6 +75,14 @@ class RecentRun(QWidget):
         if shown != self.name.text():
             self.name.setText(shown)
             self.name.setToolTip("" if shown == self._title else self._title)
+
+
+def line_up(lines: Sequence[RecentRun]) -> None:
+    """Make the statuses and the times of lines under each other as wide as the widest, so that they are columns."""
+    for column in zip(*(line.parts for line in lines), strict=True):
+        width = max(part.sizeHint().width() for part in column)
+        for part in column:
+            part.setMinimumWidth(width)
 
 
 def _facts(run: RunSummary) -> str:

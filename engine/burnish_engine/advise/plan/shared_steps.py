@@ -25,9 +25,9 @@ _LINKS: dict[LinkKind | None, str] = {
     None: "at most: nothing is told of their links",
 }
 
-_SHARDED_LAYER_S = 0.011
-"""Time that a layer of a whole model takes longer in a pass where it is shared out, by whatever number of GPUs: 170 to
-186 ms of 16 layers on H100 (tests/bench/LOG.md, 2026-11-27). With transformers' attention, which takes a part of it."""
+_SHARDED_LAYER_S = 0.0028
+"""Time that a layer of a whole model takes longer in a pass where it is shared out, by whatever number of GPUs: 44 ms
+for 16 layers on two H200 (tests/bench/LOG.md, 2026-11-27)."""
 
 
 def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedSteps | None:

@@ -119,7 +119,7 @@ class TorchCollectives:
     def window(self, count: int) -> SharedWindow:
         """Allocate memory that all ranks will read."""
         if self._device.type == "cuda":
-            return GpuWindow(count, self._size, self._device)
+            return GpuWindow(count, self._size, self._device, self.all_gather)
         return FileWindow(count, self._size, self.all_gather)
 
     def close(self, *, abort: bool = False) -> None:

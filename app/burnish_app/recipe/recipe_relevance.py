@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from burnish_app.look.language import tr
+from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.wording.recipe_text import NOTES
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
+from burnish_engine.contract.recipe.recipe_preference import LOSS_TYPES, PREFERENCE_USES
 from burnish_engine.contract.recipe.recipe_task import TASK_USES
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
 
@@ -120,6 +121,17 @@ def _is_train_field_relevant(name: str, values: Values) -> bool:
     if name == "decay_share":
         return bool(train["schedule"] == "wsd")
     return name != "final_share" or bool(train["schedule"] != "constant")
+
+
+def fitting_choices(field: RecipeField, values: Values) -> tuple[str, ...]:
+    """Return those of a field's choices that fit the objective.
+
+    Args:
+        field: field with choices.
+        values: recipe as nested tables; not necessarily valid.
+    """
+    fitting = LOSS_TYPES.get(values["preference"]["objective"]) if field.key == "preference.loss_type" else None
+    return fitting or field.choices
 
 
 def _scale(adapter: Values) -> float | None:

@@ -10,6 +10,8 @@ import os
 
 OFFLINE_VARIABLE = "BURNISH_OFFLINE"
 """Environment variable: 1 forbids downloads, 0 allows `burnish models fetch`, whatever HF_HUB_OFFLINE says."""
+GO_ONLINE = f"Unset HF_HUB_OFFLINE and {OFFLINE_VARIABLE}, or set {OFFLINE_VARIABLE}=0 for Burnish alone."
+"""Remedy where the person asked for no network and something needs it."""
 _HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = {"1", "ON", "YES", "TRUE"}  # huggingface_hub reads its own variables in the same way
 

@@ -22,7 +22,7 @@ from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.hub.client import HubClient, TransientError
 from burnish_engine.hub.files import FoundAnswer
 from burnish_engine.hub.judge_local import OTHER_FAMILY, TOO_BIG, judgment
-from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
+from burnish_engine.hub.offline import GO_ONLINE, is_offline
 from burnish_engine.models.checkpoint.config_checks import check_config
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import text_part
@@ -65,10 +65,7 @@ def search_hub(
         SetupError: The environment asks for no network, or the hub was not reached.
     """
     if is_offline():
-        raise SetupError(
-            "The hub is not searched: the environment asks for no network.",
-            f"Unset HF_HUB_OFFLINE and {OFFLINE_VARIABLE}, or set {OFFLINE_VARIABLE}=0 for Burnish alone.",
-        )
+        raise SetupError("The hub is not searched: the environment asks for no network.", GO_ONLINE)
     with HubClient(os.environ.get("HF_TOKEN", "").strip()) as client:
         progress("Searching the hub", 0, 0)
         try:

@@ -10,9 +10,17 @@ from burnish_app.recipe.recipe_fields import (
     folded_sections,
     recipe_fields,
 )
-from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
+from burnish_app.recipe.recipe_relevance import (
+    fitting_choices,
+    is_relevant,
+    not_applicable_text,
+    note_text,
+    reason_text,
+)
 from burnish_app.wording.recipe_text import CHOICES, LABELS, NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import recipe_problems
+from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer
 
 
@@ -25,6 +33,18 @@ def test_an_optimizer_shows_only_what_it_has_a_use_for(optimizer):
     given = values(train={"optimizer": optimizer})
     shown = {name for name in ("momentum", "beta1", "beta2", "epsilon") if is_relevant(f"train.{name}", given)}
     assert shown == set(OPTIMIZER_USES[optimizer])
+
+
+@pytest.mark.parametrize("objective", PREFERENCE_USES)
+def test_the_losses_that_fit_an_objective_are_those_that_the_recipe_accepts_with_it(objective):
+    (field,) = (field for field in recipe_fields() if field.key == "preference.loss_type")
+    given = values(preference={"objective": objective})
+    fitting = fitting_choices(field, given)
+    accepted = []
+    for loss in field.choices:
+        field.write(given, loss)
+        accepted += [] if recipe_problems(given) else [loss]
+    assert sorted(fitting) == sorted(accepted)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,13 @@ from burnish_app.recipe.recipe_fields import (
     problems_by_field,
     recipe_fields,
 )
-from burnish_app.recipe.recipe_relevance import is_relevant, not_applicable_text, note_text, reason_text
+from burnish_app.recipe.recipe_relevance import (
+    fitting_choices,
+    is_relevant,
+    not_applicable_text,
+    note_text,
+    reason_text,
+)
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import usual_reason, value_reason
 from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
@@ -286,6 +292,7 @@ class RecipeForm(QWidget):
         row.show_problem(problem_of_row(key, problem) if problem else "")
         row.show_idle(idle)
         row.show_note(note_text(key, self._values))
+        row.show_choices(fitting_choices(row.field, self._values))
         offer = self._offers.get(key, "")
         if self._suggested is None or key == "name":  # nobody suggests how to call a run
             row.forget_suggestion(offer)

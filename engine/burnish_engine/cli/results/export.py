@@ -12,7 +12,7 @@ from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed, typed_run
-from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, UsageError
+from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, SetupError, UsageError
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
@@ -160,10 +160,10 @@ def _chat_command(paths: RunPaths, to: ExportKind, written: Path, report: Fideli
 
 def _push(folder: Path, repository: str, *, private: bool) -> int:
     from burnish_engine.export.destinations.push import push
-    from burnish_engine.hub.offline import is_offline
+    from burnish_engine.hub.offline import GO_ONLINE, is_offline
 
     if is_offline():
-        raise UsageError("BURNISH_OFFLINE forbids any connection.", "Set BURNISH_OFFLINE=0 to push.")
+        raise SetupError(f"{repository} is not pushed: the environment asks for no network.", GO_ONLINE)
     with ExportBar(quiet=False) as bar:
         url = push(folder, repository, private=private, progress=bar.show, canceled=bar.canceled)
     out.print(f"Pushed: {url}")

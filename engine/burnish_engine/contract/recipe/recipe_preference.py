@@ -23,14 +23,15 @@ OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
     "kto": ("kto", "sft"),
 }
 """Shape of a dataset's rows to the objectives that can learn from them, the usual one first."""
+LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
+    "dpo": ("sigmoid", "hinge", "ipo", "robust"),
+    "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
+}
+"""The losses of each objective that has a choice."""
 _USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0}, "simpo": {"beta": 2.0}}
 """Usual settings of objectives that are not the schema's defaults. SimPO's beta: Meng et al. 2024. The usual loss
 beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both may
 become unlikely, and the embedded model then ends its replies early (`assets/guide/preference-tour.md`)."""
-_LOSS_TYPES: dict[Objective, tuple[LossType, ...]] = {
-    "dpo": ("sigmoid", "hinge", "ipo", "robust"),
-    "kto": ("sigmoid", "kto", "apo_zero_unpaired"),
-}
 
 _LEAST_SIMPO_BETA = 1.0  # Meng et al. 2024 search from 2.0 up; with the usual 0.1 of dpo pairs hardly count
 LARGEST_WEIGHT = 1000.0
@@ -124,7 +125,7 @@ class PreferenceSection(Section):
 
     @model_validator(mode="after")
     def _loss_is_of_the_objective(self) -> PreferenceSection:
-        known = _LOSS_TYPES.get(self.objective)
+        known = LOSS_TYPES.get(self.objective)
         if known and self.loss_type not in known:
             raise ValueError(
                 f'loss_type = "{self.loss_type}" is not one of objective = "{self.objective}": set it to one of '

@@ -137,7 +137,11 @@ def _read(path: Path, _size: int, _changed: int) -> TokenizerFile:
         is_bpe = model.get("type", "BPE") == "BPE" and isinstance(model["vocab"], dict)
         last = Token(number, text, special=False) if number >= 0 else None
         return TokenizerFile(json.dumps(rules) if is_bpe else "", last, tokens)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+    except OSError as error:
+        raise SetupError(
+            f"{path} cannot be read: {error.strerror or error}.", "Check the file's permissions and the disk."
+        ) from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError) as error:
         what = str(error) or type(error).__name__
         raise SetupError(f"{path} is damaged: {what[:200]}.", "Copy the file of the same model again.") from error
 

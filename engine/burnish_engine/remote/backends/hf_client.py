@@ -20,7 +20,7 @@ import httpx2
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import cannot_write
 from burnish_engine.hub.endpoint import endpoint
-from burnish_engine.hub.offline import OFFLINE_VARIABLE, is_offline
+from burnish_engine.hub.offline import GO_ONLINE, is_offline
 from burnish_engine.remote.backends.backend import DroppedError
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
@@ -38,10 +38,7 @@ def read_token() -> str:
         SetupError: There is none, or the person asked for no network.
     """
     if is_offline():
-        raise SetupError(
-            "Hugging Face Jobs is not asked: the environment asks for no network.",
-            f"Unset HF_HUB_OFFLINE and {OFFLINE_VARIABLE}, or set {OFFLINE_VARIABLE}=0 for Burnish alone.",
-        )
+        raise SetupError("Hugging Face Jobs is not asked: the environment asks for no network.", GO_ONLINE)
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token:
         from huggingface_hub import get_token

@@ -7,7 +7,7 @@ from app.widgets.test_page_widgets import type_into
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_preference import LOSS_TYPES, PreferenceSection
 
 pytestmark = pytest.mark.gui
 
@@ -51,6 +51,19 @@ def choose(page, key, value):
     """Choose a value in the form, as a person does."""
     box = page.form.row(key)._editor
     box.setCurrentIndex(box.findData(value))
+
+
+def test_only_losses_of_the_objective_are_offered(page):
+    box = page.form.row("preference.loss_type")._editor
+    items, view = box.model(), box.view()
+    for objective in ("dpo", "kto", "dpo"):
+        choose(page, "preference.objective", objective)
+        box.showPopup()
+        enabled = [number for number in range(box.count()) if items.item(number).isEnabled()]
+        shown = [number for number in range(box.count()) if view.visualRect(items.index(number, 0)).height()]
+        box.hidePopup()
+        assert {box.itemData(number) for number in enabled} == set(LOSS_TYPES[objective])
+        assert shown == enabled
 
 
 def test_another_objective_takes_its_own_settings_and_undo_brings_the_former_ones_back(page, bench):

@@ -12,6 +12,7 @@ from gguf import GGUFReader
 from burnish_engine.cli.main import main
 from burnish_engine.cli.results import export
 from burnish_engine.cli.terminal import typed
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import EvaluationDone
@@ -215,10 +216,15 @@ def test_a_push_is_an_act_of_its_own(run, gguf, capsys, monkeypatch):
     hub = UploadHub()
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    monkeypatch.setenv("BURNISH_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     try:
-        assert main(["export", "last", "--push", "me/tune"]) == 2
-        assert hub.repositories == {}
+        for own in ("1", ""):
+            monkeypatch.setenv("BURNISH_OFFLINE", own)
+            assert main(["export", "last", "--push", "me/tune"]) == ExitCode.ENVIRONMENT
+            text = " ".join(capsys.readouterr().err.split())
+            assert "me/tune is not pushed: the environment asks for no network." in text
+            assert "or set BURNISH_OFFLINE=0" in text
+            assert hub.repositories == {}
         monkeypatch.setenv("BURNISH_OFFLINE", "0")
         assert "/me/tune/" in said(capsys, "export", "last", "--push", "me/tune")
         assert hub.repositories["me/tune"][gguf.name] == gguf.read_bytes()

@@ -1,6 +1,7 @@
 """A tokenizer splits text as its own tokenizer.json does, and never yields an id that the model has no row for."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
@@ -88,3 +89,15 @@ def test_a_damaged_file_is_told(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(SetupError, match=r"tokenizer\.json is damaged"):
         check_token_ids(source(tmp_path, 100))
+
+
+def test_a_file_without_permission_is_not_called_damaged(tmp_path, monkeypatch):
+    save_sentencepiece(tmp_path)
+
+    def denied(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(SetupError, match=r"tokenizer\.json cannot be read: Permission denied\.") as refused:
+        check_token_ids(source(tmp_path, 100))
+    assert "permissions" in refused.value.remedy

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtGui import QKeyEvent, QKeySequence, QStandardItemModel
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QLabel,
     QLineEdit,
+    QListView,
     QPlainTextEdit,
     QSizePolicy,
     QVBoxLayout,
@@ -56,6 +57,7 @@ class FieldRow(QWidget):
     def __init__(self, field: RecipeField, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.field = field
+        self._choices: Sequence[str] = field.choices
         self._suggested: Any = None
         self._has_suggestion = False
         self._reason = ""
@@ -155,6 +157,20 @@ class FieldRow(QWidget):
         if note != self._note:
             self._note = note
             self._show_state()
+
+    def show_choices(self, choices: Sequence[str]) -> None:
+        """Offer only some of the field's choices; the value stays. Rows without choices have no use for it.
+
+        Args:
+            choices: choices to offer.
+        """
+        if choices == self._choices or not isinstance(self._editor, QComboBox):
+            return
+        self._choices, view, items = choices, self._editor.view(), self._editor.model()
+        if isinstance(view, QListView) and isinstance(items, QStandardItemModel):
+            for number, choice in enumerate(self.field.choices):
+                view.setRowHidden(number, choice not in choices)
+                items.item(number).setEnabled(choice in choices)  # keys skip it too
 
     def show_places(self, places: Sequence[str]) -> None:
         """Offer places in the row that says where to run; other rows have no use for them.

@@ -82,7 +82,7 @@ class GpuWindow:
         count: bytes of this rank.
         size: number of ranks.
         device: GPU of this rank.
-        all_gather: function that gathers every rank's tensor; see `Collectives`.
+        gather_numbers: function that gathers a number of every rank.
     """
 
     def __init__(
@@ -90,17 +90,16 @@ class GpuWindow:
         count: int,
         size: int,
         device: torch.device,
-        all_gather: Callable[[torch.Tensor, torch.Tensor], None],
+        gather_numbers: Callable[[int], Sequence[int]],
     ) -> None:
         # Nothing is sent to all at once here, and creating a group for it is known to hang in virtual machines.
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
         self._count, self._size = count, size
         self._mapping: object = None  # what other ranks' memory is mapped by
-        counts = torch.zeros(size, dtype=torch.int64, device=device)
-        all_gather(counts, torch.tensor([_rendezvous.count], device=device))
+        most = max(gather_numbers(_rendezvous.count))
         with _named_problem():
             # Before memory is allocated: on a full card there may be none left to catch up with.
-            _rendezvous.catch_up(int(counts.max()), device)
+            _rendezvous.catch_up(most, device)
             self.own = _symmetric_memory().empty(count, dtype=torch.uint8, device=device)
 
     def open_all(self) -> Sequence[torch.Tensor]:

@@ -147,10 +147,10 @@ def test_a_whole_model_that_fits_no_gpu_fits_when_it_is_shared_out():
     assert plan.host_bytes > 3 * alone.host_bytes
 
 
-def whole_1b(accumulation=4, **memory):
+def whole_1b(accumulation=4, *, recompute=False, **memory):
     """A plan for two GPUs that share a whole Llama-3.2-1B out."""
     made = recipe(accumulation=accumulation, strategy="sharded", adapter=AdapterSection(method="full"))
-    train = made.train.model_copy(update={"micro_batch_tokens": 4096, "recompute": True})
+    train = made.train.model_copy(update={"micro_batch_tokens": 4096, "recompute": recompute})
     made = made.model_copy(update={"train": train, "memory": MemorySection(**memory)})
     return plan_run(made, find_model("meta-llama/Llama-3.2-1B-Instruct").spec, four_h100())
 
@@ -167,7 +167,7 @@ def test_a_whole_model_that_one_gpu_holds_is_not_promised_more_speed_than_was_me
 )
 def test_gpus_that_each_hold_a_whole_model_are_told_what_they_would_do_alone(accumulation, budget, words):
     """Two share a pass at a time; one pass a step leaves one of them idle; 20 GiB hold a half of the model, not all."""
-    plan = whole_1b(accumulation, budget_gib=budget)
+    plan = whole_1b(accumulation, recompute=True, budget_gib=budget)
     assert plan.fits
     told = [note for note in plan.notes if 'strategy = "single"' in note]
     assert len(told) == bool(words)

@@ -46,7 +46,12 @@ def _shared_lines(plan: RunPlan, shared: SharedSteps) -> list[str]:
     lines = [text.format(memory=memory, gpus=shared.gpus, passes=passes)]
     if shared.exchange_ms is not None:
         exchange, step = short_time(shared.exchange_ms / 1000), short_time(shared.step_ms / 1000)
-        lines.append(tr("The exchange takes {exchange} of {step} a step.").format(exchange=exchange, step=step))
+        sent = (
+            tr("The exchange takes {exchange} of {step} a step, while the GPUs compute.")
+            if shared.while_computing
+            else tr("The exchange takes {exchange} of {step} a step.")
+        )
+        lines.append(sent.format(exchange=exchange, step=step))
     if shared.idle:
         lines.append(tr("{idle} of them would have nothing to do.").format(idle=shared.idle))
     return lines

@@ -25,6 +25,7 @@ from burnish_engine.runs.store import read_recipe
 from burnish_engine.train.hardware_recorder import recorded_hardware
 from burnish_engine.train.lifecycle.checkpoint import find_checkpoint, read_position
 from burnish_engine.train.lifecycle.commands import Ending
+from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_engine.train.lifecycle.progress import Tally
 from burnish_engine.train.parallel.launch import devices_of, started_ranks
 from burnish_engine.train.parallel.ranks import RankLostError
@@ -107,6 +108,8 @@ def _run_and_record(
     """Open a session, train, and record how the run ended, also where it could not be opened."""
     began = time.perf_counter()
     recorder, tally = Recorder(paths, listener), Tally()
+    if devices and devices[0].type == "cuda":  # before ranks connect, which takes memory of it
+        tally.held = memory_reader(devices[0])
 
     def end(outcome: HowEnded, code: ExitCode, message: str = "") -> TrainingOutcome:
         taken = tally.measure.taken() if tally.measure else None

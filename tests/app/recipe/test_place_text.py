@@ -23,6 +23,8 @@ def test_gpus_that_share_a_run_have_passes_an_exchange_and_those_that_wait():
     one, two = (plan_there_text(facts.plan(shared=SHARED.model_copy(update={"passes": n}))) for n in (1, 2))
     assert ("1 pass " in one, "2 passes " in two) == (True, True)
     assert all(word in one for word in ("4 GPUs", "35 ms", "112 ms", "2 of them"))
+    assert "while" in plan_there_text(facts.plan(shared=SHARED.model_copy(update={"while_computing": True})))
+    assert "while" not in one
     processes = plan_there_text(facts.plan(shared=SHARED.model_copy(update={"exchange_ms": None, "idle": 0})))
     assert "4 processes" in processes
     assert "ms" not in processes

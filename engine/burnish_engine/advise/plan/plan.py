@@ -128,7 +128,7 @@ def plan_run(
     problems = [] if launched else shared_problems(recipe.devices, machine)
     problems += problems_of(run, memory, free, name, choice.plan if choice else None, lower=remedy)
     exports = [] if quick else planned_exports(config, spec, recipe.adapter)
-    alone = "" if quick or problems else _alone_note(run, work, free)
+    alone = "" if quick or problems else _alone_note(run, work, free, shared)
     pins = recipe.memory.pins
     leave = f"Set {', '.join(pins)}. " if pins else ""
     if not problems and over_budget:
@@ -265,17 +265,20 @@ def _predicted(
     return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
 
 
-def _alone_note(run: PlannedRun, work: _PlannedWork, free: int) -> str:
-    """Say that one GPU would hold a whole model that several share out; empty where it does not."""
+def _alone_note(run: PlannedRun, work: _PlannedWork, free: int, shared: SharedSteps | None) -> str:
+    """Say what GPUs that share a whole model out would do alone; empty where they could not, or nothing is known."""
     devices = run.recipe.devices
-    if devices.strategy != "sharded" or len(devices.gpus) < 2 or not run.device.cuda:
+    if devices.strategy != "sharded" or not shared or shared.exchange_ms is None:
         return ""
     one = devices.model_copy(update={"strategy": "single", "gpus": devices.gpus[:1]})
-    other = replace(run, recipe=run.recipe.model_copy(update={"devices": one}))
-    found = _predicted(other, work, None)[0]
-    if lacks_memory(other, sum(part.bytes for part in found.parts), free):
+    if not _fits(replace(run, recipe=run.recipe.model_copy(update={"devices": one})), work, free):
         return ""
-    return 'One of these GPUs holds the whole model. Sharing it out takes time; devices.strategy = "single" saves it.'
+    if shared.times <= 1:
+        return 'One of these GPUs holds the whole model and trains it faster alone: set devices.strategy = "single".'
+    return (
+        f"Each of these GPUs holds the whole model: {shared.gpus} runs of one GPU each, with devices.strategy = "
+        '"single", get more done in the same time. Sharing it out only makes this one run end sooner.'
+    )
 
 
 def _budget(recipe: Recipe, choice: MemoryChoice | None) -> int:
@@ -286,13 +289,17 @@ def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[Adap
     """Return a function that says whether the run fits into the device's memory with another adapter."""
 
     def fits(adapter: AdapterSection) -> bool:
-        other = replace(run, recipe=run.recipe.model_copy(update={"adapter": adapter}))
-        choice = choose_memory(other, work.largest, free, quick=True) if run.engine.fast else None
-        total = sum(part.bytes for part in _predicted(other, work, choice)[0].parts)
-        budget = _budget(run.recipe, choice) if run.recipe.memory.budget_gib else free
-        return not lacks_memory(other, total, free) and total <= _ABOUT * budget
+        return _fits(replace(run, recipe=run.recipe.model_copy(update={"adapter": adapter})), work, free)
 
     return fits
+
+
+def _fits(run: PlannedRun, work: _PlannedWork, free: int) -> bool:
+    """Return whether a run fits into the device's free memory, and into the recipe's budget where it has one."""
+    choice = choose_memory(run, work.largest, free, quick=True) if run.engine.fast else None
+    total = sum(part.bytes for part in _predicted(run, work, choice)[0].parts)
+    budget = _budget(run.recipe, choice) if run.recipe.memory.budget_gib else free
+    return not lacks_memory(run, total, free) and total <= _ABOUT * budget
 
 
 def _speed_source(gpu: GpuFacts | None, runs: int) -> str:

@@ -26,8 +26,8 @@ _LINKS: dict[LinkKind | None, str] = {
 }
 
 _SHARDED_LAYER_S = 0.0028
-"""Time that a layer of a whole model takes longer in a pass where it is shared out, by whatever number of GPUs: 44 ms
-for 16 layers on two H200 (tests/bench/LOG.md, 2026-11-27)."""
+"""Time that sharing out a layer of a whole model adds to a pass, taken to be the same for any number of GPUs: 44 ms for
+16 layers on two H200 (tests/bench/LOG.md, 2026-11-27)."""
 
 
 def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedSteps | None:
@@ -75,6 +75,7 @@ def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedS
         exchange_bytes=sent,
         link=edge.kind if run.machine.links else None,
         rounded=rounded,
+        while_computing=devices.strategy == "sharded",
     )
 
 
@@ -152,10 +153,11 @@ def shared_note(shared: SharedSteps | None) -> str:
     if shared.exchange_ms is None:
         return f"{shared.gpus} processes share each step, with at most {passes} each.{_idle(shared)}"
     bits = " in bf16" if shared.rounded else ""
+    meanwhile = ", while they compute" if shared.while_computing else ""
     return (
         f"{shared.gpus} GPUs share each step, with at most {passes} each: {shared.times:.2f} times as fast as one. Of "
         f"{short_time(shared.step_ms / 1000)} a step, sending {memory_size(shared.exchange_bytes)}{bits} between "
-        f"them takes {short_time(shared.exchange_ms / 1000)} ({_LINKS[shared.link]}).{_idle(shared)}"
+        f"them takes {short_time(shared.exchange_ms / 1000)} ({_LINKS[shared.link]}){meanwhile}.{_idle(shared)}"
     )
 
 

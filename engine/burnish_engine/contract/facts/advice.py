@@ -86,6 +86,7 @@ class SharedSteps(_Advice):
     exchange_bytes: int = Field(default=0, description="Bytes that are added up, or gathered, in a step.")
     link: LinkKind | None = Field(default=None, description="What carries it; None: nothing is told of their links.")
     rounded: bool = Field(default=False, description="Gradients are sent in bf16.")
+    while_computing: bool = Field(default=False, description="Sending goes on while the GPUs compute.")
 
 
 class FittingRank(_Advice):

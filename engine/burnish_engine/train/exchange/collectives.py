@@ -89,7 +89,8 @@ class TorchCollectives:
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
         # CleanUpOnly: when a peer dies, torch would end this process before it can say so. The links notice it.
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
-        self._device, self._size = device, size
+        self._device, self._store, self._rank, self._size = device, store, rank, size
+        self._windows = 0
         if device.type == "cuda":
             torch.cuda.set_device(device)
         torch.distributed.init_process_group(
@@ -119,8 +120,27 @@ class TorchCollectives:
     def window(self, count: int) -> SharedWindow:
         """Allocate memory that all ranks will read."""
         if self._device.type == "cuda":
-            return GpuWindow(count, self._size, self._device, self.all_gather)
+            return GpuWindow(count, self._size, self._device, self._gather_numbers)
         return FileWindow(count, self._size, self.all_gather)
+
+    def _gather_numbers(self, own: int) -> list[int]:
+        """Gather a number of every rank, once a window.
+
+        They go through the store, which waits for a while, where NCCL would wait for ever for a rank that has failed.
+
+        Raises:
+            SetupError: A rank did not come here in time.
+        """
+        self._windows += 1
+        keys = [f"burnish/windows/{self._windows}/{rank}" for rank in range(self._size)]
+        self._store.set(keys[self._rank], str(own))
+        try:
+            return [int(self._store.get(key)) for key in keys]
+        except torch.distributed.DistStoreError as error:
+            raise SetupError(
+                "The GPUs cannot share layers' weights: one of their processes does not answer.",
+                "Their logs in the run's folder say more.",
+            ) from error
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group."""

@@ -75,13 +75,14 @@ def _mapped(file: Path, count: int) -> torch.Tensor:
 class GpuWindow:
     """Memory of a GPU that the other GPUs of the machine read over NVLink or PCIe (torch's symmetric memory).
 
-    Memory that another process has mapped stays until that lets it go: nobody's reads fail when its owner ends.
+    Memory that another process has mapped stays until that lets it go: nobody's reads fail when its owner ends. All
+    ranks must make theirs together.
 
     Args:
         count: bytes of this rank.
         size: number of ranks.
         device: GPU of this rank.
-        all_gather: function that gathers every rank's tensor; see `Collectives`.
+        gather_numbers: function that gathers a number of every rank.
     """
 
     def __init__(
@@ -89,40 +90,40 @@ class GpuWindow:
         count: int,
         size: int,
         device: torch.device,
-        all_gather: Callable[[torch.Tensor, torch.Tensor], None],
+        gather_numbers: Callable[[int], Sequence[int]],
     ) -> None:
         # Nothing is sent to all at once here, and creating a group for it is known to hang in virtual machines.
         os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-        self._count, self._size, self._device, self._all_gather = count, size, device, all_gather
+        self._count, self._size = count, size
         self._mapping: object = None  # what other ranks' memory is mapped by
+        most = max(gather_numbers(_rendezvous.count))
         with _named_problem():
+            # Before memory is allocated: on a full card there may be none left to catch up with.
+            _rendezvous.catch_up(most, device)
             self.own = _symmetric_memory().empty(count, dtype=torch.uint8, device=device)
 
     def open_all(self) -> Sequence[torch.Tensor]:
         """Map the memory of all GPUs."""
         group = torch.distributed.group.WORLD
         assert group is not None
-        counts = torch.zeros(self._size, dtype=torch.int64, device=self._device)
-        self._all_gather(counts, torch.tensor([_rendezvous.count], device=self._device))
         with _named_problem():
-            _rendezvous.catch_up(int(counts.max()), self._device)
             mapping = self._mapping = _rendezvous.make(self.own, group)
             return [mapping.get_buffer(rank, (self._count,), torch.uint8) for rank in range(self._size)]
 
 
 class _CountedRendezvous:
-    """torch's rendezvous, in which ranks tell each other of their memory, and how many this process made.
+    """torch's rendezvous, by which ranks map each other's memory, counted.
 
     torch numbers them from the start of a process, whatever the group, and a rank waits for messages with its own
-    number. So a leader that goes on with new ranks would wait for ever: they catch up first, each in a group of one.
+    number. A leader that goes on with new ranks would wait in vain, so ranks that are behind catch up first, each in a
+    group of one.
 
     Attributes:
-        count: number of rendezvous so far.
+        count: number of rendezvous that this process has made.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._group_of_one: object = None
 
     def make(self, own: torch.Tensor, group: object) -> Any:
         """Map the memory of the ranks of a group, an object or a name; all of them must do so together."""
@@ -131,13 +132,22 @@ class _CountedRendezvous:
 
     def catch_up(self, count: int, device: torch.device) -> None:
         """Make as many rendezvous as another process has made."""
-        while self.count < count:
-            if self._group_of_one is None:
-                from torch._C._distributed_c10d import HashStore, ProcessGroup, _register_process_group
+        if self.count >= count:
+            return
+        from torch._C._distributed_c10d import (
+            HashStore,
+            ProcessGroup,
+            _register_process_group,
+            _unregister_process_group,
+        )
 
-                self._group_of_one = ProcessGroup(HashStore(), 0, 1)
-                _register_process_group(_GROUP_OF_ONE, self._group_of_one)
-            self.make(_symmetric_memory().empty(1, dtype=torch.uint8, device=device), _GROUP_OF_ONE)
+        alone = ProcessGroup(HashStore(), 0, 1)
+        _register_process_group(_GROUP_OF_ONE, alone)  # anew each time: torch forgets all groups with the default one
+        try:
+            while self.count < count:
+                self.make(_symmetric_memory().empty(1, dtype=torch.uint8, device=device), _GROUP_OF_ONE)
+        finally:
+            _unregister_process_group(_GROUP_OF_ONE)
 
 
 _GROUP_OF_ONE = "burnish-one"

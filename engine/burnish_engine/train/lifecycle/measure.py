@@ -32,12 +32,10 @@ _MOST_BESIDE_BYTES = 4 * 2**30  # most that a process holds beside torch; more i
 class Measure:
     """Measures the memory peaks and the speed of one run in this process.
 
-    It must be created before the run uses its device, so that the memory of others is not counted.
-
     Args:
         device: device to train on.
-        held: function that reads how many bytes of the device the process holds, None where not known; chosen by the
-            device when not given.
+        held: function that reads how many bytes of the device the process holds, None where not known; by default
+            `memory_reader`'s, which must be made before the process uses the device.
         clock: function that returns monotonic seconds.
 
     Attributes:

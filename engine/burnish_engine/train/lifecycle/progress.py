@@ -36,7 +36,9 @@ class Tally:
         tokens: real tokens of these.
         saved_step: steps in the newest checkpoint of the loaded engine; -1 where it has none.
         saved_at: when that was written or loaded, on the monotonic clock; where it has none, when the run began here.
-        measure: measurements of memory and speed; None before the run uses its device.
+        held: function that reads how many bytes of the GPU the process holds; it was made before the process used it.
+            None: the CPU trains.
+        measure: measurements of memory and speed; None before the run is set up.
     """
 
     step: int = 0
@@ -44,6 +46,7 @@ class Tally:
     tokens: int = 0
     saved_step: int = -1
     saved_at: float = field(default_factory=time.monotonic)
+    held: Callable[[], int | None] | None = None
     measure: Measure | None = None
 
     def go_to(self, position: Position | None) -> None:

@@ -106,7 +106,7 @@ class RunSetup:
         # A run that already trained here is not refused for what happens to be free now, only warned about.
         shared = _on_gpus(recipe, gpus)
         plan = check_fit(shared, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
-        measure = tally.measure = Measure(device)
+        measure = tally.measure = Measure(device, tally.held)
         if not fresh:  # it goes on with whatever plan it had
             measure.not_as_planned()
         _prepare_gpu(device, shared, measure)

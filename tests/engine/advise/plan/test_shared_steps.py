@@ -147,13 +147,31 @@ def test_a_whole_model_that_fits_no_gpu_fits_when_it_is_shared_out():
     assert plan.host_bytes > 3 * alone.host_bytes
 
 
+def whole_1b(accumulation=4, *, recompute=False, **memory):
+    """A plan for two GPUs that share a whole Llama-3.2-1B out."""
+    made = recipe(accumulation=accumulation, strategy="sharded", adapter=AdapterSection(method="full"))
+    train = made.train.model_copy(update={"micro_batch_tokens": 4096, "recompute": recompute})
+    made = made.model_copy(update={"train": train, "memory": MemorySection(**memory)})
+    return plan_run(made, find_model("meta-llama/Llama-3.2-1B-Instruct").spec, four_h100())
+
+
 def test_a_whole_model_that_one_gpu_holds_is_not_promised_more_speed_than_was_measured():
     """A Llama-3.2-1B of 4,096 tokens a pass trains 1.42 times as fast on two H200 as on one."""
-    made = recipe(strategy="sharded", adapter=AdapterSection(method="full"))
-    made = made.model_copy(update={"train": made.train.model_copy(update={"micro_batch_tokens": 4096})})
-    plan = plan_run(made, find_model("meta-llama/Llama-3.2-1B-Instruct").spec, four_h100())
+    plan = whole_1b()
     assert 0.85 * 1.42 < plan.shared.times <= 1.42
-    assert any('strategy = "single"' in note for note in plan.notes)
+    assert any("them takes" in note and "while they compute" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "budget", "words"), [(4, 0.0, "2 runs of one GPU each"), (1, 0.0, "faster alone"), (4, 20.0, "")]
+)
+def test_gpus_that_each_hold_a_whole_model_are_told_what_they_would_do_alone(accumulation, budget, words):
+    """Two share a pass at a time; one pass a step leaves one of them idle; 20 GiB hold a half of the model, not all."""
+    plan = whole_1b(accumulation, recompute=True, budget_gib=budget)
+    assert plan.fits
+    told = [note for note in plan.notes if 'strategy = "single"' in note]
+    assert len(told) == bool(words)
+    assert words in "".join(told)
 
 
 def test_processes_of_a_cpu_share_its_cores_and_memory():

@@ -1,23 +1,26 @@
 """What runs take is measured, kept, and corrects the predictions of the next ones."""
 
 import mmap
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
 
 from burnish_engine.advise.facts.past_runs import past_runs
-from burnish_engine.contract.errors import DivergedError, ExitCode
+from burnish_engine.contract.errors import DivergedError, ExitCode, SetupError
 from burnish_engine.contract.facts.advice import PlanBasis
 from burnish_engine.contract.paths import past_runs_file
 from burnish_engine.contract.run.events import PlanMade, RunEnded, RunMeasurement, RunStarted, StepDone, Warned
 from burnish_engine.hardware.host.peak_memory import held_bytes
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.store import create_run
-from burnish_engine.train import session
+from burnish_engine.runs.recorder import Recorder
+from burnish_engine.runs.store import create_run, read_recipe
+from burnish_engine.train import run, session
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.lifecycle import progress
 from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.run_setup import RunSetup
 from burnish_engine.train.run import run_training
 
 from support.memory.scarce import scarce
@@ -204,3 +207,37 @@ def test_a_processors_peak_counts_what_a_step_gave_back():
     measure.step(100, 1.0)
     assert measure.keep(BASIS.model_copy(update={"engine": "plain"}), RunMeasurement(process_bytes=7), "finished")
     assert past_runs()[0].process_bytes == 7
+
+
+def test_the_memory_of_a_gpu_is_read_from_before_ranks_take_some_of_it(tmp_path, monkeypatch):
+    """Where the driver tells no process from another, what was used before is taken for that of others."""
+    done, gpus = [], [torch.device("cuda", index) for index in range(2)]
+
+    @contextmanager
+    def connected(*_):
+        done.append("ranks connected")
+        yield None
+
+    def reader(device):
+        done.append(f"reader of {device}")
+        return lambda: 5 * GIB
+
+    def opened(_paths, _recipe, _recorder, tally, **_):
+        done.append(tally.held())
+        raise SetupError("no further")
+
+    monkeypatch.setattr(run, "started_ranks", connected)
+    monkeypatch.setattr(run, "memory_reader", reader)
+    monkeypatch.setattr(run, "recorded_hardware", lambda *_: nullcontext())
+    paths = create_run(tiny_recipe(tmp_path), tmp_path / "runs")
+    outcome = run._run_and_record(paths, read_recipe(paths), None, opened, gpus)
+    assert "no further" in outcome.message
+    assert done == ["reader of cuda:0", "ranks connected", 5 * GIB]
+
+
+def test_a_run_measures_by_the_reader_that_its_tally_has(tmp_path):
+    paths = create_run(tiny_recipe(tmp_path), tmp_path / "runs")
+    tally = progress.Tally(held=lambda: 5 * GIB)
+    recipe, recorder = read_recipe(paths), Recorder(paths)
+    setup = RunSetup.prepare(paths, recipe, recorder, tally, device=torch.device("cpu"))
+    assert setup.measure.held_bytes() == 5 * GIB

@@ -52,9 +52,10 @@ class PassMemory:
 GATHERED_SHARE = 0.25
 """Share of a GPU's free memory up to which the gathered weights of a model that is shared out stay from the forward to
 the backward pass."""
-_CONTEXT_BYTES = 1310 << 20  # 1.2 GiB beside torch's allocator on H100, 1.34 on H200
-_LATER_BYTES = 640 << 20  # 0.74 GiB came after a run had set its limit, which counts 128 MiB itself
-_NCCL_BYTES = 860 << 20  # 0.84 GiB more than on one GPU, on two and four H100, before that limit is set
+# Measured beside torch's allocator: tests/bench/LOG.md, 2026-11-27.
+_CONTEXT_BYTES = 1310 << 20  # 1.2 GiB on H100, 1.34 on H200
+_LATER_BYTES = 640 << 20  # 0.74 GiB come after a run's limit is set, of which `cap_memory` counts 128 MiB for every run
+_NCCL_BYTES = 860 << 20  # 0.84 GiB more than on one GPU, on two and four H100; there before the limit is set
 _GATHERED_LAYERS = 2  # one at work, and the next one
 _SHARED_OUT = ("gradients", "optimizer")
 _MOVING = "at the start: the weights once more, while they move into one buffer"
@@ -143,14 +144,18 @@ def sharded_parts(
 def whole_context_bytes(devices: DevicesSection) -> int:
     """Return the bytes that each GPU holds beside torch's allocator: its context, and buffers of NCCL between several.
 
-    Measured: tests/bench/LOG.md, 2026-11-27.
+    Args:
+        devices: section of a recipe that trains every weight.
     """
     shares = devices.strategy == "sharded" and len(devices.gpus) > 1
     return _CONTEXT_BYTES + (_NCCL_BYTES if shares else 0)
 
 
 def later_bytes(adapter: AdapterSection) -> int:
-    """Return the bytes that libraries take beside torch's allocator after a run has set its limit, 128 MiB apart."""
+    """Return the bytes that libraries take beside torch's allocator after a run has set its limit.
+
+    The 128 MiB that `models.device.device.cap_memory` counts for every run are not among them.
+    """
     return _LATER_BYTES if adapter.method == "full" else 0
 
 

@@ -1,7 +1,7 @@
 """Burnish beside its peers on one GPU, in one go: the same documents, tokens a step and adapter, a fresh process each.
 
     python tests/bench peers --work /tmp/peers --tokenizer DIR --out rows.jsonl
-        [--engines burnish burnish-fp8 unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b]
+        [--engines burnish burnish-int8 burnish-fp8 unsloth trl liger] [--models qwen3-0.6b llama-3.2-1b qwen3-4b]
         [--tokens 4096 16384] [--checkpointing none offload] [--attention fa2 sdpa] [--length N] [--repeat N]
         [--limit-s S]
 
@@ -39,7 +39,7 @@ from bench.shared.rows import add_row, read_rows
 KEEP = "rotated"  # ours where nothing is recomputed
 CONTEXT_GIB = 0.75  # of a process beside what its allocator holds
 HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # at half of what the fastest peer takes
-OURS = ("burnish", "burnish-fp8")
+OURS = {"burnish": "16", "burnish-int8": "int8", "burnish-fp8": "fp8"}  # name: --products
 ENGINES = (*OURS, "unsloth", "trl", "liger")
 POLL_S = 0.05
 QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # fine-tuned over a quantized base, unless --method says otherwise
@@ -79,7 +79,7 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
         shape, _, layers = run.model.partition(":")
         burnish = [*BURNISH, "bench", "step", "--shape", shape]
         burnish += ["--layers", layers] if layers else []
-        burnish += ["--products", "fp8"] if run.engine == "burnish-fp8" else []
+        burnish += ["--products", OURS[run.engine]]
         keep = ["--keep", HALF_MEMORY.get((run.model, run.tokens, run.checkpointing), KEEP)]
         if run.checkpointing == "offload":
             keep = ["--budget-gib", f"{least_of_peers(run, read_rows(options.out)) + CONTEXT_GIB:.3f}"]

@@ -27,7 +27,7 @@ _LINKS: dict[LinkKind | None, str] = {
 
 _SHARDED_LAYER_S = 0.0028
 """Time that sharing out a layer of a whole model adds to a pass, taken to be the same for any number of GPUs: 44 ms for
-16 layers on two H200 (tests/bench/LOG.md, 2026-11-27)."""
+16 layers on two H200, 45 ms on two and on four H100 (tests/bench/LOG.md, 2026-11-27)."""
 
 
 def shared_steps(run: PlannedRun, pass_s: float, pass_alone_s: float) -> SharedSteps | None:

@@ -238,18 +238,26 @@ class FastMemory:
         the gradient of the chunk's hidden states.
 
         The CPU's cross entropy has two more copies in fp32. A head in host memory comes in pieces, and the gradient is
-        their sum in fp32.
+        their sum in fp32. Where logits are products of INT8, a chunk's hidden states and a piece exist as
+        codes too.
         """
         spec = self.run.spec
+        coded = spec.hidden_size + 4 if self.run.eight_bits.logits_in_int8 else 0
         token = spec.vocab_size * (self._width + (0 if self.run.cuda else 8)) + spec.hidden_size * self._width
         hidden = self.tokens * (3 * spec.hidden_size + self._rank) * self._width
+        token += coded
         if not options.head_on_host:
             return hidden + options.head_chunk_tokens * token
-        return (
-            hidden
-            + options.head_chunk_tokens * (token + 4 * spec.hidden_size)
-            + 2 * min(PIECE_BYTES, self.embedding_bytes)
-        )
+        piece = min(PIECE_BYTES, self.embedding_bytes)
+        codes = coded * piece // (spec.hidden_size * self._width)
+        return hidden + options.head_chunk_tokens * (token + 4 * spec.hidden_size) + 2 * piece + codes
+
+    def head_codes(self, options: PlanOptions) -> int:
+        """Bytes of the head's codes of INT8 beside its weights; none where these are in host memory."""
+        spec = self.run.spec
+        if not self.run.eight_bits.logits_in_int8 or (options.head_on_host and self.run.cuda):
+            return 0
+        return spec.vocab_size * (spec.hidden_size + 4)
 
     def tables_on_host(self, options: PlanOptions) -> int:
         """Bytes of embeddings and head in host memory; tied ones can only be there together. None without a GPU."""
@@ -294,7 +302,7 @@ class FastMemory:
             trained = 8 * self.trained + self.optimizer.device + self.exchange  # with its gradient
             tables = self.tables_on_host(options)
             here = self.weights.stored - tables - self.freed_bytes(options) + self.share_bytes(options)
-            permanent = here + self.slot_bytes(options) + self.weights.scratch + trained
+            permanent = here + self.slot_bytes(options) + self.weights.scratch + trained + self.head_codes(options)
             self._known[away] = tables + float(self.blocks[list(options.layers_on_host)].sum()), permanent
         return self._known[away]
 

@@ -45,6 +45,8 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
         parts.append(MemoryPart(name="quantization tables", bytes=tables, note="scales of NF4"))
     if weights.scratch:
         parts.append(MemoryPart(name="unpacked weights", bytes=weights.scratch, note=_scratch_note(run)))
+    if codes := memory.head_codes(options):
+        parts.append(MemoryPart(name="head in 8 bits", bytes=codes, note="INT8, beside its 16 bits, for the logits"))
     of_experts = adapter_parameters(run.spec, run.recipe.adapter, form="stacked")
     others = memory.trained - of_experts
     if of_experts:

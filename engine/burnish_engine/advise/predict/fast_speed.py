@@ -210,9 +210,12 @@ class FastSpeed:
         moves = at.link_in if options.head_on_host else at.memory  # while the piece before is multiplied
         filled = options.head_chunk_tokens + _TILE_FILL * (chunks - 1) / max(chunks, 1)
         product = max(2.0 * filled * weights / at.products, weights * width / moves)
-        total = (
-            2 * chunks * product + micro_batch.supervised_tokens * spec.vocab_size * _LOGIT_PASSES * width / at.memory
-        )
+        logits = product
+        if self._run.eight_bits.logits_in_int8:
+            moved_bytes = width if options.head_on_host else 1  # pieces from the host become codes when they arrive
+            logits = max(2.0 * filled * weights / at.eight_bits, weights * moved_bytes / moves)
+        moved = micro_batch.supervised_tokens * spec.vocab_size * _LOGIT_PASSES * width
+        total = chunks * (logits + product) + moved / at.memory
         if options.head_on_host:  # the gradient is summed piece by piece
             sums = chunks * options.head_chunk_tokens * spec.hidden_size * weights * width / PIECE_BYTES
             total += sums * (8 + width) / at.memory

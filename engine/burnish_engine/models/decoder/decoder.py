@@ -15,6 +15,7 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
+from burnish_engine.models.decoder.frozen.head import Head
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActivations, SequenceMetadata
@@ -22,7 +23,6 @@ from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
 from burnish_engine.models.host_memory.offloader import Offloader
-from burnish_engine.models.host_memory.streamed_matrix import StreamedMatrix
 from burnish_engine.models.host_memory.weight_ring import WeightRing
 from burnish_kernels.gather.op import gather_rows
 from burnish_kernels.rms_norm import op as rms_norm
@@ -61,6 +61,7 @@ class Decoder:
         layers: decoder layers, bottom first.
         rope: table of positions that `SequenceMetadata.table_index_T` points into.
         ring: owner of the layers' frozen weights that are in host memory.
+        logits_in_int8: whether logits are products of INT8, see `Head`.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class Decoder:
         layers: list[DecoderLayer],
         rope: RopeTable,
         ring: WeightRing,
+        *,
+        logits_in_int8: bool = False,
     ) -> None:
         self.spec, self.layers, self.rope, self.ring = spec, layers, rope, ring
         self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
-        away = head_VH.device != final_norm_H.device
         self._eps = stream_eps(spec)
-        self._streamed_head = StreamedMatrix(head_VH, final_norm_H.device) if away else None
+        self._head = Head(head_VH, final_norm_H.device, divisor=spec.logit_divisor, in_int8=logits_in_int8)
 
     @property
     def device(self) -> torch.device:
@@ -216,8 +218,7 @@ class Decoder:
     def reset_copies(self) -> None:
         """Recover the copy streams after a graph capture failed half-way."""
         self.ring.reset()
-        if self._streamed_head is not None:
-            self._streamed_head.reset()
+        self._head.reset_copies()
 
     def chunk_feed_forward(self, mlp_chunk_tokens: int) -> None:
         """Run the feed-forward in chunks of `mlp_chunk_tokens` tokens from now on; 0: all tokens at once."""
@@ -236,17 +237,11 @@ class Decoder:
 
     def raw_logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in the model's dtype, before any soft cap."""
-        if self.spec.logit_divisor != 1.0:
-            hidden_TH = hidden_TH / self.spec.logit_divisor
-        if self._streamed_head is not None:
-            return self._streamed_head.rows_product(hidden_TH)
-        return hidden_TH @ self.head_VH.t()
+        return self._head.logits(hidden_TH)
 
     def head_gradient(self, dlogits_TV: torch.Tensor) -> torch.Tensor:
         """Return the gradient `[T, H]` of the hidden states that `raw_logits` took."""
-        streamed = self._streamed_head
-        found_TH = dlogits_TV @ self.head_VH if streamed is None else streamed.columns_product(dlogits_TV)
-        return found_TH if self.spec.logit_divisor == 1.0 else found_TH.div_(self.spec.logit_divisor)
+        return self._head.gradient(dlogits_TV)
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in fp32, soft-capped where the family does so."""

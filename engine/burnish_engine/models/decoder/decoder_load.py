@@ -295,7 +295,16 @@ class _Builder:
             layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))
             if options.progress is not None:
                 options.progress(len(layers), len(spec.layers))
-        return Decoder(spec, embedding, head, vectors[None]["final_norm"], layers, tables.rope, reader.ring)
+        return Decoder(
+            spec,
+            embedding,
+            head,
+            vectors[None]["final_norm"],
+            layers,
+            tables.rope,
+            reader.ring,
+            logits_in_int8=options.eight_bits.logits_in_int8,
+        )
 
     def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec

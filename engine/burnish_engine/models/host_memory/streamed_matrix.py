@@ -35,7 +35,7 @@ class StreamedMatrix:
     def rows_product(self, x_CH: torch.Tensor) -> torch.Tensor:
         """Return the product X Mᵀ, `[C, V]`: the same numbers as in one product."""
         out = x_CH.new_empty(len(x_CH), len(self._matrix))
-        for span, piece in self._pieces(self._spans):
+        for span, piece in self.pieces():
             torch.mm(x_CH, piece.t(), out=out[:, span])
             del piece  # else it lives while the next one is fetched
         return out
@@ -47,6 +47,10 @@ class StreamedMatrix:
             total += y_CV[:, span] @ piece
             del piece
         return total.to(y_CV.dtype)
+
+    def pieces(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield spans of rows, top first, and these rows on the device; drop each before the next one is asked for."""
+        yield from self._pieces(self._spans)
 
     def _pieces(self, spans: Sequence[slice]) -> Iterator[tuple[slice, torch.Tensor]]:
         """Yield spans of rows and these rows on the device."""

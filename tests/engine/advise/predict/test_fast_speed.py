@@ -44,11 +44,11 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
 @pytest.mark.parametrize(
     ("name", "nf4", "eight_bits", "layers", "measured"),
     [
-        ("llama-3.2-1b", False, EightBitUse("fp8", "fp8"), "products", 138.4),
-        ("qwen3-4b", True, EightBitUse("", "fp8"), "narrow:27,products", 469.6),
+        ("llama-3.2-1b", False, EightBitUse("fp8", "fp8"), "rotated", 130.8),
+        ("qwen3-4b", True, EightBitUse("", "fp8"), "products", 418.0),
         ("qwen3-4b", False, EightBitUse("fp8", "fp8"), "narrow:27,products", 464.3),
-        ("llama-3.2-1b", False, EightBitUse("int8", "int8"), "products", 139.8),
-        ("qwen3-4b", True, EightBitUse("", "int8"), "narrow:27,products", 492.1),
+        ("llama-3.2-1b", False, EightBitUse("int8", "int8"), "rotated", 133.7),
+        ("qwen3-4b", True, EightBitUse("", "int8"), "products", 438.2),
     ],
 )
 def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, eight_bits, layers, measured):

@@ -136,8 +136,25 @@ class RoundingStack:
         return forward
 
 
+class RoundedLogits(torch.autograd.Function):
+    """X Wᵀ of operands rounded to rotated INT8; the gradient of X from W as it is."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.weight = weight
+        rounded = ROUNDING["int8"][0]
+        return (rounded(x.flatten(0, -2).contiguous()) @ rounded(weight.float()).t()).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy @ ctx.weight, None
+
+
 def rounding(model, folder, kind):
-    """The same model, whose decoder's linear layers round as ours do."""
+    """The same model, whose decoder's linear layers round as ours do, and its head."""
+    if EightBitUse(kind, kind).logits_in_int8:
+        head = model.get_output_embeddings()
+        head.forward = lambda x: RoundedLogits.apply(x, head.weight.detach())
     spec, stacks = parity.model_source(folder).spec, defaultdict(list)
     for module in sorted(family(spec.family).modules(spec), key=lambda one: one.first_row):
         layer = model.get_submodule(f"base_model.model.{module.path}")

@@ -42,6 +42,7 @@ PART_COLORS = {
     "backward pass of the embedding": PartColor("#1f8e6b", "#45a07b"),
     # The output head and the loss: olive.
     "head and loss": PartColor("#8d933d", "#c5cb7a"),
+    "head in 8 bits": PartColor("#4b5c12", "#8a8f33"),
     # Overhead of the process: warm gray.
     "graph pools": PartColor("#523d32", "#e3ccbd"),
     "fragmentation": PartColor("#a0887a", "#80695e"),

@@ -266,10 +266,10 @@ NOTES: dict[tuple[str, Any], str] = {
         "Needs no schedule. Takes 1 to 10 times the learning rate, and more memory."
     ),
     ("model.quantize", "fp8"): tr("Half of the memory of 16 bits, a third of NF4's error. Dense models only."),
-    ("train.products", "fp8"): tr("For RTX 40, RTX 50 and H100. The loss was half a percent higher; INT8 costs less."),
+    ("train.products", "fp8"): tr("For RTX 40, RTX 50 and H100. The loss was 0.6 % higher; INT8 costs less."),
     ("train.products", "auto"): tr("Timed for a few seconds on this GPU when the run begins."),
     ("train.products", "int8"): tr(
-        "Nearly as fast as FP8 on an H100; runs on RTX 30 too. A small model's loss was within 0.2 % of 16 bits."
+        "Nearly as fast as FP8 on an H100; runs on RTX 30 too. On documentation, a small model's loss rose by 0.1 %."
     ),
     ("train.products", "mxfp8"): tr(
         "For RTX 50 alone. Others measured twice FP8's speed on a GeForce; Burnish ran it on none yet."

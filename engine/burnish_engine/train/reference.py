@@ -84,7 +84,8 @@ def _key(setup: RunSetup, engine: RecoveringEngine) -> str:
     mismatch = setup.recipe.data.max_length if section.estimates_kl else 0
     parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.name]
     parts += [file.sha256 for file in hashed_files(inputs.start)] if inputs.start else []
-    parts += [setup.products.products] if setup.products.products != "16" else []  # caches are older than this setting
+    products = setup.products.products
+    parts += [products, "logits in int8"] if products != "16" else []  # other caches are older than these settings
     return hashlib.sha256(json.dumps([*parts, sorted(frozen.items())]).encode()).hexdigest()[:40]
 
 

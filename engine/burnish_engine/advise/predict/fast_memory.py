@@ -239,7 +239,7 @@ class FastMemory:
 
         The CPU's cross entropy has two more copies in fp32. A head in host memory comes in pieces, and the gradient is
         their sum in fp32. Where logits are products of INT8, a chunk's hidden states and a piece exist as
-        codes too.
+        codes too; without a GPU the product makes an fp32 copy of all codes.
         """
         spec = self.run.spec
         coded = spec.hidden_size + 4 if self.run.eight_bits.logits_in_int8 else 0
@@ -247,7 +247,8 @@ class FastMemory:
         hidden = self.tokens * (3 * spec.hidden_size + self._rank) * self._width
         token += coded
         if not options.head_on_host:
-            return hidden + options.head_chunk_tokens * token
+            copied = 0 if self.run.cuda or not coded else 4 * spec.vocab_size * spec.hidden_size
+            return hidden + options.head_chunk_tokens * token + copied
         piece = min(PIECE_BYTES, self.embedding_bytes)
         codes = coded * piece // (spec.hidden_size * self._width)
         return hidden + options.head_chunk_tokens * (token + 4 * spec.hidden_size) + 2 * piece + codes

@@ -83,6 +83,7 @@ class Rates(NamedTuple):
     Attributes:
         products: rate of matrix products, operations/s.
         eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
+        int8: the same in INT8, in which logits are beside any of them.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -94,6 +95,7 @@ class Rates(NamedTuple):
 
     products: float
     eight_bits: float
+    int8: float
     attention: float
     memory: float
     unpacking: float
@@ -213,7 +215,7 @@ class FastSpeed:
         logits = product
         if self._run.eight_bits.logits_in_int8:
             moved_bytes = width if options.head_on_host else 1  # pieces from the host become codes when they arrive
-            logits = max(2.0 * filled * weights / at.eight_bits, weights * moved_bytes / moves)
+            logits = max(2.0 * filled * weights / at.int8, weights * moved_bytes / moves)
         moved = micro_batch.supervised_tokens * spec.vocab_size * _LOGIT_PASSES * width
         total = chunks * (logits + product) + moved / at.memory
         if options.head_on_host:  # the gradient is summed piece by piece
@@ -347,7 +349,7 @@ def rates(run: FastRun) -> Rates:
         unpacking = UNPACKED_PER_S_AND_CORE * cores
         experts = ExpertRates.of_cpu(run, operations, unpacking)
         memory = _CPU_GB_S * 1e9
-        return Rates(operations, operations, operations, memory, unpacking, memory, memory, memory, experts)
+        return Rates(operations, operations, operations, operations, memory, unpacking, memory, memory, memory, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
@@ -355,12 +357,12 @@ def rates(run: FastRun) -> Rates:
     link_in, link_out = (1e9 * rate for rate in link_gb_s(gpu.pcie))
     attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
+    int8 = found.bf16_tflops * 1e12 * found.int8_rate * _INT8_SHARE
     rate = _FP8_RATE if run.eight_bits.products == "fp8" else found.int8_rate
-    share = _INT8_SHARE if run.eight_bits.products == "int8" else _EIGHT_BIT_SHARE
-    eight_bits = found.bf16_tflops * 1e12 * rate * share
+    eight_bits = int8 if run.eight_bits.products == "int8" else found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
     peer = 1e9 * run.peer_gb_s or min(link_in, link_out)  # what cannot be read directly goes through host memory
     experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
-    return Rates(peak * _GEMM_SHARE, eight_bits, attention, memory, unpacking, link_in, link_out, peer, experts)
+    return Rates(peak * _GEMM_SHARE, eight_bits, int8, attention, memory, unpacking, link_in, link_out, peer, experts)
 
 
 def _backward_share(spec: DecoderSpec) -> float:

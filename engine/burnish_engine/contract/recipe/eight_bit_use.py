@@ -12,8 +12,8 @@ columns are rotated by blocks before, E4M3 with a scale for each row, and E4M3 w
 """
 
 TIMED_BY_AUTO = ("int8",)
-"""Formats that train.products = "auto" may choose: those whose loss was measured within 0.3 % of that in 16 bits. FP8
-costs 0.6 %, and MXFP8 rounds more; both are chosen by name."""
+"""Formats that train.products = "auto" may choose: those whose loss on documentation was measured within 0.3 % of that
+in 16 bits. FP8 costs 0.6 %, and MXFP8 rounds more; both are chosen by name."""
 
 
 class EightBitUse(NamedTuple):

@@ -135,7 +135,7 @@ class TrainSection(Section):
         "blocks, so that numbers far above their neighbors leave these enough levels. "
         "mxfp8: E4M3 with a power of two for each 32 columns of a token and each 32 x 32 weights, on RTX 50 alone; "
         "compiled for these cards, and run on none yet. Mixtures of experts do fp8 alone. Not with adapter.method = "
-        "dora or full. Logits are then products in int8, whatever the format; their gradient, adapters, attention and "
+        "dora or full. With any of the three, logits are products in int8; their gradient, adapters, attention and "
         "norms stay as they are. auto: int8, or fp8 where model.quantize "
         "is fp8, where a few seconds of timing on this GPU find it clearly faster.",
     )

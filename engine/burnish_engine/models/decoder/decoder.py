@@ -56,30 +56,26 @@ class Decoder:
     Args:
         spec: specification of the model.
         embedding_VH: token embeddings; on a GPU they may lie in page-locked host memory.
-        head_VH: output projection; the same tensor where head and embeddings are tied. It may be on the host as well.
+        head: output projection, whose weights are the embeddings where the two are tied.
         final_norm_H: weight of the last norm.
         layers: decoder layers, bottom first.
         rope: table of positions that `SequenceMetadata.table_index_T` points into.
         ring: owner of the layers' frozen weights that are in host memory.
-        logits_in_int8: whether logits are products of INT8, see `Head`.
     """
 
     def __init__(
         self,
         spec: DecoderSpec,
         embedding_VH: torch.Tensor,
-        head_VH: torch.Tensor,
+        head: Head,
         final_norm_H: torch.Tensor,
         layers: list[DecoderLayer],
         rope: RopeTable,
         ring: WeightRing,
-        *,
-        logits_in_int8: bool = False,
     ) -> None:
         self.spec, self.layers, self.rope, self.ring = spec, layers, rope, ring
-        self.embedding_VH, self.head_VH, self.final_norm_H = embedding_VH, head_VH, final_norm_H
+        self.embedding_VH, self.head, self.final_norm_H = embedding_VH, head, final_norm_H
         self._eps = stream_eps(spec)
-        self._head = Head(head_VH, final_norm_H.device, divisor=spec.logit_divisor, in_int8=logits_in_int8)
 
     @property
     def device(self) -> torch.device:
@@ -218,7 +214,7 @@ class Decoder:
     def reset_copies(self) -> None:
         """Recover the copy streams after a graph capture failed half-way."""
         self.ring.reset()
-        self._head.reset_copies()
+        self.head.reset_copies()
 
     def chunk_feed_forward(self, mlp_chunk_tokens: int) -> None:
         """Run the feed-forward in chunks of `mlp_chunk_tokens` tokens from now on; 0: all tokens at once."""
@@ -237,11 +233,11 @@ class Decoder:
 
     def raw_logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in the model's dtype, before any soft cap."""
-        return self._head.logits(hidden_TH)
+        return self.head.logits(hidden_TH)
 
     def head_gradient(self, dlogits_TV: torch.Tensor) -> torch.Tensor:
         """Return the gradient `[T, H]` of the hidden states that `raw_logits` took."""
-        return self._head.gradient(dlogits_TV)
+        return self.head.gradient(dlogits_TV)
 
     def logits(self, hidden_TH: torch.Tensor) -> torch.Tensor:
         """Return logits `[T, V]` in fp32, soft-capped where the family does so."""

@@ -22,6 +22,7 @@ from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.experts.expert_load import ExpertBuilder, ExpertSlots, expert_slots
+from burnish_engine.models.decoder.frozen.head import Head
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_engine.models.decoder.frozen_weights import (
     NF4_SUFFIX,
@@ -295,16 +296,9 @@ class _Builder:
             layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))
             if options.progress is not None:
                 options.progress(len(layers), len(spec.layers))
-        return Decoder(
-            spec,
-            embedding,
-            head,
-            vectors[None]["final_norm"],
-            layers,
-            tables.rope,
-            reader.ring,
-            logits_in_int8=options.eight_bits.logits_in_int8,
-        )
+        norm, in_int8 = vectors[None]["final_norm"], options.eight_bits.logits_in_int8
+        projection = Head(head, norm.device, divisor=spec.logit_divisor, in_int8=in_int8)
+        return Decoder(spec, embedding, projection, norm, layers, tables.rope, reader.ring)
 
     def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec

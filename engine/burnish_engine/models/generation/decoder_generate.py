@@ -163,7 +163,7 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
         weights = replace(layer.weights, **stacks, experts=experts)
         mixer = build_mixer(spec, layer.shape.index, weights.own, tables)
         layers.append(DecoderLayer(layer.shape, weights, mixer, layer.tensors))
-    return Decoder(spec, decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H, layers, tables.rope, decoder.ring)
+    return Decoder(spec, decoder.embedding_VH, decoder.head, decoder.final_norm_H, layers, tables.rope, decoder.ring)
 
 
 def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:

@@ -87,8 +87,9 @@ class FastProbe(EngineProbe):
         self._wait()
         decoder = self._decoder
         found = {"embedding": decoder.embedding_VH, "final norm": decoder.final_norm_H}
-        if decoder.head_VH is not decoder.embedding_VH:
-            found["head"] = decoder.head_VH
+        if decoder.head.matrix_VH is not decoder.embedding_VH:
+            found["head"] = decoder.head.matrix_VH
+        found |= {f"head's {name}": tensor for name, tensor in decoder.head.codes().items()}
         for layer in decoder.layers:
             weights, index = layer.weights, layer.shape.index
             found |= {f"layer {index} {name}": vector for name, vector in weights.vectors.items()}

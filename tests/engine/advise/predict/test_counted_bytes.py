@@ -285,7 +285,7 @@ def experts_of(loaded):
 def outside(loaded):
     """Bytes of the weights outside the stacks: embedding, head, norms, biases."""
     decoder, found = loaded.decoder, {}
-    tensors = [decoder.embedding_VH, decoder.head_VH, decoder.final_norm_H]
+    tensors = [decoder.embedding_VH, decoder.head.matrix_VH, decoder.final_norm_H]
     for layer in decoder.layers:
         tensors += layer.weights.vectors.values()
         tensors += [stack.bias_N for stack in layer.stacks if stack.bias_N is not None]

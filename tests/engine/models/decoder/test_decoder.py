@@ -205,9 +205,9 @@ def test_tables_may_stand_in_host_memory(folders, reference, where):
     _, logits, loss, gradients = reference
     ours = parity.fast(*folders, device=torch.device("cuda"), **where)
     decoder = ours.loaded.decoder
-    tied = decoder.embedding_VH is decoder.head_VH
+    tied = decoder.embedding_VH is decoder.head.matrix_VH
     assert decoder.embedding_VH.is_cuda == (tied and "head_on_host" not in where)
-    assert decoder.head_VH.is_cuda == ("head_on_host" not in where)
+    assert decoder.head.matrix_VH.is_cuda == ("head_on_host" not in where)
     assert parity.same_logits(ours.logits(BATCH), logits)
     our_loss, found = ours.gradients(BATCH)
     assert our_loss == pytest.approx(loss, rel=1e-5)
@@ -228,7 +228,7 @@ def test_the_kernels_compute_any_adapter(bases, tmp_path, name):
 def test_a_soft_cap_bounds_the_logits(bases, softcap):
     decoder = parity.fast(bases("llama")).loaded.decoder
     hidden = 10 * torch.randn(7, 64)
-    plain = hidden @ decoder.head_VH.t()
+    plain = hidden @ decoder.head.matrix_VH.t()
     decoder.spec = decoder.spec.model_copy(update={"logit_softcap": softcap})
     torch.testing.assert_close(decoder.logits(hidden), plain if softcap is None else 5.0 * torch.tanh(plain / 5.0))
 

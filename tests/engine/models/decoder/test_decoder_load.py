@@ -227,7 +227,7 @@ def test_compute_copies_stand_in_the_buffers_of_their_stacks(bases, adapters, na
 def test_everything_is_in_the_type_that_was_asked_for(bases, adapters, dtype):
     decoder = parity.fast(bases("qwen2"), adapters("qwen2"), dtype=dtype).loaded.decoder
     assert decoder.dtype == dtype
-    assert decoder.head_VH is decoder.embedding_VH
+    assert decoder.head.matrix_VH is decoder.embedding_VH
     for layer in decoder.layers:
         assert layer.weights.mixer_in.bias_N.dtype == dtype
         assert layer.weights.mixer_out.bias_N is None

@@ -10,6 +10,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
+from burnish_engine.models.decoder.frozen.head import Head
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.lora_adapter import plan_adapter
 from burnish_engine.models.decoder.mixers.attention.cache import CachedAttention
@@ -203,6 +204,22 @@ def test_a_decoder_in_training_is_left_as_it_is(folders):
     model.adapter.tensors[1].add_(1.0)
     model.optimizer.write_compute_copies()
     assert greedy(speaker, prompts, 5) != first
+
+
+class DoubledHead(Head):
+    def logits(self, hidden):
+        return 2 * super().logits(hidden)
+
+
+def test_replies_have_the_head_of_training(folders):
+    decoder = load_decoder(source_of(folders("llama")), DecoderOptions(torch.float32, CPU, 64)).decoder
+    found = []
+    for head in (decoder.head, DoubledHead(decoder.head.matrix_VH, CPU)):
+        decoder.head = head
+        speaker = DecoderGenerator(decoder)
+        with speaker.inference():
+            found.append(speaker.start(prompts_of((9,)), 1)[1])
+    assert torch.equal(found[1], 2 * found[0])
 
 
 def test_quantized_weights_speak_with_and_without_their_adapter(folders):

@@ -85,6 +85,13 @@ def test_the_guard_sees_weights_in_host_memory(make, quantize):
     assert changed_sums(before, checksums(FastProbe(engine).frozen())) == ["layer 1 in host memory"]
 
 
+def test_the_guard_sees_the_codes_that_make_logits(make):
+    engine = make(sections={"train": {"products": "int8"}}, precision="bf16").engine
+    before = checksums(FastProbe(engine).frozen())
+    engine.model.loaded.decoder.head.codes()["codes"][3] += 1
+    assert changed_sums(before, checksums(FastProbe(engine).frozen())) == ["head's codes"]
+
+
 def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
     """The guard's rows do not fit the host memory that offloaded activations of such short passes have."""
     batch = pass_of(choose_rows(make().data.train))

@@ -46,7 +46,6 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
     [
         ("llama-3.2-1b", False, EightBitUse("fp8", "fp8"), "rotated", 130.8),
         ("qwen3-4b", True, EightBitUse("", "fp8"), "products", 418.0),
-        ("qwen3-4b", False, EightBitUse("fp8", "fp8"), "narrow:27,products", 464.3),
         ("llama-3.2-1b", False, EightBitUse("int8", "int8"), "rotated", 133.7),
         ("qwen3-4b", True, EightBitUse("", "int8"), "products", 438.2),
     ],

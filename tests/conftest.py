@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from support.interpreter import keep_language_patched
+from support.quick import mark_cases
 
 gc.disable()  # until all tests are collected: nothing of that is garbage
 HOMES = itertools.count()
 FROZEN_AT = pytest.StashKey[int]()
 """Number of modules at the last freeze."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Before -m leaves any out: cases that only the whole suite runs are marked as such."""
+    mark_cases(items)
 
 
 def pytest_collection_finish():

@@ -111,11 +111,12 @@ class FastSpeed:
     Args:
         run: the run.
         micro_batch: size of the micro-batch.
+        at: rates to count with; None: those of the run's device.
     """
 
-    def __init__(self, run: FastRun, micro_batch: MicroBatchSize) -> None:
+    def __init__(self, run: FastRun, micro_batch: MicroBatchSize, at: Rates | None = None) -> None:
         self._run, self._micro_batch = run, micro_batch
-        self._width, self._rates = BYTES_OF[run.precision], rates(run)
+        self._width, self._rates = BYTES_OF[run.precision], at or rates(run)
         self._backward = _backward_share(run.spec) if run.cuda else _BACKWARD_CPU
         self._shapes, kinds = layer_shapes(run)
         self._kinds = np.array(kinds)

@@ -16,8 +16,10 @@ import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.eight_bit_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
@@ -88,10 +90,12 @@ def choose_products(
         return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
-    counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
+    counts = stack_counts(spec, recipe.adapter)
     try:
         with _on(device):
-            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
+            times = ProductTiming(storage, DTYPES[precision], tokens, device).times_ms(
+                ["16", *possible], counts, make_timer
+            )
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
     chosen = clearly_fastest(times)
@@ -103,6 +107,16 @@ def choose_products(
         f"Products are computed {result}: on {describe(device)} all layers take for {tokens:,} tokens, in "
         f"milliseconds, {listed}.",
     )
+
+
+def stack_counts(spec: DecoderSpec, adapter: AdapterSection) -> Counter[StackShape]:
+    """Count the stacks of each shape in a model.
+
+    Args:
+        spec: shape of the model.
+        adapter: adapter of the run.
+    """
+    return Counter(stack for layer in spec.layers for stack in stacks(spec, adapter, layer).values())
 
 
 def clearly_fastest(times_ms: Mapping[str, float]) -> str:
@@ -145,8 +159,8 @@ def _is_processor(device: torch.device) -> bool:
 
 
 @dataclass(frozen=True)
-class _Timing:
-    """Conditions of a timing.
+class ProductTiming:
+    """Times a model's products with its frozen weights, under one set of conditions.
 
     Attributes:
         storage: value of model.quantize, or "nf4" where the checkpoint is so.

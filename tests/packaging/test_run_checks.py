@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,15 @@ def test_an_interrupt_ends_what_runs(
     with pytest.raises(KeyboardInterrupt):
         run_side_by_side(lanes, tmp_path, sys.executable, {})
     assert "end" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_tests_of_gpus_are_skipped_where_there_is_none(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    settings = next(one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "has_cuda"))
+    monkeypatch.setattr(settings, "has_cuda", lambda: there)
+    settings.pytest_runtest_setup(request.node)  # this test needs no GPU
+    request.node.add_marker("gpu")
+    with nullcontext() if there else pytest.raises(pytest.skip.Exception):
+        settings.pytest_runtest_setup(request.node)

@@ -187,7 +187,6 @@ def test_no_gradient_and_no_eps_change_nothing(device):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_captured_step_reads_its_settings_anew():
     captured, eager = optimizer("cuda"), optimizer("cuda")
     captured.step()

@@ -304,7 +304,6 @@ def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability,
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("backward", [False, True])
 def test_products_are_those_of_scaled_mm(backward):
     """Row-wise `torch._scaled_mm`, of which each scale is one row's; the sums of both add little to the error."""
@@ -327,7 +326,6 @@ def test_products_are_those_of_scaled_mm(backward):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_products_of_whole_numbers_are_those_of_int_mm():
     """To the last bit: sums are exact, and each is scaled and rounded in the same order."""
     if importlib.util.find_spec("triton") is None:

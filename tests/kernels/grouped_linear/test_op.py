@@ -105,7 +105,6 @@ def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded, way, m
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("packed", [False, True], ids=["16 bits", "four bits"])
 def test_a_captured_layer_gives_the_bits_of_an_eager_one_for_other_tokens(packed):
     """Nothing is asked of the device while it runs: the graph sorts and multiplies whatever tokens it is given."""

@@ -248,7 +248,6 @@ def test_work_is_cut_so_that_a_large_gpu_is_filled():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("ranks", [16, 48, 160])
 def test_kernel_and_cublas_agree(dtype, ranks):

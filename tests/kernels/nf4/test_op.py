@@ -61,7 +61,6 @@ def test_dequantize_gives_the_values_of_bitsandbytes(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("name", NAMES)
 def test_dequantize_on_a_gpu_gives_the_values_of_bitsandbytes(name):
     expected = GOLDEN[f"{name}.dequantized"]
@@ -69,7 +68,6 @@ def test_dequantize_on_a_gpu_gives_the_values_of_bitsandbytes(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_quantize_on_a_gpu_gives_the_same_bytes():
     weight = (torch.randn(300, 1000) * 0.02).bfloat16()
     ours, theirs = quantize(weight.cuda()).to("cpu"), quantize(weight)

@@ -260,7 +260,6 @@ def test_loading_takes_no_second_copy(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_loading_to_a_gpu(tmp_path):
     tensors = random_tensors(torch.bfloat16)
     with Checkpoint(save(tmp_path, tensors), piece_bytes=500) as checkpoint:

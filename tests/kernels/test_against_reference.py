@@ -16,6 +16,7 @@ interpreted = pytest.mark.skipif(
 )
 
 
+@pytest.mark.quick_cases(128)
 @interpreted
 @pytest.mark.timeout(INTERPRETED_S)
 @pytest.mark.parametrize(("op", "case"), SMALL_CASES)

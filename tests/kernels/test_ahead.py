@@ -80,6 +80,7 @@ def require_fitting(op, lines):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("op", OPS)
 def test_every_kernel_compiles_and_fits(compiled, op):
     require_fitting(op, compiled(op, firsts=True))
@@ -98,7 +99,6 @@ def test_every_configuration_compiles_and_fits(compiled, op, sample):
     require_fitting(op, lines)
 
 
-@pytest.mark.full
 def test_norms_that_write_codes_add_up_rows_in_the_same_order(compiled):
     """In another layout the sums differ, and what has to pass from one to another takes shared memory."""
     shared = {line["name"]: line["shared_bytes"] for line in compiled("rms_norm", sample=4)}
@@ -107,6 +107,7 @@ def test_norms_that_write_codes_add_up_rows_in_the_same_order(compiled):
     assert {name: shared[name] for name in coded} == {name: shared[name.partition("-codes-")[0]] for name in coded}
 
 
+@pytest.mark.full
 def test_an_interpreted_function_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="TRITON_INTERPRET"):
         check(Compilation("plain", lambda: None, {}, {}), 80)

@@ -2,11 +2,12 @@
 
 python tests/bench choose RECORD --minutes 7 [--always FILE] [--write]
 
-RECORD is the folder that `record` filled. Test functions are taken by lines gained for their time: a line counts once,
-and a quarter more when a second test executes it. Of a function with many cases first one is taken, then twice as many,
-spread evenly. FILE names tests, one a line, that are taken in any case: those that caught a fault that others missed.
-`--write` marks the rest in the tests' source: `@pytest.mark.full` leaves a function out of the quick suite, and
-`@pytest.mark.quick_cases(3)` leaves it three cases. RECORD/quick.txt gets the tests that are chosen.
+RECORD is the folder that `record` filled. Cheap test functions are taken whole. The others are taken by lines gained
+for their time: a line counts once, and a quarter more when a second test executes it. Of a function with many cases
+first one is taken, then twice as many, spread evenly. What time is left goes to the cheapest. FILE names tests, one a
+line, that are taken in any case: those that caught a fault that others missed. `--write` marks the rest in the tests'
+source: `@pytest.mark.full` leaves a function out of the quick suite, and `@pytest.mark.quick_cases(3)` leaves it three
+cases. RECORD/quick.txt gets the tests that are chosen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import heapq
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +27,15 @@ from support.quick import evenly
 ROOT = Path(__file__).resolve().parents[3]
 SECOND_TEST = 0.25
 """What a line counts when a second function executes it."""
+CHEAP_S = 0.05
+"""Processor time of a function's cases on average, in seconds, up to which all of them are taken."""
+LEAST_WORTH = 5.0
+"""Lines that a second of further tests has to gain; below it the cheapest tests are taken instead."""
 LEAST_S = 0.004
 """What a test costs at least, in seconds: pytest's own work."""
-MARK = re.compile(r"^@pytest\.mark\.(full|quick_cases\(\d+\))\n", re.M)
+ALWAYS = ("tests/test_", "tests/assets/")
+"""Beginnings of tests that are about text and structure, and execute few lines of the source: all are quick."""
+MARK = re.compile(r"^\s*@pytest\.mark\.(full|quick_cases\(\d+\))$")
 
 
 @dataclass
@@ -63,6 +70,11 @@ class Unit:
     def cost(self, count: int) -> float:
         """Return the processor time of `count` cases, in seconds."""
         return sum(self.seconds[at] for at in self.chosen(count))
+
+    @property
+    def mean_s(self) -> float:
+        """Return the processor time of a case on average, in seconds."""
+        return sum(self.seconds) / len(self.seconds)
 
     def steps(self) -> Iterator[int]:
         """Yield the next larger numbers of cases."""
@@ -114,6 +126,39 @@ def make_units(record: Record) -> list[Unit]:
     ]
 
 
+class Chooser:
+    """Takes cases of test functions until a processor time is used up.
+
+    Args:
+        budget_s: processor time of all that are taken, in seconds.
+    """
+
+    def __init__(self, budget_s: float) -> None:
+        self.left_s = budget_s
+        self._once = self._twice = 0  # lines that one and two functions execute, as sets of bits
+
+    def take(self, unit: Unit, count: int) -> None:
+        """Take the first `count` cases of a unit, spread evenly, in place of those that were taken."""
+        gained = unit.bits(count)
+        self.left_s -= unit.cost(count) - unit.cost(unit.taken)
+        self._twice |= self._once & gained & ~unit.bits(unit.taken)
+        self._once |= gained
+        unit.taken = count
+
+    def best(self, unit: Unit) -> tuple[float, int]:
+        """Return what a unit's best next step gains for its time, and its number of cases; 0: there is none."""
+        return max(((self._worth(unit, count), count) for count in unit.steps()), default=(0.0, 0))
+
+    def fits(self, unit: Unit, count: int) -> bool:
+        """Return whether there is time left for so many cases."""
+        return unit.cost(count) - unit.cost(unit.taken) <= self.left_s
+
+    def _worth(self, unit: Unit, count: int) -> float:
+        gained = unit.bits(count) & ~unit.bits(unit.taken)
+        new, second = (gained & ~self._once).bit_count(), (gained & self._once & ~self._twice).bit_count()
+        return (new + SECOND_TEST * second) / (unit.cost(count) - unit.cost(unit.taken) + 1e-6)
+
+
 def choose(units: list[Unit], budget_s: float, always: set[str]) -> None:
     """Set how many cases of each unit are taken.
 
@@ -122,49 +167,28 @@ def choose(units: list[Unit], budget_s: float, always: set[str]) -> None:
         budget_s: processor time of all that are taken, in seconds.
         always: node ids of tests, or of functions, that are taken in any case.
     """
-    once = twice = 0
-    spent = 0.0
-
-    def take(unit: Unit, count: int) -> None:
-        nonlocal once, twice, spent
-        gained = unit.bits(count)
-        spent += unit.cost(count) - unit.cost(unit.taken)
-        twice |= once & gained & ~unit.bits(unit.taken)
-        once |= gained
-        unit.taken = count
-
-    def worth(unit: Unit, count: int) -> float:
-        gained = unit.bits(count) & ~unit.bits(unit.taken)
-        new, second = (gained & ~once).bit_count(), (gained & once & ~twice).bit_count()
-        return (new + SECOND_TEST * second) / (unit.cost(count) - unit.cost(unit.taken) + 1e-6)
-
-    def best(unit: Unit) -> tuple[float, int]:
-        return max(((worth(unit, count), count) for count in unit.steps()), default=(0.0, 0))
-
+    chooser = Chooser(budget_s)
     for unit in units:
-        needed = [at for at, case in enumerate(unit.cases) if {case, unit.name} & always]
-        if needed:
+        if unit.name in always or unit.name.startswith(ALWAYS) or unit.mean_s <= CHEAP_S:
+            chooser.take(unit, len(unit.cases))
+        elif needed := {at for at, case in enumerate(unit.cases) if case in always}:
             counts = range(1, len(unit.cases) + 1)
-            take(unit, next(n for n in counts if unit.name in always or set(needed) <= set(unit.chosen(n))))
-    heap = [(-worth_count[0], index) for index, unit in enumerate(units) if (worth_count := best(unit))[1]]
+            chooser.take(unit, next(count for count in counts if needed <= set(unit.chosen(count))))
+    heap = [(-chooser.best(unit)[0], index) for index, unit in enumerate(units)]
     heapq.heapify(heap)
     while heap:
-        stale, index = heapq.heappop(heap)
-        value, count = best(units[index])
-        if not count or value <= 0:
+        expected, index = heapq.heappop(heap)
+        value, count = chooser.best(units[index])
+        if value < LEAST_WORTH:
             continue
-        if -stale > value * 1.0001 and heap and value < -heap[0][0]:
+        if value < -expected and heap and value < -heap[0][0]:  # others took its lines meanwhile
             heapq.heappush(heap, (-value, index))
-            continue
-        unit = units[index]
-        if spent + unit.cost(count) - unit.cost(unit.taken) > budget_s:
-            continue
-        take(unit, count)
-        heapq.heappush(heap, (-best(unit)[0], index))
-    for unit in sorted(units, key=lambda one: one.cost(len(one.cases)) / len(one.cases)):
-        whole = unit.cost(len(unit.cases)) - unit.cost(unit.taken)
-        if spent + whole <= budget_s and unit.taken < len(unit.cases):
-            take(unit, len(unit.cases))
+        elif chooser.fits(units[index], count):
+            chooser.take(units[index], count)
+            heapq.heappush(heap, (-chooser.best(units[index])[0], index))
+    for unit in sorted(units, key=lambda one: one.mean_s):
+        if chooser.fits(unit, len(unit.cases)):
+            chooser.take(unit, len(unit.cases))
 
 
 def table(units: list[Unit]) -> str:
@@ -188,49 +212,48 @@ def table(units: list[Unit]) -> str:
 
 
 def write_marks(units: list[Unit]) -> None:
-    """Mark in the tests' source what the quick suite leaves out; marks from before go."""
-    wanted: dict[Path, dict[str, str]] = defaultdict(dict)
+    """Mark in the tests' source what the quick suite leaves out; tests that were not recorded keep their marks."""
+    by_file: dict[Path, dict[str, str]] = defaultdict(dict)
     for unit in units:
         path, *names = unit.name.split("::")
-        if unit.taken < len(unit.cases):
-            mark = f"quick_cases({unit.taken})" if unit.taken else "full"
-            wanted[ROOT / path]["::".join(names)] = mark
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        mark = f"quick_cases({unit.taken})" if unit.taken else "full"
+        by_file[ROOT / path]["::".join(names)] = mark if unit.taken < len(unit.cases) else ""
+    for path, marks in by_file.items():
         before = path.read_text(encoding="utf-8")
-        after = marked(MARK.sub("", before), wanted.get(path, {}))
+        after = marked(before, marks)
         if after != before:
             path.write_text(after, encoding="utf-8")
 
 
-def marked(source: str, marks: dict[str, str]) -> str:
-    """Return the source of a test file with a mark above each function that has one."""
+def marked(source: str, marks: Mapping[str, str]) -> str:
+    """Return the source of a test file in which functions have these marks for the quick suite.
+
+    Args:
+        source: source of the file.
+        marks: mark by function, such as "test_a" or "TestIt::test_b"; empty: it has none. Others keep theirs.
+    """
     lines = source.splitlines(keepends=True)
-    places: dict[int, str] = {}
-    owner = ""
-    for number, line in enumerate(lines):
-        if found := re.match(r"class (\w+)", line):
-            owner = found[1]
-        elif line.startswith("def "):
+    owner, pending, found = "", [], []  # lines of decorators that wait for their function
+    for line in lines:
+        if name := re.match(r"class (\w+)", line):
+            owner = name[1]
+        elif re.match(r"(async )?def ", line):
             owner = ""
-        if found := re.match(r"(\s*)(?:async )?def (test_\w+)\(", line):
-            name = f"{owner}::{found[2]}" if owner and found[1] else found[2]
-            if name in marks:
-                places[_first_decorator(lines, number)] = f"{found[1]}@pytest.mark.{marks[name]}\n"
-    text = "".join(places.get(number, "") + line for number, line in enumerate(lines))
-    if places and not re.search(r"^import pytest$", text, re.M):
+        if re.match(r"\s*@", line) or (pending and not re.match(r"\s*(async )?(def|class) ", line)):
+            pending.append(line)
+            continue
+        function = re.match(r"(\s*)(?:async )?def (test_\w+)\(", line)
+        key = f"{owner}::{function[2]}" if function and owner and function[1] else function and function[2]
+        if function and key in marks:
+            pending = [one for one in pending if not MARK.match(one.rstrip("\n"))]
+            if marks[key]:
+                pending.insert(0, f"{function[1]}@pytest.mark.{marks[key]}\n")
+        found += [*pending, line]
+        pending = []
+    text = "".join([*found, *pending])
+    if "@pytest.mark." in text and not re.search(r"^import pytest$", text, re.M):
         text = _with_import(text)
     return text
-
-
-def _first_decorator(lines: list[str], number: int) -> int:
-    """Return the index of the first line of a function's decorators."""
-    indent = len(lines[number]) - len(lines[number].lstrip())
-    at = number
-    while at and lines[at - 1].strip():
-        at -= 1
-        if lines[at].startswith(" " * indent + "@"):
-            number = at
-    return number
 
 
 def _with_import(text: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,18 +33,16 @@ class Record:
     @classmethod
     def load(cls, folder: Path) -> Record:
         """Read what `record` left; `quick.txt` there, a test a line, says which tests are quick."""
-        import coverage
         from coverage.numbits import numbits_to_nums
 
-        data = coverage.CoverageData(str(folder / "coverage.db"))
-        data.read()
         lines: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        with data._connect() as connection:  # one query in place of one a test and file
-            rows = connection.execute(
+        with closing(
+            sqlite3.connect(folder / "coverage.db")
+        ) as connection:  # one query in place of one a test and file
+            for path, context, bits in connection.execute(
                 "select file.path, context.context, line_bits.numbits from line_bits "
                 "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
-            )
-            for path, context, bits in rows:
+            ):
                 test = _PHASE.sub("", context)
                 if test and Path(path).is_relative_to(ROOT):
                     lines[Path(path).relative_to(ROOT).as_posix()][test].update(numbits_to_nums(bits))

@@ -80,6 +80,7 @@ def layer(x, dout, router_weight, gate_up, down, adapters):
     return out, ids, [dx, da1, db1, da2, db2]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("way", ["kernels", "reference"])
 @pytest.mark.parametrize("crowded", [False, True], ids=["spread", "two experts take every token"])
 def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded, way, monkeypatch):

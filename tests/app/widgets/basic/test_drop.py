@@ -93,6 +93,7 @@ def test_data_dropped_on_the_right_half_replaces_what_is_there(qtbot, window, fi
     qtbot.waitUntil(lambda: window.bench.data_files == [str(files / "data.jsonl")])
 
 
+@pytest.mark.full
 def test_a_drag_of_something_else_is_left_alone(window):
     text = QMimeData()
     text.setText("words")
@@ -103,6 +104,7 @@ def test_a_drag_of_something_else_is_left_alone(window):
     assert not window.findChild(DropOverlay).isVisible()
 
 
+@pytest.mark.full
 def test_a_refused_drop_is_said_on_the_page_shown(window, files):
     window.go_to("runs")
     window.take([str(files / "cat.png")])

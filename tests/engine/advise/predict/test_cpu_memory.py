@@ -87,6 +87,7 @@ def tensors(spec, precision, document, level):
     return sum(size for name, size in found.items() if name not in NO_TENSORS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "precision", "document", "level"),
     [

@@ -47,6 +47,7 @@ def sabotage(wide, wide_adapter, tmp_path, truth, change):
     return check(wide, read_back(path, "F16"), truth, wide_adapter)
 
 
+@pytest.mark.full
 def test_the_right_file_passes_with_its_figures(wide, wide_adapter, wide_f16, truth):
     result, tokens = check(wide, read_back(wide_f16, "F16"), truth, wide_adapter)
     assert result.passed
@@ -59,6 +60,7 @@ def test_the_right_file_passes_with_its_figures(wide, wide_adapter, wide_f16, tr
     assert result.tensor_types == {"F16": 15, "F32": 5}
 
 
+@pytest.mark.full
 def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, truth, monkeypatch):
     monkeypatch.setattr(
         fidelity, "reply_of", lambda *_: (GeneratedReply("On and on", False, 192), ["Its reply did not end."])
@@ -67,6 +69,7 @@ def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, 
     assert (result.passed, result.problems) == (False, ["Its reply did not end."])
 
 
+@pytest.mark.full
 def test_a_missing_permutation_is_refused(wide, wide_adapter, tmp_path, truth, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
     result, _ = sabotage(wide, wide_adapter, tmp_path, truth, lambda plan: plan)
@@ -74,6 +77,7 @@ def test_a_missing_permutation_is_refused(wide, wide_adapter, tmp_path, truth, m
     assert any("mean KL divergence" in problem for problem in result.problems)
 
 
+@pytest.mark.full
 def test_a_wrong_rope_base_is_refused(wide, wide_adapter, tmp_path, truth):
     wrong = {"rope.freq_base": 20000.0}
     result, _ = sabotage(
@@ -83,6 +87,7 @@ def test_a_wrong_rope_base_is_refused(wide, wide_adapter, tmp_path, truth):
     assert result.mean_kl > 1e-4
 
 
+@pytest.mark.full
 def test_a_wrong_norm_epsilon_is_refused(wide, wide_adapter, tmp_path, truth):
     wrong = {"attention.layer_norm_rms_epsilon": 1e-2}
     result, _ = sabotage(
@@ -91,11 +96,13 @@ def test_a_wrong_norm_epsilon_is_refused(wide, wide_adapter, tmp_path, truth):
     assert not result.passed
 
 
+@pytest.mark.full
 def test_a_forgotten_adapter_is_refused(wide, wide_adapter, tmp_path, truth):
     result, _ = check(wide, read_back(write_16_bit(wide, None, tmp_path), "F16"), truth, wide_adapter)
     assert not result.passed
 
 
+@pytest.mark.full
 def test_a_wrong_pre_tokenizer_is_refused(tmp_path):
     source = source_with(tmp_path, "digits")
     path = write_16_bit(source, None, tmp_path, change=lambda plan: replace(plan, pre_tokenizer="llama-bpe"))
@@ -118,6 +125,7 @@ def test_a_wrong_eos_is_refused(wide, wide_adapter, tmp_path, truth):
     assert any("end-of-turn token is" in problem for problem in result.problems)
 
 
+@pytest.mark.full
 def test_special_tokens_written_as_text_are_refused(wide, wide_adapter, tmp_path, truth):
     def plain(plan):
         return with_vocabulary(plan, types=[1 if kind == CONTROL else kind for kind in plan.vocabulary.types])

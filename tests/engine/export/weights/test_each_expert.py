@@ -15,6 +15,7 @@ from support.models import parity, tiny_models
 BATCH = parity.micro_batch()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["qwen3-moe", "mixtral"])
 @pytest.mark.parametrize(("experts", "rslora"), [(2, False), (5, False), (2, True)])
 def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, experts, rslora):

@@ -243,6 +243,7 @@ print(peak() - before, destination.float().mean().item())
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="the peak is read through getrusage")
 def test_loading_takes_no_second_copy(tmp_path):
     made = torch.Generator().manual_seed(0)

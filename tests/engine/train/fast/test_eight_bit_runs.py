@@ -51,6 +51,7 @@ def make(tmp_path):
     return make_run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "way",
     [
@@ -80,6 +81,7 @@ def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     assert all(torch.equal(there[name].float(), saved[name].float()) for name in saved)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("products", EIGHT_BITS)
 def test_it_learns_what_16_bits_learn(make, products):
     settings = {"max_steps": 12, "epochs": 9.0}
@@ -92,6 +94,7 @@ def test_it_learns_what_16_bits_learn(make, products):
     assert eight[12] == pytest.approx(sixteen[12], rel=0.02)
 
 
+@pytest.mark.full
 def test_products_are_chosen_once_and_a_resumed_run_keeps_them(make, monkeypatch):
     """However the timing ends the second time; and on a card without FP8 the run says what it needs."""
     paths = make("none", "auto", max_steps=6, epochs=9.0, checkpoint_every=2)
@@ -135,6 +138,7 @@ def gpu(monkeypatch):
     return kept
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("quantize", "times", "products"),
     [
@@ -214,6 +218,7 @@ def test_what_the_recipe_says_is_taken_as_it_is(make):
     assert choose_products(recipe, open_model(recipe.model.path), CPU, "bf16") == ProductsChoice("fp8")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("quantize", "products", "changes", "named"),
     [
@@ -229,6 +234,7 @@ def test_what_is_not_done_is_refused(make, quantize, products, changes, named):
     assert named in outcome.message
 
 
+@pytest.mark.full
 def test_the_engine_multiplies_with_codes(make, monkeypatch):
     """The recipe's setting reaches the decoder."""
     seen = []

@@ -65,6 +65,7 @@ def one_rank(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_our_attention_is_tried_in_a_model_that_is_shared_out_too(tiny_llama, as_on_a_gpu, one_rank, dtype):
     """Its embedding is whole only within the model's own pass, and FSDP converts what layers are given."""
@@ -91,6 +92,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", FAILURES)
 def test_an_attention_that_ours_is_not_stays_the_model_s_own(tiny_llama, as_on_a_gpu, monkeypatch, what):
     def attention(queries, *_arguments, **_options):
@@ -141,6 +143,7 @@ def test_a_model_that_attends_in_a_way_of_its_own_is_found_out(tiny_llama, as_on
     assert "a way of its own" in note
 
 
+@pytest.mark.full
 def test_dropout_within_attention_is_found_before_training(tiny_llama, as_on_a_gpu):
     model = loaded(tiny_llama)
     model.model.layers[1].self_attn.attention_dropout = 0.1
@@ -246,6 +249,7 @@ def labeled(documents):
     return batch
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_short_convolutions_are_padded_whatever_the_precision(dtype):
     model = lfm2().to(dtype)
@@ -254,6 +258,7 @@ def test_short_convolutions_are_padded_whatever_the_precision(dtype):
     assert note
 
 
+@pytest.mark.full
 def test_what_is_chosen_is_what_the_guard_finds_right():
     """The layout's choice goes by the guard's own rows and tolerance."""
     for made, precision in ((lfm2(), "fp32"), (gpt_oss(), "fp32"), (lfm2().bfloat16(), "bf16")):

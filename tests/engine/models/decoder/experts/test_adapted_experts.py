@@ -46,6 +46,7 @@ def test_the_rank_of_an_expert(rank, asked, slots, found):
     assert expert_rank(AdapterSection(rank=rank, expert_rank=asked), slots) == found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
 @pytest.mark.parametrize("method", ["lora", "rslora"])
 def test_a_new_adapter_starts_with_pefts_numbers(bases, tmp_path, shape, method):
@@ -65,6 +66,7 @@ def test_a_new_adapter_starts_with_pefts_numbers(bases, tmp_path, shape, method)
         assert sorted(configs[1][key]) == sorted(configs[0][key])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
 @pytest.mark.parametrize("targets", [["auto"], ["q_proj", "down_proj"], ["experts.gate_up_proj"]])
 def test_peft_reads_what_we_write(bases, tmp_path, shape, targets):
@@ -83,6 +85,7 @@ def test_peft_reads_what_we_write(bases, tmp_path, shape, targets):
     assert parity.same_logits(parity.fast(base, tmp_path / "adapter").logits(BATCH), theirs, 1e-5)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stacks", [["gate_up_proj", "down_proj"], ["gate_up_proj"], ["down_proj"]])
 def test_an_adapter_of_pefts_survives_reading_and_writing(bases, tmp_path, stacks):
     base = bases("qwen3-moe")
@@ -145,6 +148,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_what_does_not_fit_is_refused_by_name(bases, damaged, name):
     config, tensors, message = DAMAGES[name]

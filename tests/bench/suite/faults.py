@@ -5,8 +5,9 @@ python tests/bench faults RECORD --propose 120       print that many new ones, s
 
 RECORD is the folder that `record` filled. For each fault it says which tests execute the changed line; only those run,
 the quick ones first, the cheapest first, and the first that fails ends it. A fault is caught by the whole suite where
-any of them fails within `--most-s`. Outcomes are kept in RECORD/outcomes.jsonl, so a later start goes on; the table at
-the end counts them by room. A fault that changes no behavior is marked `"equal"` in `faults.jsonl`, with the reason.
+any of them fails within `--most-s`; a test that fails without a fault too counts for none. Outcomes are kept in
+RECORD/outcomes.jsonl, so a later start goes on; the table at the end counts them by room. A fault that changes no
+behavior is marked `"equal"` in `faults.jsonl`, with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from bench.suite.recorded import Record, room_of
 ROOT = Path(__file__).resolve().parents[3]
 LISTED = Path(__file__).with_name("faults.jsonl")
 COPIED = ("app", "engine", "kernels", "packaging", "assets", "tests", ".ci")
+_HANGS_S = 900
 FIRST_S = 20.0
 """Processor time of the tests that the first pytest of a fault gets; each further one gets three times as much."""
 
@@ -76,22 +78,60 @@ def main() -> int:
         for fault in propose(record, arguments.propose, arguments.seed):
             print(json.dumps({key: value for key, value in asdict(fault).items() if value}))
         return 0
-    kept = arguments.record / "outcomes.jsonl"
-    known = {line["name"]: line for line in _lines(kept)}
     faults = [Fault(**line) for line in _lines(LISTED)]
-    waiting = [fault for fault in faults if fault.name not in known and not fault.equal]
-    copies: Queue[Path] = Queue()
+    campaign = Campaign(record, arguments.record, arguments.most_s)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.jobs):
-            copies.put(_copy(Path(folder) / str(number)))
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            for outcome in pool.map(lambda fault: plant(fault, record, copies, arguments.most_s), waiting):
-                known[outcome["name"]] = outcome
-                with kept.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(outcome) + "\n")
-                print(json.dumps(outcome), flush=True)
-    print(table([(fault, known[fault.name]) for fault in faults if fault.name in known]))
+            campaign.copies.put(_copy(Path(folder) / str(number)))
+        while waiting := [fault for fault in faults if fault.name not in campaign.outcomes and not fault.equal]:
+            with ThreadPoolExecutor(arguments.jobs) as pool:
+                list(pool.map(campaign.try_one, waiting))
+            campaign.forget_unsound()
+    print(table([(fault, campaign.outcomes[fault.name]) for fault in faults if not fault.equal]))
     return 0
+
+
+class Campaign:
+    """Faults planted in copies of the repository, and what came of each.
+
+    Args:
+        record: which tests execute which lines.
+        folder: folder of the record, where outcomes are kept.
+        most_s: processor time of a fault's tests, seconds.
+
+    Attributes:
+        copies: folders to plant in.
+        outcomes: what came of each fault, by its name.
+    """
+
+    def __init__(self, record: Record, folder: Path, most_s: float) -> None:
+        self._record, self._most_s = record, most_s
+        self._kept, self._unsound_kept = folder / "outcomes.jsonl", folder / "unsound.txt"
+        self._unsound = set(_text_lines(self._unsound_kept))
+        self.copies: Queue[Path] = Queue()
+        self.outcomes = {str(line["name"]): line for line in _lines(self._kept)}
+
+    def try_one(self, fault: Fault) -> None:
+        """Plant one fault, and keep what came of it."""
+        outcome = plant(fault, self._record, self.copies, self._most_s, self._unsound)
+        self.outcomes[fault.name] = outcome
+        with self._kept.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(outcome) + "\n")
+        print(json.dumps(outcome), flush=True)
+
+    def forget_unsound(self) -> None:
+        """Drop the outcomes of tests that fail without any fault too, and leave these out from now on."""
+        fallen = {str(one["test"]).partition(" ")[2] for one in self.outcomes.values() if one["whole"]}
+        known = sorted(test for test in fallen if test.startswith("tests/"))
+        copy = self.copies.get()
+        unsound = {test.partition(" ")[2] for test in failures(copy, known, first=False)}
+        self.copies.put(copy)
+        self._unsound |= unsound
+        self._unsound_kept.write_text("\n".join(sorted(self._unsound)), encoding="utf-8")
+        for name in [name for name, one in self.outcomes.items() if str(one["test"]).partition(" ")[2] in unsound]:
+            del self.outcomes[name]
+        lines = (json.dumps(outcome) + "\n" for outcome in self.outcomes.values())
+        self._kept.write_text("".join(lines), encoding="utf-8")
 
 
 def propose(record: Record, count: int, seed: int) -> Iterator[Fault]:
@@ -124,8 +164,18 @@ def propose(record: Record, count: int, seed: int) -> Iterator[Fault]:
             return
 
 
-def plant(fault: Fault, record: Record, copies: Queue[Path], most_s: float) -> dict[str, object]:
-    """Return what came of one fault: whether quick and whole suite caught it, the test that fell, and seconds."""
+def plant(
+    fault: Fault, record: Record, copies: Queue[Path], most_s: float, unsound: Collection[str]
+) -> dict[str, object]:
+    """Return what came of one fault: whether quick and whole suite caught it, the test that fell, and seconds.
+
+    Args:
+        fault: fault to plant.
+        record: which tests execute which lines.
+        copies: copies of the repository, of which one is used.
+        most_s: processor time of the tests, in seconds.
+        unsound: tests that say nothing, since they fail without a fault too.
+    """
     outcome: dict[str, object] = {"name": fault.name, "quick": False, "whole": False, "test": "", "seconds": 0.0}
     copy = copies.get()
     file = copy / fault.file
@@ -141,7 +191,8 @@ def plant(fault: Fault, record: Record, copies: Queue[Path], most_s: float) -> d
     try:
         file.write_text("".join(lines), encoding="utf-8")
         for quick in (True, False):
-            tests = [test for test in record.tests_of(fault.file, fault.line) if record.is_quick(test) == quick]
+            executing = [test for test in record.tests_of(fault.file, fault.line) if test not in unsound]
+            tests = [test for test in executing if record.is_quick(test) == quick]
             fallen = _first_failure(copy, tests, record, most_s)
             if fallen:
                 outcome |= {"quick": quick, "whole": True, "test": fallen}
@@ -161,17 +212,25 @@ def _first_failure(copy: Path, tests: list[str], record: Record, most_s: float) 
         while left and len(batch) < 400 and (not batch or taken + record.seconds_of(left[0]) <= batch_s):
             taken += record.seconds_of(left[0])
             batch.append(left.pop(0))
-        for kernels in (False, True):
-            part = [test for test in batch if test.startswith("tests/kernels") == kernels]
-            if part and (fallen := _run(copy, part, interpreted=kernels)):
-                return fallen
+        if fallen := failures(copy, batch):
+            return fallen[0]
         spent += taken
         batch_s = min(3 * batch_s, most_s)
     return ""
 
 
-def _run(copy: Path, tests: Iterable[str], *, interpreted: bool) -> str:
-    """Return the first test of these that fails in the copy; empty where all pass."""
+def failures(copy: Path, tests: Sequence[str], *, first: bool = True) -> list[str]:
+    """Return the tests of these that fail in a copy, such as "FAILED tests/test_a.py::test_b"; or only the first."""
+    found: list[str] = []
+    for kernels in (False, True):
+        part = [test for test in tests if test.startswith("tests/kernels") == kernels]
+        if part and not (first and found):
+            found += _run(copy, part, interpreted=kernels, first=first)
+    return found
+
+
+def _run(copy: Path, tests: Iterable[str], *, interpreted: bool, first: bool) -> list[str]:
+    """Return the tests that fail; where pytest itself did not get that far, its exit code."""
     listed = copy / "tests.txt"
     listed.write_text("\n".join(tests), encoding="utf-8")
     packages = [str(copy / part) for part in ("app", "engine", "kernels")]
@@ -183,24 +242,18 @@ def _run(copy: Path, tests: Iterable[str], *, interpreted: bool) -> str:
         "OMP_NUM_THREADS": "1",
         **({"TRITON_INTERPRET": "1"} if interpreted else {}),
     }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=120", f"@{listed}"]
+    command = [sys.executable, "-m", "pytest", *(["-x"] if first else []), "-q", "-p", "no:cacheprovider"]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
         done = subprocess.run(
-            command,
-            cwd=copy,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=900,
-            check=False,
+            [*command, "--timeout=120", f"@{listed}"], cwd=copy, env=env, timeout=_HANGS_S, check=False, **output
         )
     except subprocess.TimeoutExpired:
-        return "hang"
+        return ["no end"]
     if done.returncode == 0:
-        return ""
-    said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return said[0].split(" - ")[0] if said else f"exit code {done.returncode}"
+        return []
+    said = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return said or [f"exit code {done.returncode}"]
 
 
 def _copy(folder: Path) -> Path:
@@ -227,8 +280,12 @@ def table(outcomes: list[tuple[Fault, dict[str, object]]]) -> str:
     return "\n".join(lines)
 
 
+def _text_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
 def _lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [json.loads(line) for line in _text_lines(path)]
 
 
 if __name__ == "__main__":

@@ -329,8 +329,7 @@ class PlainEngine(Engine):
             if self._whole:
                 self._whole.save(folder)
                 return
-            self.model.create_or_update_model_card = lambda _folder: None  # an empty form, slower than the weights
-            self.model.save_pretrained(str(folder), safe_serialization=True)
+            plain.save_adapter(self.model, folder)
 
     @override
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:

@@ -34,7 +34,7 @@ def as_peft_reads(config: dict[str, Any], paths: Collection[str]) -> dict[str, A
         return config
     targets = config.get("target_modules")
     named = targets if isinstance(targets, list) else paths
-    changed = {
+    changed: dict[str, Any] = {
         "target_modules": sorted(name for name in named if _last(name) not in TAKEN_FOR_EXPERTS),
         "target_parameters": [*(config.get("target_parameters") or []), *(path + _WEIGHT for path in hidden)],
     }

@@ -124,7 +124,7 @@ def _config(config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> di
     parts = dict.fromkeys(part for adapted in plan.experts for part in _parts(adapted, names))
     rank, alpha = plan.experts[0].rank, _alpha(plan.experts[0])
     asked, paths = config.get("target_modules"), [one.path for one in plan.modules]
-    said = {
+    said: dict[str, Any] = {
         "lora_alpha": alpha,
         "r": rank,
         "alpha_pattern": {one.path: _alpha(one) for one in plan.modules if _alpha(one) != alpha},

@@ -19,6 +19,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families.adapter_targets import has_name, is_target
 from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.saved_adapters.peft_form import by_modules
 
 _TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
 """Model types whose linear layers are transformers' Conv1D, weights [in, out]."""
@@ -198,4 +199,4 @@ def _saved_config(trained: Path | None) -> dict[str, Any] | None:
         found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return by_modules(found) if isinstance(found, dict) else None

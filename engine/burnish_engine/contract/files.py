@@ -76,6 +76,11 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises errors of the system
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; also false where the path cannot be looked up, as in `is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112  see is_file
+
+
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone (mode 0700 whatever the umask is).
 
@@ -167,7 +172,7 @@ def cannot_write(path: Path, error: OSError) -> NoSpaceError:
     if error.errno == errno.ENOTDIR or (error.errno == errno.EEXIST and is_file(path)):
         file = next((one for one in (path, *path.parents) if is_file(one)), path)
         return NoSpaceError(f"{path} could not be written: {file} is a file, not a folder.", "Choose another place.")
-    if error.errno == errno.ENOENT and not os.path.isdir(path.parent):  # noqa: PTH112  see is_file
+    if error.errno == errno.ENOENT and not is_folder(path.parent):
         return NoSpaceError(
             f"{path} could not be written: there is no folder {path.parent}.", "Make it, or choose another place."
         )

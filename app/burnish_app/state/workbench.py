@@ -88,8 +88,8 @@ class Workbench(QObject):
 
     Attributes:
         changed: signal with the name of the property that changed: model_path, model, data_files, validation_files,
-            dataset, target, recipe, suggestion, plan, run, replaced, compared or duelists. "recipe" comes with every
-            change of a choice.
+            dataset, target, recipe, suggestion, plan, run, replaced, compared, duelists or choosing. "recipe" comes
+            with every change of a choice.
     """
 
     changed = Signal(str)
@@ -105,6 +105,7 @@ class Workbench(QObject):
         self._plan: RunPlan | None = None
         self._run = ""
         self._replaced: ReplacedDraft | None = None
+        self._is_choosing = False
         self._compared: tuple[str, ...] = ()
         self._duelists: tuple[str, ...] = ()
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
@@ -170,6 +171,11 @@ class Workbench(QObject):
     def replaced(self) -> ReplacedDraft | None:
         """The recipe that a copy of a run's took the place of; None: there is none, or it was taken back."""
         return self._replaced
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether a recipe is being chosen for what is here, so that this one may be another in a moment."""
+        return self._is_choosing
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -339,6 +345,12 @@ class Workbench(QObject):
         """Keep the engine's suggestion."""
         self._suggestion = suggestion
         self._notify("suggestion")
+
+    def set_choosing(self, *, is_choosing: bool) -> None:
+        """Note whether a recipe is being chosen."""
+        if is_choosing != self._is_choosing:
+            self._is_choosing = is_choosing
+            self.changed.emit("choosing")
 
     def set_plan(self, plan: RunPlan | None) -> None:
         """Keep the predicted memory and time of the recipe."""

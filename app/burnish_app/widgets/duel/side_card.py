@@ -72,6 +72,11 @@ class SideCard(Card):
         self.choice.activated.connect(lambda _place: self._choose())
         self._choose()
 
+    @property
+    def is_of_draft(self) -> bool:
+        """Whether the side is the draft, or the draft with other settings."""
+        return self.choice.currentData() in (_DRAFT, _CHANGED)
+
     def side(self) -> DuelSide | None:
         """Return the chosen side; None while something is wrong with it."""
         chosen = self.choice.currentData()
@@ -100,7 +105,7 @@ class SideCard(Card):
         """Take over the draft that changed."""
         self._recipe = recipe
         self.settings.show_recipe(recipe)
-        if self.choice.currentData() in (_DRAFT, _CHANGED):
+        if self.is_of_draft:
             self._show_about()
             self.changed.emit()
 

@@ -70,7 +70,6 @@ def export_a_point(qtbot, studio, window):
     if "Q8_0" not in page.choices.types.chosen():
         qtbot.mouseClick(chart, Qt.MouseButton.LeftButton, pos=chart.place_of("Q8_0").toPoint())
     assert page.choices.types.chosen() == ["Q8_0"]
-    studio.wait(page.primary.isEnabled)
     studio.press(page.primary)
     studio.wait(lambda: any(one.page == "export" for one in window.activity.board.activities))
     studio.wait(lambda: page.status in ("done", "attention"))

@@ -109,7 +109,7 @@ def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny
     studio.drop(window, file)
     studio.wait(lambda: window.shown_key == "data" and window.page("data").status == "done")
     page = studio.visit(window, "recipe")
-    studio.wait(lambda: bench.suggestion is not None and bench.plan is not None and page.primary.isEnabled())
+    studio.wait(lambda: bench.suggestion is not None and bench.plan is not None and not page.suggestions.is_waiting)
     recipe = bench.recipe
     assert recipe.preference.objective == ("kto" if shape == "labels" else "dpo")
     assert recipe.train.learning_rate < 1e-4, "far lower than for replies as they stand"

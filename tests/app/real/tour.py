@@ -178,7 +178,6 @@ class Tour:
     def export(self):
         """Step 7: the files that the recipe asks for, and their proof."""
         page = self.studio.visit(self.window, "export")
-        self.studio.wait(page.primary.isEnabled)
         self.studio.press(page.primary)
         self.studio.wait(lambda: page._job is not None and page._job.status not in {"running"})
         self.picture("export", settle_s=2.0)

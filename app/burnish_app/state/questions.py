@@ -28,6 +28,9 @@ class Question:
     messages: tuple[ChatMessage, ...]
     wanted: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.text, self.wanted))
+
     @property
     def text(self) -> str:
         """The last turn, which is asked."""
@@ -41,6 +44,40 @@ def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[Q
         if len(turns) > 1 and turns[-1].role == "assistant" and turns[-2].role == "user":
             found.append(Question(tuple(turns[:-1]), turns[-1].content))
     return found
+
+
+class WrittenTexts:
+    """What the person wrote into the message box: their own words, and what they changed of questions.
+
+    Whatever the box shows next, both come back with the question that they belong to.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[Question | None, str] = {}
+
+    def leave(self, question: Question | None, text: str) -> None:
+        """Keep what stands in the box, because something else is to be shown there.
+
+        Args:
+            question: question that was shown; None: the person's own words.
+            text: text of the box.
+        """
+        if text.strip() and (question is None or text.strip() != question.text.strip()):
+            self._texts[question] = text
+        else:
+            self.forget(question)
+
+    def text_of(self, question: Question | None) -> str:
+        """Return what the box shall show.
+
+        Args:
+            question: question to be shown; None: the person's own words.
+        """
+        return self._texts.get(question, "" if question is None else question.text)
+
+    def forget(self, question: Question | None) -> None:
+        """Forget what was written, because it was sent or saved."""
+        self._texts.pop(question, None)
 
 
 class SavedPrompts:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.hardware_watch import HardwareWatch
     from burnish_app.notifier import Notifier
     from burnish_app.state.workbench import Workbench
+    from burnish_app.widgets.page.banner import BannerAction
     from burnish_app.widgets.page.page import Page
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.serve.messages import Failure
@@ -168,6 +169,29 @@ class Window(QMainWindow):
         )
         self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.go_to(self._first_key())
+        self._tell_unopened()
+
+    def _tell_unopened(self) -> None:
+        """Say what of the last time cannot be opened, on the page that is shown."""
+        from burnish_app.wording.causes import unopened_text, unread_text
+
+        last, page = self.bench.last, self.page(self._shown)
+        if last.unread:
+            page.banner("warning", *unread_text(last.unread, last.kept_as))
+        elif last.unopened:
+            actions: list[BannerAction] = [(tr("Try again"), self._open_again)]
+            if last.run:
+                actions.append((tr("Forget the run"), self._forget_run))
+            page.banner("warning", *unopened_text(last.unopened), actions)
+
+    def _open_again(self) -> None:
+        self.page(self._shown).clear_banner()
+        self.bench.look_again()
+        self._tell_unopened()
+
+    def _forget_run(self) -> None:
+        self.page(self._shown).clear_banner()
+        self.bench.forget_lost_run()
 
     @staticmethod
     def _first_size() -> QSize:

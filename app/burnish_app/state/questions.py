@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish_app.state.preferences import studio_dir
+from burnish_app.state.saved.saved_work import put_aside
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.serve.model_requests import ChatMessage
 
 _MOST_SAVED, _LONGEST = 200, 20_000
@@ -91,12 +92,17 @@ class SavedPrompts:
         self._file = file or studio_dir() / "prompts.json"
 
     def read(self) -> list[str]:
-        """Read the prompts; a damaged file holds none."""
+        """Read the prompts; a damaged file holds none, and is put aside."""
         try:
-            found = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = json.loads(read_with_retry(self._file))
+        except FileNotFoundError:
             return []
-        texts = [one for one in found if isinstance(one, str) and one.strip()] if isinstance(found, list) else []
+        except (OSError, ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list):
+            put_aside(self._file)
+            return []
+        texts = [one for one in found if isinstance(one, str) and one.strip()]
         return texts[:_MOST_SAVED]
 
     def add(self, text: str) -> None:

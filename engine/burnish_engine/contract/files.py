@@ -38,10 +38,13 @@ def read_with_retry(path: Path) -> str:
     """Read a small text file, again while its writer replaces it (Windows refuses for a moment).
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is a pipe or a device, which would never end.
     """
     for attempt in range(_REPLACE_ATTEMPTS):
         try:
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
             return path.read_text(encoding="utf-8")
         except PermissionError:
             if attempt == _REPLACE_ATTEMPTS - 1:

@@ -33,6 +33,8 @@ def test_a_damaged_file_holds_no_prompts(tmp_path):
     for text in ("{", '{"a": 1}', '[1, null, "ok"]'):
         file.write_text(text, encoding="utf-8")
         assert SavedPrompts(file).read() == (["ok"] if "ok" in text else [])
+    SavedPrompts(file).add("new")
+    assert {one.read_text(encoding="utf-8") for one in tmp_path.glob("prompts-*")} == {"{", '{"a": 1}'}
 
 
 def test_what_was_written_comes_back_with_its_place():

@@ -139,10 +139,10 @@ def unopened(recipe: Recipe, runs: Sequence[str], limit_s: float = _ANSWER_S) ->
     paths = dict(list(paths.items())[:_MOST_PATHS]) | dict.fromkeys(runs, True)
     found: dict[str, str] = {}
 
-    def look(path: str, is_run: bool) -> None:
+    def check(path: str, is_run: bool) -> None:
         found[path] = _problem(path, is_run=is_run)
 
-    threads = [Thread(target=look, args=each, daemon=True) for each in paths.items()]
+    threads = [Thread(target=check, args=each, daemon=True) for each in paths.items()]
     until = time.monotonic() + limit_s
     for thread in threads:
         thread.start()

@@ -48,7 +48,7 @@ def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[Q
 
 
 class WrittenTexts:
-    """What the person wrote into the message box: their own words, and what they changed of questions.
+    """The texts that the person wrote into the message box: their own words, and changed questions.
 
     Whatever the box shows next, both come back with the question that they belong to.
     """

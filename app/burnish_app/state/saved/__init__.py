@@ -1,1 +1,1 @@
-"""What was worked on last, as it is kept on disk, and the files that it is about."""
+"""The saved work, and the files that it is about."""

@@ -1,4 +1,4 @@
-"""What the facts about data depend on: choices of the recipe, and the files as they were on disk. Without Qt."""
+"""The inputs of facts about data: choices of the recipe, and the files as they were on disk. Without Qt."""
 
 from __future__ import annotations
 

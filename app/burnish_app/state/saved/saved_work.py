@@ -1,4 +1,4 @@
-"""What was worked on last, on disk. Whatever its file names or holds, the window starts, and nothing of it is lost.
+"""The saved work, which the window opens with. Whatever its file names or holds, the window starts, and nothing of it is lost.
 
 Without Qt.
 """
@@ -60,7 +60,7 @@ class SavedWork(BaseModel):
 
 
 class LastWork:
-    """What was worked on last, and what of it cannot be opened now.
+    """The work of the last time, and what of it cannot be opened now.
 
     Args:
         file: file of it. One that cannot be read is renamed, so that it is not written over.

@@ -37,7 +37,7 @@ _FLUSH_MS = 50
 
 @dataclass(frozen=True)
 class KeptPane:
-    """What a pane showed: a conversation that can be brought back.
+    """The conversation that a pane showed, which can be brought back.
 
     Attributes:
         key: key of the model that answered.

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from burnish_app.widgets.try_out.chat_pane import ChatPane, KeptPane
 
-_MOST = 20  # of one run
+_MOST = 20  # conversations of one run
 
 
 class KeptConversations:

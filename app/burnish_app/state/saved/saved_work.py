@@ -1,4 +1,4 @@
-"""The saved work, which the window opens with. Whatever its file names or holds, the window starts, and nothing of it is lost.
+"""The saved work, which the window opens with. Whatever its file names or holds, that happens, and nothing is lost.
 
 Without Qt.
 """

@@ -24,7 +24,7 @@ from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
-from burnish_app.widgets.try_out.text_boxes import Transcript
+from burnish_app.widgets.try_out.text_boxes import COLOR_PROPERTY, Transcript
 from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
@@ -312,6 +312,7 @@ class ChatPane(Card):
         self.clear()
         self.choose(kept.key)
         self.text.setDocument(kept.document.clone(self.text))
+        self.text.recolor()
         self._messages, self.question, self.repeats = list(kept.messages), list(kept.question), kept.repeats
         self._facts, self._answered_by = kept.facts, kept.answered_by
         self.reveal()
@@ -382,5 +383,6 @@ class ChatPane(Card):
 
     def _format(self, color: str) -> QTextCharFormat:
         made = QTextCharFormat()
+        made.setProperty(COLOR_PROPERTY, color)
         made.setForeground(QColor(getattr(colors_of(self), color)))
         return made

@@ -107,6 +107,29 @@ def test_a_blind_vote_and_a_row_make_room_and_what_was_there_before_is_brought_b
     assert contents(page) == [["Hi", "Hello", "And then?"]] * 2
 
 
+def test_a_conversation_has_the_colors_of_the_theme_that_it_comes_back_in(qtbot, page, answered, theme):
+    ask(page)
+    answered()
+    page.blind.click()
+    ask(page, "Who is better?")
+
+    def color():
+        cursor = page.left.text.textCursor()
+        cursor.setPosition(2)
+        return cursor.charFormat().foreground().color().name()
+
+    before = color()
+    theme.set_mode("dark")
+    try:
+        qtbot.waitUntil(lambda: color() != before)
+        dark = color()
+        page.former.click()
+        assert color() == dark
+    finally:
+        theme.set_mode("light")
+    qtbot.waitUntil(lambda: color() == before)
+
+
 def test_a_new_conversation_and_another_run_keep_the_one_before(page, answered, bench, run):
     ask(page)
     page.left.stream("Half a ")

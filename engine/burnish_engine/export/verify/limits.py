@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from burnish_engine.advise.facts.gguf_rules import rounds_rope
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
 from burnish_engine.export.base.losses import ModelDistance
-from burnish_engine.export.verify.contexts import rounds_rope
 
 _MOST_KL: Mapping[str, float] = {
     "F32": 1e-4, "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, **dict.fromkeys(COARSE_TYPES, 1.0),
@@ -25,7 +25,7 @@ _OTHER_ROUNDING_KL = 0.1
 MIXTURE_KL, ROUNDED_ROPE_KL = 0.02, 0.1
 """Lowest limits for models that no 16-bit file computes quite as trained. A token of a mixture whose experts are nearly
 tied may be routed to another one: 4e-4 measured on tiny models, where one expert counts most. llama.cpp rounds the
-bounds of some yarn ropes (`contexts.rounds_rope`): 0.03 on a tiny random model, beyond its original context."""
+bounds of some yarn ropes (`gguf_rules.rounds_rope`): 0.03 on a tiny random model, beyond its original context."""
 _SHARE = 0.5
 """Share of training's own distance that a file may be away, and of the gain that it has to keep."""
 _TOP1, _TOP1_COARSE = 0.6, 0.5

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from burnish_engine.advise.facts.gguf_rules import rounds_rope
 from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import TaskChange
@@ -15,7 +16,7 @@ from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
 from burnish_engine.export.base.losses import ModelDistance
 from burnish_engine.export.base.staging import publish
 from burnish_engine.export.quantize.importance_file import Importance
-from burnish_engine.export.verify.contexts import factor_switch, rounds_rope
+from burnish_engine.export.verify.contexts import factor_switch
 from burnish_engine.export.verify.limits import hides_training, least_limit
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
 from burnish_engine.models.checkpoint.source import ModelSource

@@ -23,7 +23,7 @@ from burnish_engine.models.families.matrices import layer_matrices
 
 _TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
 """Model types whose linear layers are transformers' Conv1D, weights [in, out]."""
-_COMPARED_TOKENS = 1024  # of a row, at most; see `export.verify.reference`
+_COMPARED_TOKENS = 1024  # most tokens of a row that are compared; see `export.verify.reference`
 _OPPOSITE = math.pi  # angle, radians, from which on a pair of a head points to where it should not
 
 

@@ -71,7 +71,7 @@ def gain_kept(base: float | None, tuned: float | None, file: float | None) -> fl
 
 @dataclass(frozen=True)
 class ModelDistance:
-    """How far a model is from another one on the same rows.
+    """Distance of a model from another one on the same rows.
 
     Attributes:
         loss: mean loss of the model on supervised tokens, nats; None where no token counts.

@@ -34,7 +34,7 @@ class FileHashes:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the reports say of a file.
+    """Answer of the reports about a file.
 
     Attributes:
         state: as in `QuantFidelity.provenance`.

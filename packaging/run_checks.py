@@ -104,7 +104,7 @@ def test_parts(cores: int, *, every: bool) -> tuple[Check, Check, Check, Check]:
     """
     marks = _EVERY_TEST if every else _QUICK_TESTS
     # A worker imports and collects everything anew, which costs more than a quick part wins by it on few cores.
-    share = cores if every else cores // 2
+    share = cores if every else max(cores // 2, 1)
     apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
     parts = [  # a worker more than there are cores in the longest, whose tests wait for processes
         (marks, apart, min(share + every, _MOST_WORKERS), {}),
@@ -114,17 +114,13 @@ def test_parts(cores: int, *, every: bool) -> tuple[Check, Check, Check, Check]:
     ]
     rest, measured, app, kernels = (
         Check(
-            ["pytest", "-m", marked, *_shared(workers), "--durations=20", *paths],
+            ["pytest", "-m", marked, "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
             # More threads than cores would wait for each other.
             {"OMP_NUM_THREADS": str(max(cores // (workers if every else 2), 1)), **extra},
         )
         for marked, paths, workers, extra in parts
     )
     return rest, measured, app, kernels
-
-
-def _shared(workers: int) -> list[str]:
-    return ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else ["-n", "0"]
 
 
 def run_side_by_side(lanes: Sequence[Sequence[Check]], root: Path, python: str, env: Mapping[str, str]) -> list[int]:

@@ -238,7 +238,7 @@ def fill_try_out(qtbot, answers, window):
     window.bench.set_run(str(run))
     window.go_to("try_out")
     assert window.page("try_out").middle.isVisible()
-    window.page("try_out")._toggle_sampling()
+    window.page("try_out").sampling.fold.click()
 
 
 def fill_export(qtbot, answers, window):

@@ -10,12 +10,13 @@ import pytest
 from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt
-from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLabel, QLineEdit, QPushButton, QScrollArea, QWidget
 
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
 from burnish_app.page_list import PAGES
-from burnish_app.state.preferences import Preferences
+from burnish_app.state.preferences import Preferences, studio_dir
+from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.replies import ExportJob
@@ -84,11 +85,11 @@ def test_no_part_of_a_page_flashes_as_a_window_of_its_own(qtbot, qapp, window):
 
 
 def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
-    qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: window.shown_key == "runs")
+    qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.shown_key == "model")
     pressed = []
-    window.page("runs").set_primary("Go", lambda: pressed.append(True))
-    qtbot.waitUntil(window.page("runs").primary.isVisible)
+    window.page("model").set_primary("Go", lambda: pressed.append(True))
+    qtbot.waitUntil(window.page("model").primary.isVisible)
     qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert pressed
     qtbot.keyClick(window, Qt.Key.Key_Comma, Qt.KeyboardModifier.ControlModifier)
@@ -107,6 +108,33 @@ def test_every_control_has_a_name_for_screen_readers(window):
                 if not control.accessibleName() and not isinstance(control.parent(), QAbstractSpinBox)
             ]
     assert nameless == []
+
+
+def button(page, text):
+    return next(one for one in page.shown_banner.findChildren(QPushButton) if one.text() == text)
+
+
+def test_what_cannot_be_opened_is_said_and_can_be_tried_again(qtbot, client, burnish_home, theme, tmp_path):
+    lost = tmp_path / "lost"
+    file = studio_dir() / "workbench.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"run": str(lost)}))
+    preferences = Preferences()
+    preferences.page = "settings"
+    made = Window(client, Workbench(), preferences, theme)
+    qtbot.addWidget(made)
+    made.show()
+    made.begin()
+    page = made.page("settings")
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert any(str(lost) in label.text() for label in page.shown_banner.findChildren(QLabel))
+    again = "Try again"
+    button(page, again).click()
+    assert page.shown_banner is not None
+    lost.mkdir()
+    button(page, again).click()
+    assert page.shown_banner is None
+    assert made.bench.run == str(lost)
 
 
 @pytest.mark.full

@@ -19,12 +19,13 @@ def show(answers, window, run):
 
     def report(job):
         state = summary("finished", 600, folder=str(run), model="Qwen/Qwen3-0.6B")
-        answers.result("runs", runs=[state.model_copy(update={"export": job})])
+        runs = [state.model_copy(update={"export": job})]
+        answers.result("runs", runs=runs)
         answers.result("model", model=facts.model_facts())
         if window.shown_key != "export":
             window.go_to("export")
         page = window.page("export")
-        page.refresh_runs.emit()
+        page.runs_changed(runs)
         return page
 
     return report

@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.export import job
 from burnish_engine.export.base.staging import staging_folder
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.quantize import quantize
 from burnish_engine.export.verify import report as report_module
@@ -311,6 +312,23 @@ def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
     assert not report.passed
     assert report.files[0].problems
     assert (out / "my model-F16.gguf").exists()
+
+
+def test_verify_notices_one_bit_that_rounding_hides(exported, wide, wide_adapter, tmp_path):
+    out, _, _ = exported
+    moved = shutil.copyfile(out / "my model-Q4_K_M.gguf", tmp_path / "moved.gguf")
+    name = "blk.1.ffn_up.weight"
+    with moved.open("r+b") as file:
+        header = read_header(moved)
+        file.seek(header.data_start + header.offsets[name] + 100)  # codes of the first block
+        code = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([code ^ 1]))
+    for exports, state in (((), "unknown"), ((out,), "changed")):
+        report = verify_file(moved, wide, wide_adapter, held_out=rows(wide), exports=exports, threads=1)
+        (file,) = report.files
+        assert (file.provenance, file.passed) == (state, state == "unknown")
+        assert [name in problem for problem in file.problems] == [True] * len(exports)
 
 
 @pytest.mark.full

@@ -19,6 +19,8 @@ _STACKS: dict[StackName, frozenset[str]] = {
 }
 ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
+TAKEN_FOR_EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj"})
+"""Linear layers that PEFT takes for experts' maps in the mixtures that it knows, see `saved_adapters.peft_form`."""
 MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
 """Kinds of matrices that mix tokens otherwise than by attention."""
 _ROUTERS = {"gpt_oss": "mlp.router", "lfm2_moe": "feed_forward.gate"}  # mlp.gate elsewhere

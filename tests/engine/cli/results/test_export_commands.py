@@ -155,7 +155,9 @@ def test_a_place_that_cannot_be_written_is_no_plan(run, capsys):
 
 @pytest.mark.full
 def test_the_file_is_verified_again(run, gguf, capsys):
-    assert "verified" in said(capsys, "verify", gguf, "--against", "last")
+    shown = " ".join(said(capsys, "verify", gguf, "--against", "last").split())
+    assert "verified" in shown
+    assert "is the file that was proven" in shown
     report = FidelityReport.model_validate_json(said(capsys, "verify", gguf, "--against", "last", "--json"))
     written = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
     assert report.passed

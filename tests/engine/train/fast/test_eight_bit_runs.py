@@ -17,7 +17,7 @@ from burnish_engine.models.transformers_path import plain
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe
 from burnish_engine.train.fast import fast_engine, products_choice
-from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products
+from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products, clearly_fastest
 from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 from burnish_kernels import tuning
@@ -158,6 +158,12 @@ def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, ti
     assert clock.timed == len(gpu) > 0
     again = choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known"))
     assert again == found
+
+
+@pytest.mark.parametrize(("share", "products"), [(1.0, "int8"), (0.6, "int8"), (0.2, "16")])
+def test_auto_asks_what_a_whole_step_gains(share, products):
+    """Products that take a tenth less are no gain where they are a fifth of the step."""
+    assert clearly_fastest({"16": 10.0, "int8": 9.0}, share) == products
 
 
 def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(make, gpu):

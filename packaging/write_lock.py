@@ -33,9 +33,9 @@ CHOSEN = {
     "llama-cpp-python": LLAMA_VERSION,
 }
 EDITABLE_BUILD = ("editables",)
-"""What hatchling needs beside [build-system] when the install is editable."""
+"""Packages that hatchling needs beside [build-system] when the install is editable."""
 COMPILING = ("scikit-build-core[pyproject]>=0.9.2", "cmake>=3.21", "ninja>=1.5")
-"""What compiling llama-cpp-python needs: its own [build-system], and what scikit-build-core asks for then."""
+"""Packages that compile llama-cpp-python: those of its [build-system], and those that scikit-build-core asks for."""
 _LIBRARY = re.compile(r"(nvidia|cuda)-(?!ml-py)")
 _MACHINES = (
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 # GGML_NATIVE off: the build runs on any machine of this architecture, also from pip's cache in a shared home folder.
@@ -29,15 +31,38 @@ def plan(*, installed: str, wanted: str, own_cmake_args: bool, cached_wheel: str
     return (*cache, "prebuilt", "compile")
 
 
-def cached_wheel(listing: str, version: str) -> str:
-    """A wheel of that version in the output of `pip cache list --format=abspath`, or an empty text."""
+def cached_wheel(listing: str, version: str, sources: Set[str]) -> str:
+    """A wheel of that version that pip compiled from a known source and kept in its cache; empty: there is none.
+
+    Args:
+        listing: output of `pip cache list --format=abspath`.
+        version: wanted version.
+        sources: SHA-256 of each source archive that may be taken; pip notes beside a wheel which one it was made of.
+    """
     pattern = re.compile(rf"llama_cpp_python-{re.escape(version)}-[^/\\]*\.whl$")
-    return next((line.strip() for line in listing.splitlines() if pattern.search(line.strip())), "")
+    wheels = [line.strip() for line in listing.splitlines() if pattern.search(line.strip())]
+    return next((wheel for wheel in wheels if _source_of(Path(wheel)) in sources), "")
 
 
-def compile_env(env: Mapping[str, str], cores: int) -> dict[str, str]:
-    """The environment for compiling. The user's own CMAKE_ARGS and parallelism win."""
-    return {"CMAKE_ARGS": DEFAULT_CMAKE_ARGS, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores)} | dict(env)
+def _source_of(wheel: Path) -> str:
+    try:
+        origin = json.loads(wheel.with_name("origin.json").read_text(encoding="utf-8"))
+        return str(origin["archive_info"]["hashes"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def compile_env(env: Mapping[str, str], cores: int, tools: Path) -> dict[str, str]:
+    """The environment for compiling. The user's own CMAKE_ARGS and parallelism win.
+
+    Args:
+        env: environment of the process.
+        cores: processes that compile at the same time.
+        tools: folder that the build tools were installed into.
+    """
+    usual = {"CMAKE_ARGS": DEFAULT_CMAKE_ARGS, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores)}
+    path = os.pathsep.join([str(tools / "bin"), *([env["PATH"]] if env.get("PATH") else [])])
+    return usual | dict(env) | {"PYTHONPATH": str(tools), "PATH": path}
 
 
 def installed_version(site: Path) -> str:

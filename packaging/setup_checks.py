@@ -116,6 +116,12 @@ def pip_problem(doing: str, log_tail: str, log: Path) -> SetupProblem:
             "BURNISH_TORCH_INDEX or BURNISH_LLAMA_INDEX to an index that has it, or BURNISH_WHEELHOUSE to a "
             "folder with the wheel; a Python between 3.11 and 3.13 has the most builds."
         )
+    elif re.search(r"DO NOT MATCH THE HASHES|Hashes are required in --require-hashes", log_tail):
+        remedy = (
+            "A file is not the one that Burnish was released with: the lines above name it. Start again without "
+            "indexes of your own, or remove it from pip's cache (pip cache purge). If you built it yourself and trust "
+            "it, put it into a folder of wheels and name that in BURNISH_WHEELHOUSE."
+        )
     elif re.search(r"CMake Error|CMake configuration failed|ninja: build stopped|fatal error:", log_tail):
         remedy = "The compiler could not build it: the lines above say why. A complete C and C++ tool chain is needed."
     else:

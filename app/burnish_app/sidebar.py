@@ -154,7 +154,7 @@ class Sidebar(QWidget):
         self.setAccessibleName(tr("Steps"))
         self._group = QButtonGroup(self)
         self._buttons: dict[str, StepButton] = {}
-        self._run_note, self._engine_note = caption(""), caption("", "warning")
+        self.run_note, self.engine_note = caption(""), caption("", "warning")
         self._log_file = ""
         self.log_button = quiet(tr("Open its log"), self._open_log)
         column = QVBoxLayout(self)
@@ -169,17 +169,17 @@ class Sidebar(QWidget):
         self.activity = ActivityButton()
         column.addWidget(self.activity)
         self._hardware_place = QVBoxLayout()
-        self._alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
-        for note in (self._run_note, self._engine_note):
+        self.alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
+        for note in (self.run_note, self.engine_note):
             note.setContentsMargins(UNIT + 4, 0, UNIT, UNIT)  # below the names of what goes on
             note.hide()
             column.addWidget(note)
         self.log_button.hide()
         column.addWidget(self.log_button, alignment=_LEFT)
-        self._alarm.setContentsMargins(UNIT, 0, UNIT, 0)
-        for widget in (self._alarm, self._remedy):
+        self.alarm.setContentsMargins(UNIT, 0, UNIT, 0)
+        for widget in (self.alarm, self._remedy):
             widget.hide()
-            column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self._alarm else _LEFT)
+            column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self.alarm else _LEFT)
         column.addLayout(self._hardware_place)
         column.addSpacing(UNIT // 2)
         last = self._add(*foot)
@@ -203,8 +203,8 @@ class Sidebar(QWidget):
 
     def set_run_note(self, text: str) -> None:
         """Set the note about runs; empty: none."""
-        self._run_note.setText(text)
-        self._run_note.setVisible(bool(text))
+        self.run_note.setText(text)
+        self.run_note.setVisible(bool(text))
 
     def set_alarm(self, text: str, remedy: str = "") -> None:
         """Set the alarm about the hardware.
@@ -213,8 +213,8 @@ class Sidebar(QWidget):
             text: sentence; empty: all is well.
             remedy: text of the button that remedies it; empty: none.
         """
-        self._alarm.setText(text)
-        self._alarm.setVisible(bool(text))
+        self.alarm.setText(text)
+        self.alarm.setVisible(bool(text))
         self._remedy.setText(remedy)
         self._remedy.setAccessibleName(remedy)
         self._remedy.setVisible(bool(remedy))
@@ -231,8 +231,8 @@ class Sidebar(QWidget):
             text: sentence; empty: all is well.
             log_file: path of the log that a button opens; empty: no button.
         """
-        self._engine_note.setText(text)
-        self._engine_note.setVisible(bool(text))
+        self.engine_note.setText(text)
+        self.engine_note.setVisible(bool(text))
         self._log_file = log_file
         self.log_button.setVisible(bool(log_file))
 

@@ -149,14 +149,14 @@ class Window(QMainWindow):
         for entry in PAGES:
             self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
         client.state_changed.connect(self._engine_state)
-        self._runs_poller = RunsPoller(
+        self.runs_poller = RunsPoller(
             client, _WATCH_RUNS_MS, self, extra_folders=lambda: [bench.run] if bench.run else []
         )
-        self._runs_poller.updated.connect(self._runs_updated)
-        self._runs_poller.benches_updated.connect(
+        self.runs_poller.updated.connect(self._runs_updated)
+        self.runs_poller.benches_updated.connect(
             lambda benches: self.activity.board.put("benches", [bench_activity(one) for one in benches])
         )
-        self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
+        self.runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.go_to(self._first_key())
 
     def _tell_unopened(self) -> None:
@@ -204,7 +204,7 @@ class Window(QMainWindow):
 
     def _start_engine(self) -> None:
         self.client.start()
-        self._runs_poller.start()
+        self.runs_poller.start()
         self.hardware.set_seen(not self.isMinimized())
 
     def page(self, key: str) -> Page:
@@ -215,7 +215,7 @@ class Window(QMainWindow):
             page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
             page.status_changed.connect(self.sidebar.button(key).set_status)
             page.go_to.connect(self.visit)
-            page.refresh_runs.connect(self._runs_poller.poll)
+            page.refresh_runs.connect(self.runs_poller.poll)
             page.help_asked.connect(self.help.open)
             page.activities_changed.connect(lambda activities: self.activity.board.put(key, activities))
             page.take_preferences(self.preferences, self.theme)
@@ -260,7 +260,7 @@ class Window(QMainWindow):
         if self._stack.indexOf(page) < 0:
             self._stack.addWidget(page)
         self._stack.setCurrentWidget(page)
-        self._runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
+        self.runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
 
     def take(self, paths: list[str], *, instead: bool = False) -> None:
@@ -307,7 +307,7 @@ class Window(QMainWindow):
             super().closeEvent(event)
             return
         self.bench.save()
-        self._runs_poller.stop()
+        self.runs_poller.stop()
         self.hardware.monitor.stop()
         self.notifier.close()
         self._preparing.stop()

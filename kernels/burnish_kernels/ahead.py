@@ -77,7 +77,7 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     function = compilation.function
     if not isinstance(function, triton.JITFunction):
         raise ValueError(f"{compilation.name} is no compilable function; is TRITON_INTERPRET set?")
-    signature = _complete_signature(compilation)
+    signature = complete_signature(compilation)
     source = ASTSource(function, signature, dict(compilation.constants), _attributes(function, signature))
     options = {
         "num_warps": compilation.num_warps,
@@ -86,7 +86,7 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     }
     began = time.perf_counter()
     kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    _require_instruction(compilation, capability, kernel.asm["ptx"])
+    require_instruction(compilation, capability, kernel.asm["ptx"])
     registers, spill_bytes = _usage(kernel.asm["cubin"])
     return Compiled(kernel.metadata.shared, registers, spill_bytes, time.perf_counter() - began)
 
@@ -96,7 +96,7 @@ def shared_limit(capability: int) -> int:
     return HOPPER_SHARED_BYTES if capability == 90 else SHARED_BYTES
 
 
-def _complete_signature(compilation: Compilation) -> dict[str, str]:
+def complete_signature(compilation: Compilation) -> dict[str, str]:
     """Return the signature in the function's order, constants included."""
     given = {**dict.fromkeys(compilation.constants, "constexpr"), **compilation.signature}
     names = compilation.function.arg_names
@@ -118,7 +118,7 @@ def _attributes(function: Any, signature: Mapping[str, str]) -> dict[tuple[int, 
     return attributes
 
 
-def _require_instruction(compilation: Compilation, capability: int, ptx: str) -> None:
+def require_instruction(compilation: Compilation, capability: int, ptx: str) -> None:
     """Raise ValueError where the PTX lacks an instruction; a wrong setting makes the compiler take a slower one."""
     wanted = compilation.instructions.get(capability)
     if wanted and not re.search(wanted, ptx):

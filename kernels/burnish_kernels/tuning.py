@@ -123,8 +123,13 @@ def save(op: str, choices: Mapping[str, Any], device: Device) -> Path:
         },
     }
     _write(file, json.dumps(table, indent=1) + "\n")
-    _tables.cache_clear()
+    forget_tables()
     return file
+
+
+def forget_tables() -> None:
+    """Let the next choice read the tables anew, as after one was written."""
+    _tables.cache_clear()
 
 
 def device_of(device: Any) -> Device | None:

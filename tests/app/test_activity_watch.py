@@ -45,7 +45,7 @@ def watched(qtbot, window, answers, tmp_path):
     other = summary("finished", 600, folder=str(tmp_path), name="other").model_copy(update={"export": job})
     answers.result("runs", runs=[summary("running"), other])
     window.go_to("settings")
-    window._runs_poller.poll()
+    window.runs_poller.poll()
     qtbot.waitUntil(lambda: len(window.sidebar.activity.activities) == 2)
     return window
 
@@ -87,7 +87,7 @@ def test_rows_stay_while_their_progress_changes(watched):
     watched.sidebar.activity.click()
     panel = watched.activity.panel
     before = dict(panel.rows)
-    watched._runs_updated([one.model_copy() for one in watched._runs])
+    watched.runs_poller.updated.emit([one.model_copy() for one in watched._runs])
     assert panel.rows == before
 
 
@@ -97,7 +97,7 @@ def test_a_page_reports_its_own_and_stops_it_itself(qtbot, window):
     one = going("Qwen3", stop=lambda: stopped.append(True), outlives=False)
     window.page("model").activities_changed.emit([one])
     assert window.sidebar.activity.isVisible()
-    assert window.sidebar._run_note.isHidden(), "it ends with the window"
+    assert window.sidebar.run_note.isHidden(), "it ends with the window"
     window.sidebar.activity.click()
     next(iter(window.activity.panel.rows.values())).stop_button.click()
     assert stopped == [True]
@@ -130,7 +130,7 @@ def test_a_benchmark_of_a_terminal_is_listed_and_stopped_and_no_page_is_offered(
     tuning = step.model_copy(update={"kind": "kernels", "about": "", "share": None, "pid": 4712})
     answers.result("runs", runs=[], benches=[step, tuning])
     answers.result("stop_bench", done=True)
-    window._runs_poller.poll()
+    window.runs_poller.poll()
     qtbot.waitUntil(lambda: len(window.activity.board.activities) == 2)
     window.sidebar.activity.click()
     rows = list(window.activity.panel.rows.values())
@@ -139,7 +139,7 @@ def test_a_benchmark_of_a_terminal_is_listed_and_stopped_and_no_page_is_offered(
     rows[1].stop_button.click()
     qtbot.waitUntil(lambda: [request["pid"] for request in answers.asked("stop_bench")] == [4712])
     answers.result("runs", runs=[])
-    window._runs_poller.poll()
+    window.runs_poller.poll()
     qtbot.waitUntil(lambda: not window.sidebar.activity.isVisible())
 
 

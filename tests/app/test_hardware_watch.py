@@ -17,7 +17,7 @@ def running(window):
     """A run that goes on, on the first GPU."""
     run = summary("running")
     run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     window.hardware.runs_changed([run])
     return run
 
@@ -73,7 +73,7 @@ def test_an_alarm_is_remedied_by_one_click(qtbot, answers, window, running):
     feed(window, list(made_up(seconds=211, filled=6))[-1:])
     assert not remedy.isVisible()  # it was asked for
     feed(window, made_up(seconds=260))
-    assert window.sidebar._alarm.text() == ""
+    assert window.sidebar.alarm.text() == ""
 
 
 def test_the_remedy_comes_back_where_it_did_not_help(qtbot, answers, window, running):
@@ -87,7 +87,7 @@ def test_a_refusal_is_said(qtbot, answers, window, running):
     answers.failure("command", "The run is gone.", exit_code=2)
     feed(window, made_up(seconds=210, filled=5))
     qtbot.mouseClick(window.sidebar.remedy_button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "The run is gone." in window.sidebar._alarm.text())
+    qtbot.waitUntil(lambda: "The run is gone." in window.sidebar.alarm.text())
 
 
 @pytest.mark.full
@@ -103,5 +103,5 @@ def test_without_a_run_on_that_card_there_is_an_alarm_without_a_button(window, r
     other = running.model_copy(update={"state": running.state.model_copy(update={"device": "cuda-1"})})
     window.hardware.runs_changed([other])
     feed(window, made_up(seconds=210, filled=5))
-    assert window.sidebar._alarm.isVisible()
+    assert window.sidebar.alarm.isVisible()
     assert not window.sidebar.remedy_button.isVisible()

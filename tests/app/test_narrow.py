@@ -183,10 +183,10 @@ def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     assert form.minimumSizeHint().width() <= CARD_PX
     row = form.row("train.epochs")
     form.resize(320, 800)
-    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() == 0)  # its label stands above it
-    assert row._beside.geometry().right() < 320
+    qtbot.waitUntil(lambda: row.editor.mapTo(row, QPoint(0, 0)).x() == 0)  # its label stands above it
+    assert row.beside.geometry().right() < 320
     form.resize(1000, 800)
-    qtbot.waitUntil(lambda: row._editor.mapTo(row, QPoint(0, 0)).x() > 0)
+    qtbot.waitUntil(lambda: row.editor.mapTo(row, QPoint(0, 0)).x() > 0)
 
 
 def fill_hardware(qtbot, answers, window):
@@ -194,7 +194,7 @@ def fill_hardware(qtbot, answers, window):
     answers.result("doctor", checkup=machines.checkup(machines.machine(machines.gpu())))
     answers.result("what_fits", what_fits=machines.what_fits())
     window.go_to("hardware")
-    qtbot.waitUntil(lambda: window.page("hardware")._fits.models.rowCount() > 0)
+    qtbot.waitUntil(lambda: window.page("hardware").fits.models.rowCount() > 0)
 
 
 def fill_model(qtbot, answers, window):

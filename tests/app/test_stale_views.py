@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gui
 
 def open_page(window, key):
     window.go_to(key)
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     return window.page(key)
 
 
@@ -29,10 +29,10 @@ def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, them
     qtbot.addWidget(types)
     types.show_exact_sizes({"Q8_0": 639_446_688})
     types.show_sizes({"Q8_0": 640_000_000, "Q4_0": 350_000_000}, "Q4_0")
-    assert types._sizes["Q8_0"].toolTip() == "639,446,688 bytes"
-    assert types._sizes["Q4_0"].text().endswith("0.35 GB")
+    assert types.sizes["Q8_0"].toolTip() == "639,446,688 bytes"
+    assert types.sizes["Q4_0"].text().endswith("0.35 GB")
     types.forget_sizes()
-    assert {types._sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
+    assert {types.sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
 
 
 def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):
@@ -40,7 +40,7 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     page._forecast_timer.stop()
     page._model_path = "a/b"
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
-    assert page.choices.types._sizes["Q8_0"].text() != "–"
+    assert page.choices.types.sizes["Q8_0"].text() != "–"
     page._forecast_request = "7"
     page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
     assert "Takes" in words(page)
@@ -51,7 +51,7 @@ def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window
     assert page.shown_banner is None
     page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
     page._model_found("a/b", Result(id="1", model=facts.model_facts()))
-    assert page.choices.types._sizes["Q8_0"].text() == "–"
+    assert page.choices.types.sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
 
 
@@ -59,15 +59,15 @@ def test_export_recommends_for_the_target_that_is_chosen_now(qtbot, window, benc
     page = open_page(window, "export")
     page._model = facts.model_facts(path="elsewhere")
     page._show_sizes()
-    before = page.choices.types._recommended
+    before = page.choices.types.recommended
     bench.set_target(bench.target.model_copy(update={"kind": "phone", "ram_gib": 2.0}))
-    small = page.choices.types._recommended
+    small = page.choices.types.recommended
     bench.set_target(bench.target.model_copy(update={"kind": "server", "ram_gib": 256.0}))
-    assert len({before, small, page.choices.types._recommended}) > 1
+    assert len({before, small, page.choices.types.recommended}) > 1
     page._model = facts.model_facts(path=bench.model_path)
     export = bench.recipe.export.model_copy(update={"quants": ["Q5_K_M"]})
     bench.set_suggestion(facts.suggestion(bench.recipe.model_copy(update={"export": export})))
-    assert page.choices.types._recommended == "Q5_K_M"
+    assert page.choices.types.recommended == "Q5_K_M"
 
 
 def test_try_it_offers_a_file_once_it_is_exported(window, run):
@@ -80,10 +80,10 @@ def test_try_it_offers_a_file_once_it_is_exported(window, run):
     assert not can_answer("exported")
     (run / "export" / "desk-Q8_0.gguf").write_bytes(b"GGUF")
     (run / "export" / "fidelity.json").write_text("{}")
-    window._runs_updated(RUNS)
+    window.runs_poller.updated.emit(RUNS)
     assert can_answer("exported")
     (run / "adapter" / "adapter_model.safetensors").unlink()
-    window._runs_updated(RUNS)
+    window.runs_poller.updated.emit(RUNS)
     assert not can_answer("tuned")
 
 
@@ -183,7 +183,7 @@ def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_forme
     assert page.choices.types.chosen() == ["Q6_K"]
     page._take_job(export_facts.job(share=0.1))
     page._advanced(str(run), export_facts.job(share=0.9))  # the former run's export, delivered late
-    assert page._job.share == 0.1
+    assert page.job.share == 0.1
 
 
 def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, bench, tmp_path, other_run):
@@ -274,9 +274,9 @@ def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
 @pytest.mark.full
 def test_runs_lists_no_run_that_was_deleted(window):
     page = open_page(window, "runs")
-    window._runs_updated(RUNS)
-    window._runs_updated(RUNS[:2])
+    window.runs_poller.updated.emit(RUNS)
+    window.runs_poller.updated.emit(RUNS[:2])
     assert page.model.rowCount() == 2
-    window._runs_updated([])
+    window.runs_poller.updated.emit([])
     assert page.selected is None
     assert not page.nothing.isHidden()

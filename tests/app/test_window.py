@@ -49,7 +49,7 @@ def test_pages_are_made_while_nothing_is_done_and_bear_what_changes_on_others(qt
     bench.set_recipe(Recipe.model_validate({"train": {"max_steps": 3}}))
     bench.set_target(bench.target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
     bench.set_compared([run.folder for run in RUNS[:2]])
-    window._runs_updated(RUNS)
+    window.runs_poller.updated.emit(RUNS)
     window.theme.set_mode("dark")
     window.theme.set_mode("system")
     for entry in PAGES:
@@ -156,10 +156,10 @@ def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     answers.result("runs", runs=[summary("running")])
     window.go_to("runs")
     window.page("runs").refresh_runs.emit()
-    qtbot.waitUntil(lambda: "continues when this window closes" in window.sidebar._run_note.text())
+    qtbot.waitUntil(lambda: "continues when this window closes" in window.sidebar.run_note.text())
     assert window.windowTitle().startswith("40 % - support-desk")
     answers.result("runs", runs=[summary("finished")])
-    qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "")
+    qtbot.waitUntil(lambda: window.sidebar.run_note.text() == "")
 
 
 @pytest.mark.full
@@ -260,11 +260,11 @@ def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
 
     def said():
         runs.refresh_runs.emit()  # again and again: while the first question is open no other is asked
-        return "started again" in window.sidebar._engine_note.text()
+        return "started again" in window.sidebar.engine_note.text()
 
     qtbot.waitUntil(said)
     answers.set("runs", {"type": "result", "runs": []})
-    qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "")
+    qtbot.waitUntil(lambda: window.sidebar.engine_note.text() == "")
 
 
 @pytest.mark.full

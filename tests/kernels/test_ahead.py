@@ -129,7 +129,7 @@ def function(**flags):
 
 def test_constants_need_no_type_and_the_order_is_the_functions():
     one = Compilation("one", function(), {"rows": "i32", "x_ptr": "*bf16"}, {"SIZE": 64})
-    assert list(ahead._complete_signature(one).items()) == [("x_ptr", "*bf16"), ("rows", "i32"), ("SIZE", "constexpr")]
+    assert list(ahead.complete_signature(one).items()) == [("x_ptr", "*bf16"), ("rows", "i32"), ("SIZE", "constexpr")]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_constants_need_no_type_and_the_order_is_the_functions():
 )
 def test_a_signature_that_is_not_the_functions_is_refused(signature, constants, named):
     with pytest.raises(ValueError, match=named):
-        ahead._complete_signature(Compilation("one", function(), signature, constants))
+        ahead.complete_signature(Compilation("one", function(), signature, constants))
 
 
 def test_an_argument_named_like_one_of_the_launch_is_refused():
     one = SimpleNamespace(arg_names=["x_ptr", "stream"])
     with pytest.raises(ValueError, match="keeps the name stream"):
-        ahead._complete_signature(Compilation("one", one, {"x_ptr": "*bf16", "stream": "i32"}, {}))
+        ahead.complete_signature(Compilation("one", one, {"x_ptr": "*bf16", "stream": "i32"}, {}))
 
 
 def test_pointers_and_sizes_are_aligned_unless_the_function_forbids_it():
@@ -171,22 +171,22 @@ def test_a_product_that_falls_back_to_16_bits_is_refused(codes, right, wrong):
     for capability in INSTRUCTIONS[codes]:
         shape = "mma.sync.aligned.m16n8k32.row.col"
         shape = "wgmma.mma_async.sync.aligned.m64n128k32" if capability == 90 else shape
-        ahead._require_instruction(product, capability, f"{tail}{shape}.{right} {{%r1}};")
+        ahead.require_instruction(product, capability, f"{tail}{shape}.{right} {{%r1}};")
         for other in (f"{shape}.{wrong}", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"):
             with pytest.raises(ValueError, match="has no"):
-                ahead._require_instruction(product, capability, f"cvt.rn.f16x2.e4m3x2 %r1;\n{tail}{other} {{%r1}};")
-    ahead._require_instruction(product, 70, tail)
+                ahead.require_instruction(product, capability, f"cvt.rn.f16x2.e4m3x2 %r1;\n{tail}{other} {{%r1}};")
+    ahead.require_instruction(product, 70, tail)
 
 
 def test_a_block_scaled_product_that_falls_back_is_refused():
     product = Compilation("product", None, {}, {}, instructions=MX_INSTRUCTIONS)
     kind = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4"
     tail = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r1};\n"
-    ahead._require_instruction(product, 120, f"{tail}{kind}.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 {{%r1}};")
+    ahead.require_instruction(product, 120, f"{tail}{kind}.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 {{%r1}};")
     for wrong in (tail, f"{tail}{kind}.f32.e4m3.e4m3.f32 {{%r1}};"):
         with pytest.raises(ValueError, match="has no"):
-            ahead._require_instruction(product, 120, wrong)
-        ahead._require_instruction(product, 90, wrong)
+            ahead.require_instruction(product, 120, wrong)
+        ahead.require_instruction(product, 90, wrong)
 
 
 def test_errors_are_told(monkeypatch):

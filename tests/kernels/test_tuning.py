@@ -33,16 +33,16 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(tuning, "device_of", lambda device: CARD)
     monkeypatch.setattr(tuning, "SHIPPED", tmp_path / "shipped")
     monkeypatch.setenv(tuning.CACHE_VARIABLE, str(tmp_path / "own"))
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
     yield tmp_path
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
 
 
 def ship(folder, name, content):
     (folder / "shipped").mkdir(exist_ok=True)
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / "shipped" / name).write_text(text, encoding="utf-8")
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
 
 
 def table(**fields):
@@ -96,7 +96,7 @@ def test_what_was_measured_elsewhere_or_on_other_code_is_forgotten(card, changed
     else:
         content[changed] = "another"
     file.write_text(json.dumps(content))
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
     assert choose(OP, "forward", DEFAULT) is DEFAULT
     save(OP, {"backward": THIRD}, CARD)
     assert "forward" not in json.loads(file.read_text())["ops"][OP]["choices"]
@@ -162,7 +162,7 @@ def test_an_operation_with_a_path_for_a_name_makes_nobody_read_that_path(card, m
     file.write_text(json.dumps(content))
     asked = []
     monkeypatch.setattr(tuning, "fingerprint", lambda op: asked.append(op) or fingerprint(op))
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
     assert choose(OP, "forward", DEFAULT) == OTHER
     assert asked == [OP]
 

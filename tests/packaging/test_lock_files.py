@@ -1,4 +1,4 @@
-"""The lock holds every dependency in a version that the project accepts, and it can be read anywhere."""
+"""The lock holds every dependency in a version that the project accepts, with the hashes of its files."""
 
 import re
 import tomllib
@@ -7,60 +7,90 @@ from pathlib import Path
 import choose_builds
 import pytest
 import write_lock
+from locked import Pin, normalized, parse_pins, read_pins
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[2]
 
 LOCK = ROOT / "packaging" / "lock"
+FILES = sorted(path for path in LOCK.glob("*.txt") if path.name != "torch-files.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-REQUIREMENTS = [
-    *PROJECT["build-system"]["requires"],
-    *PROJECT["project"]["dependencies"],
-    *(requirement for extra in EXTRAS.values() for requirement in extra),
-    "editables",
-]
+USERS = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"], *EXTRAS["window"], "editables"]
+WHERE = {**dict.fromkeys(USERS, "packages"), **dict.fromkeys(EXTRAS["dev"], "developers")}
+WHERE |= {**dict.fromkeys(EXTRAS["llama"], "llama"), **dict.fromkeys(EXTRAS["demo"], "model")}
 
 
-def _pins(name: str = "constraints.txt") -> dict[str, str]:
-    lines = (LOCK / name).read_text(encoding="utf-8").splitlines()
-    return {canonicalize_name(pin): version for pin, version in (line.split("==") for line in lines)}
+def _pins(name: str) -> dict[str, Pin]:
+    return {pin.key: pin for pin in read_pins(LOCK / f"{name}.txt")}
 
 
-@pytest.mark.parametrize("path", sorted(LOCK.glob("*.txt")), ids=lambda path: path.name)
-def test_plain_exact_sorted_lines(path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
-    assert lines == sorted(lines, key=lambda line: canonicalize_name(line.split("==")[0]))
-    assert len({canonicalize_name(line.split("==")[0]) for line in lines}) == len(lines)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_exact_sorted_pins_each_with_hashes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    pins = parse_pins(text)
+    assert "".join(pin.text() for pin in pins) == text, "packaging/write_lock.py writes it otherwise"
+    assert [pin.key for pin in pins] == sorted({pin.key for pin in pins})
+    assert [pin.name for pin in pins if not pin.hashes] == []
 
 
-@pytest.mark.parametrize("text", REQUIREMENTS)
+@pytest.mark.parametrize("text", WHERE)
 def test_every_requirement_is_pinned_within_its_range(text: str) -> None:
     requirement = Requirement(text)
-    pins = _pins()
-    name = canonicalize_name(requirement.name)
-    assert name in pins, f"{name} is not in packaging/lock/constraints.txt: run packaging/write_lock.py"
-    assert requirement.specifier.contains(pins[name]), f"{pins[name]} does not satisfy {text}"
+    name = normalized(requirement.name)
+    pins = _pins(WHERE[text])
+    assert name in pins, f"{name} is not in packaging/lock/{WHERE[text]}.txt: run packaging/write_lock.py"
+    assert requirement.specifier.contains(pins[name].version), f"{pins[name].version} does not satisfy {text}"
 
 
 def test_the_chosen_builds_are_the_locked_ones() -> None:
-    pins = _pins()
-    assert pins["torch"] == choose_builds.TORCH_VERSION
-    assert pins["triton"] == choose_builds.TRITON_VERSION
-    assert pins["triton-windows"] == choose_builds.TRITON_WINDOWS_VERSION
-    assert pins["llama-cpp-python"] == choose_builds.LLAMA_VERSION
+    pins = {**_pins("packages"), **_pins("llama")}
+    assert {name: pins[name].version for name in write_lock.CHOSEN} == write_lock.CHOSEN
 
 
-def test_only_chosen_builds_have_a_lock_of_their_own() -> None:
-    tags = {path.stem.removeprefix("constraints-") for path in LOCK.glob("constraints-*.txt")}
+def test_only_chosen_builds_have_libraries_of_their_own() -> None:
+    tags = {path.stem for path in LOCK.glob("cu*.txt")}
     assert tags <= {line.tag for line in choose_builds.CUDA_LINES}
+    assert all(pin.name.startswith(("nvidia-", "cuda-")) for tag in tags for pin in _pins(tag).values())
 
 
-def test_writing_the_lock() -> None:
-    freeze = (
-        "b==2.0+local\n-e /somewhere\n# Editable install with no version control\npip==23\ntorch==2.0+cpu\nA_c==1\n"
-    )
-    pins = [f"{name}=={version}" for name, version in write_lock.CARRIED.items()]
-    assert write_lock.lock_lines(freeze) == ["A_c==1", "b==2.0", *pins]
+def test_the_list_of_torchs_own_files_is_of_the_chosen_version() -> None:
+    lines = [line.split("  ") for line in (LOCK / "torch-files.txt").read_text(encoding="utf-8").splitlines()]
+    builds = {"cpu", *(line.tag for line in choose_builds.CUDA_LINES)}
+    for digest, name in lines:
+        assert re.fullmatch(r"[0-9a-f]{64}", digest)
+        version = parse_wheel_filename(name)[1]
+        assert version.public == choose_builds.TORCH_VERSION
+        assert version.local in builds
+    names = [name for _, name in lines]
+    assert names == sorted(set(names))
+
+
+def test_each_package_goes_to_the_file_of_those_who_need_it() -> None:
+    every = [Pin(name, "1", hashes=("0" * 64,)) for name in ("pytest", "nvidia-nccl-cu13", "nvidia-ml-py", "A_c", "b")]
+    every.append(Pin("llama_cpp_python", "2"))
+    files = write_lock.lock_files(every, {"a-c", "b", "nvidia-ml-py"}, [Pin("ninja", "3")], [Pin("model", "4")])
+    names = {kind: [pin.name for pin in parse_pins(text)] for kind, text in files.items()}
+    assert names == {
+        "packages": ["A_c", "b", "nvidia-ml-py"],
+        "developers": ["pytest"],
+        "cu130": ["nvidia-nccl-cu13"],
+        "llama": ["llama_cpp_python"],
+        "llama-compile": ["ninja"],
+        "model": ["model"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("marker", "kept"),
+    [
+        ("", ""),
+        ("sys_platform != 'emscripten'", ""),
+        ("sys_platform == 'linux'", "sys_platform == 'linux'"),
+        ("python_full_version < '3.12'", "python_full_version < '3.12'"),
+        ("sys_platform == 'emscripten'", None),
+    ],
+)
+def test_a_marker_stays_where_it_tells_our_machines_apart(marker: str, kept: str | None) -> None:
+    assert write_lock.plain_marker(marker) == kept

@@ -1,47 +1,14 @@
 """What is handed to pip, and how llama-cpp-python gets here."""
 
+import json
 import sys
-import tomllib
 from pathlib import Path
 
 import llama_plan
 import pytest
 import venv_install
 from child_process import child_env, pip_env, run_logged, tail
-from choose_builds import LLAMA_VERSION, Choice
-
-ROOT = Path(__file__).resolve().parents[2]
-
-PROJECT = {
-    "build-system": {"requires": ["hatchling>=1.27"]},
-    "project": {
-        "dependencies": ["Llama_cpp.python>=0.3", "numpy>=2", "torch>=2.11", "triton>=3.6; platform_system == 'Linux'"],
-        "optional-dependencies": {"dev": ["pytest>=9"]},
-    },
-}
-
-
-def test_requirements_hold_the_choice_and_leave_llama_out() -> None:
-    found = venv_install.requirements_for(PROJECT, Choice(triton="triton==3.7.1"), dev=False)
-    assert found == ["torch==2.13.0", "triton==3.7.1", "hatchling>=1.27", "editables", "numpy>=2"]
-    assert venv_install.requirements_for(PROJECT, Choice(), dev=True)[-1] == "pytest>=9"
-
-
-def test_the_real_project_has_what_the_set_up_reads() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    names = {venv_install.base_name(text) for text in venv_install.requirements_for(project, Choice(), dev=True)}
-    assert {"torch", "transformers", "pytest", "ruff", "mypy", "hatchling"} <= names
-    users = {venv_install.base_name(text) for text in venv_install.requirements_for(project, Choice(), dev=False)}
-    assert {"pyside6-essentials", "pyqtgraph", "markdown-it-py"} <= users, "the window is not only for developers"
-    assert project["project"]["optional-dependencies"]["demo"]
-
-
-@pytest.mark.parametrize(
-    ("requirement", "name"),
-    [("PySide6_Essentials>=6", "pyside6-essentials"), ("a.b[c]==1; python_version<'4'", "a-b"), (" x", "x"), ("", "")],
-)
-def test_base_name(requirement: str, name: str) -> None:
-    assert venv_install.base_name(requirement) == name
+from choose_builds import LLAMA_VERSION
 
 
 @pytest.mark.parametrize(
@@ -65,11 +32,17 @@ def test_prebuilt_or_compile(
     assert found == ways
 
 
-def test_wheel_in_pips_cache() -> None:
-    listing = "/c/llama_cpp_python-0.3.35-py3-none-any.whl\n/c/x/llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl\n"
-    assert llama_plan.cached_wheel(listing, "0.3.36").endswith("/x/llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl")
-    assert llama_plan.cached_wheel(listing, "0.3.3") == ""
-    assert llama_plan.cached_wheel("No locally built wheels cached.\n", "0.3.36") == ""
+def test_a_wheel_in_pips_cache_is_taken_when_it_was_made_of_the_known_source(tmp_path: Path) -> None:
+    wheel, other = (tmp_path / name / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl" for name in ("a", "b"))
+    for path, digest in ((wheel, "known"), (other, "foreign")):
+        path.parent.mkdir()
+        path.with_name("origin.json").write_text(json.dumps({"archive_info": {"hashes": {"sha256": digest}}}))
+    listing = f"/c/llama_cpp_python-0.3.35-py3-none-any.whl\n{other}\n{wheel}\n"
+    assert llama_plan.cached_wheel(listing, "0.3.36", {"known"}) == str(wheel)
+    assert llama_plan.cached_wheel(listing, "0.3.3", {"known"}) == ""
+    assert llama_plan.cached_wheel(listing, "0.3.35", {"known"}) == ""  # nothing says what it was made of
+    assert llama_plan.cached_wheel(listing, "0.3.36", {"unknown"}) == ""
+    assert llama_plan.cached_wheel("No locally built wheels cached.\n", "0.3.36", {"known"}) == ""
 
 
 def test_installed_llama(tmp_path: Path) -> None:
@@ -79,9 +52,9 @@ def test_installed_llama(tmp_path: Path) -> None:
 
 
 def test_own_cmake_options_win() -> None:
-    assert "GGML_NATIVE=OFF" in llama_plan.compile_env({}, 4)["CMAKE_ARGS"]
+    assert "GGML_NATIVE=OFF" in llama_plan.compile_env({}, 4, Path("t"))["CMAKE_ARGS"]
     own = {"CMAKE_ARGS": "-DGGML_CUDA=ON", "CMAKE_BUILD_PARALLEL_LEVEL": "1"}
-    assert llama_plan.compile_env(own, 4) == own
+    assert own.items() <= llama_plan.compile_env(own, 4, Path("t")).items()
 
 
 def test_environment_of_children() -> None:

@@ -39,6 +39,12 @@ dependencies = []
 demo = ["stand-in-model"]
 dev = []
 """
+PACKAGES = f"""\
+editables==0.6
+torch=={TORCH_VERSION}
+triton=={TRITON_VERSION} ; sys_platform == 'linux'
+triton-windows=={TRITON_WINDOWS_VERSION} ; sys_platform == 'win32'
+"""
 # The smallest build backend of an editable wheel: a .pth file that names the sources.
 BACKEND = """
 import pathlib, sys
@@ -77,7 +83,9 @@ def _checkout(root: Path) -> Path:
         "engine/burnish_engine/cli/__init__.py": "",
         "engine/burnish_engine/cli/main.py": CLI,
         "kernels/burnish_kernels/__init__.py": "",
-        "packaging/lock/constraints.txt": f"torch=={TORCH_VERSION}\n",
+        "packaging/lock/packages.txt": PACKAGES,
+        "packaging/lock/llama.txt": f"llama-cpp-python=={LLAMA_VERSION}\n",
+        "packaging/lock/model.txt": "stand-in-model==1.0\n",
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
@@ -115,6 +123,7 @@ def test_set_up_run_and_start_again(tmp_path: Path) -> None:
     assert first.returncode == 14, first.stderr
     assert json.loads(first.stdout) == [["plan", "a b.toml"], str(tmp_path), 1]
     assert "Set up in" in first.stderr
+    assert f"Not checked: {root / 'wheels'}" in first.stderr, "no list has the hashes of wheels made here"
     assert (root / ".venv" / "burnish-setup.json").is_file()
 
     second = _run(root, "run", cwd=tmp_path)

@@ -139,12 +139,18 @@ class DuelPage(Page):
                 return
         self._look_request = self.client.send(
             DuelsRequest,
-            on_result=lambda result: self._show_duels(result.duels or [], choose),
+            on_result=lambda result: self.show_duels(result.duels or [], choose),
             on_failure=self.failed,
             owner=self,
         )
 
-    def _show_duels(self, duels: list[DuelFacts], choose: str = "") -> None:
+    def show_duels(self, duels: list[DuelFacts], choose: str = "") -> None:
+        """Show the former duels.
+
+        Args:
+            duels: all duels, newest first.
+            choose: folder of the one to show; empty: the one shown before.
+        """
         folders = [one.folder for one in self._duels]
         first = not self._knows_duels
         self._duels, self._knows_duels = duels, True

@@ -61,7 +61,7 @@ class ExportPage(Page):
         self._folder = RunFolder()
         self._model: ModelFacts | None = None
         self._model_path = ""
-        self._job: ExportJob | None = None
+        self.job: ExportJob | None = None
         self._knows_job = False  # whether an export of this run goes on is known
         self._start_request = ""
         self._empty = NothingYet(
@@ -141,7 +141,7 @@ class ExportPage(Page):
 
     def _show_points(self) -> None:
         """Show what is predicted of each type, and what was measured of those that were made."""
-        report = self._job.report if self._job is not None else None
+        report = self.job.report if self.job is not None else None
         points = export_points(self._forecast, report)
         target = TargetSection.model_validate(frozen_section(self.bench.run, "target") if self.bench.run else {})
         self.sizes.show_points(points, self._forecast.target_bytes if self._forecast is not None else 0, target)
@@ -160,7 +160,7 @@ class ExportPage(Page):
     def _ask_forecast(self) -> None:
         """Ask the engine what the chosen files will take, while the choices can still change."""
         choices = self.choices
-        running = self._job is not None and self._job.status == "running"
+        running = self.job is not None and self.job.status == "running"
         if not (self.isVisible() and self._folder.trained and choices.is_typed and choices.is_complete) or running:
             return
         fields = {name: choices.fields()[name] for name in ("quants", "name", "importance")}
@@ -246,19 +246,19 @@ class ExportPage(Page):
             return
         self._inspect_model(summary.model)
         job = summary.export
-        known = self._job
+        known = self.job
         if job is not None and job.status == "running" and known is not None and known.started == job.started:
             return  # the follower knows more: this answer may be older than what it read
         self._take_job(job)
         self._show_state()
 
     def _advanced(self, folder: str, job: ExportJob) -> None:
-        if folder == self.bench.run and self._job is not None and self._job.status == "running":
+        if folder == self.bench.run and self.job is not None and self.job.status == "running":
             self._take_job(job)
 
     def _take_job(self, job: ExportJob | None) -> None:
-        if job != self._job:
-            before, self._job = self._job, job
+        if job != self.job:
+            before, self.job = self.job, job
             self._follower.follow(self.bench.run if job is not None and job.status == "running" else "")
             self._show_job(before)
 
@@ -293,7 +293,7 @@ class ExportPage(Page):
         self.choices.types.show_sizes(facts.file_bytes, recommended)
 
     def _show_job(self, before: ExportJob | None) -> None:
-        job = self._job
+        job = self.job
         was_running = before is not None and before.status == "running"
         if job is not None and job.status == "running":
             self.progress.show_job(job, importance=self.choices.importance.isChecked())
@@ -311,12 +311,12 @@ class ExportPage(Page):
 
     def _copy_details(self) -> None:
         """Copy what there is to know about the failure as one text."""
-        if self._job is not None:
-            QGuiApplication.clipboard().setText(details_text(export_failure(self.bench.run, self._job)))
+        if self.job is not None:
+            QGuiApplication.clipboard().setText(details_text(export_failure(self.bench.run, self.job)))
 
     def _bench_changed(self, name: str) -> None:
         if name == "run":
-            self._job, self._knows_job = None, False
+            self.job, self._knows_job = None, False
             self._follower.follow("")
             self._model, self._model_path = None, ""
             self.client.cancel(self._forecast_request)
@@ -335,8 +335,8 @@ class ExportPage(Page):
     def _show_run(self) -> None:
         self._folder = read_run_folder(self.bench.run)
         ready = self._folder.trained
-        running = self._job is not None and self._job.status == "running"
-        report = self._job.report if self._job else None
+        running = self.job is not None and self.job.status == "running"
+        report = self.job.report if self.job else None
         self.set_name(self._folder.title if ready else "")
         self.set_subtitle(tr("Files for other programs, each proven against the trained model.") if ready else "")
         self._empty.setVisible(not ready)
@@ -347,8 +347,8 @@ class ExportPage(Page):
         self.fidelity.setVisible(bool(report and report.files) and not running)
         self.files.setVisible(self._has_files() and not running)
         if report is not None:
-            assert self._job is not None
-            self.fidelity.show_report(report, suggested=self._job.suggested, why=self._job.why)
+            assert self.job is not None
+            self.fidelity.show_report(report, suggested=self.job.suggested, why=self.job.why)
         self.choices.offer(full_fine_tuning=self._folder.full_fine_tuning, exports=self._folder.exports)
         self._show_points()
         if self.bench.run:
@@ -358,7 +358,7 @@ class ExportPage(Page):
             self._forecast_timer.start()
 
     def _state_of(self) -> tuple[str, PillTone]:
-        job = self._job
+        job = self.job
         if job is None:
             return "", "plain"
         if job.status == "running":
@@ -373,7 +373,7 @@ class ExportPage(Page):
 
     def _show_state(self) -> None:
         starting = self.client.is_open(self._start_request)
-        running = self._job is not None and self._job.status == "running"
+        running = self.job is not None and self.job.status == "running"
         if self.primary is not None:
             ready = self._folder.trained and self.choices.is_complete and self._knows_job
             self.primary.setEnabled(ready and not running and not starting)
@@ -381,9 +381,9 @@ class ExportPage(Page):
         self.set_state(*self._state_of())
         if running or starting:
             self.set_status("busy")
-        elif self._job is not None and self._job.status == "failed":
+        elif self.job is not None and self.job.status == "failed":
             self.set_status("attention")
-        elif self._job is not None and self._job.status == "finished":
+        elif self.job is not None and self.job.status == "finished":
             self.set_status("done")
         else:
             self.set_status("ready" if self._folder.trained else "empty")

@@ -61,8 +61,8 @@ class HardwarePage(Page):
         self._checking = BusyLine(tr("Checking that training works here ..."), can_cancel=True)
         self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
-        self._fits = CapacityCard()  # stays while what is around it is shown anew
-        self._fits.hide()
+        self.fits = CapacityCard()  # stays while what is around it is shown anew
+        self.fits.hide()
         for layout in (self._content, self._rest):
             layout.setSpacing(GAP_PX)
         self._to_come = CardsToCome(tr("What this machine has appears in a moment"), (2, 2, 1))
@@ -71,14 +71,14 @@ class HardwarePage(Page):
         self.column.addWidget(self._to_come)
         self._to_come.hide()
         self.column.addLayout(self._content)
-        self.column.addWidget(self._fits)
+        self.column.addWidget(self.fits)
         self.column.addLayout(self._rest)
         self._busy.hide()
         self._checking.hide()
         again = self.add_secondary(tr("Refresh"), self._inspect_machine, "refresh")
         again.setToolTip(tr("Reads free memory, temperatures and what fits anew."))
-        self._check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
-        self._check_button.setToolTip(tr("Runs the check-up anew: real kernels, on this machine."))
+        self.check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
+        self.check_button.setToolTip(tr("Runs the check-up anew: real kernels, on this machine."))
         self.set_primary(tr("Next: the model"), lambda: self.go_to.emit("model"), "next")
         self._restore()
 
@@ -99,7 +99,7 @@ class HardwarePage(Page):
             return
         self.clear_banner()
         self._checking.show()
-        self._check_button.setEnabled(False)
+        self.check_button.setEnabled(False)
         self.set_status("busy")
         several = self._machine is not None and len(self._machine.gpus) > 1
         self._doctor_request = self.client.send(
@@ -157,21 +157,21 @@ class HardwarePage(Page):
     def _ask_what_fits(self) -> None:
         if self._machine is None or self.client.is_open(self._fits_request):
             return
-        self._fits.show_busy()
-        self._fits.show()
+        self.fits.show_busy()
+        self.fits.show()
         self._fits_request = self.client.send(
             WhatFitsRequest,
             owner=self,
             on_result=self._fits_found,
-            on_failure=lambda failure: self._fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
-            on_progress=lambda progress: self._fits.set_progress(progress.what, progress.done, progress.total),
-            on_canceled=self._fits.hide,
+            on_failure=lambda failure: self.fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
+            on_progress=lambda progress: self.fits.set_progress(progress.what, progress.done, progress.total),
+            on_canceled=self.fits.hide,
         )
 
     def _fits_found(self, result: Result) -> None:
-        self._fits.setVisible(result.what_fits is not None)
+        self.fits.setVisible(result.what_fits is not None)
         if result.what_fits is not None:
-            self._fits.show_answer(result.what_fits)
+            self.fits.show_answer(result.what_fits)
 
     def _machine_failed(self, failure: Failure) -> None:
         self._await(awaits=False)
@@ -195,7 +195,7 @@ class HardwarePage(Page):
     def _check_ended(self) -> None:
         self._report()
         self._checking.hide()
-        self._check_button.setEnabled(True)
+        self.check_button.setEnabled(True)
         self._show_status()
 
     def _show_status(self) -> None:

@@ -94,7 +94,7 @@ class TrainPage(Page):
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
         self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train")
-        self._buttons = {action: self._action_button(action) for action in RUN_ACTION_BUTTONS}
+        self.buttons = {action: self._action_button(action) for action in RUN_ACTION_BUTTONS}
         self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -274,10 +274,10 @@ class TrainPage(Page):
     def _offer(self, actions: tuple[RunAction, ...], status: str) -> None:
         """Show the buttons of the possible actions. The primary button resumes the run or leads to Try it."""
         cure, resumes = self._cure(), "resume" in actions
-        for action, button in self._buttons.items():
+        for action, button in self.buttons.items():
             button.setVisible(action in actions and (action != "resume" or cure is not None))
             button.setEnabled(self._asked_at is None)
-        self._buttons["stop"].setText(LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0])
+        self.buttons["stop"].setText(LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0])
         if self.primary is not None:
             self.primary.setVisible(resumes or status == "finished")
             self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))

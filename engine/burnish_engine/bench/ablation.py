@@ -117,7 +117,7 @@ def _fetch_only_the_next(self: Offloader, layers: Sequence[HasOffloaded | None])
 
 
 _backward, _copy, _prefetch = ExpertHalf.backward, CopyStream.copy, Offloader.prefetch
-_WITHOUT: Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]] = {
+WITHOUT: Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]] = {
     "metadata": [(micro_batch_step, "SequenceMetadata", RebuiltMetadata)],
     "reload": [(CopyStream, "copy", _copy_and_wait_for_what_comes), (Offloader, "prefetch", _fetch_only_the_next)],
     "routing": [
@@ -132,7 +132,7 @@ _WITHOUT: Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]] = {
 def without(parts: Sequence[str]) -> Iterator[None]:
     """Leave parts out of all that is built and run inside; names as in `PARTS`."""
     with ExitStack() as stack:
-        for owner, name, value in (one for part in parts for one in _WITHOUT[part]):
+        for owner, name, value in (one for part in parts for one in WITHOUT[part]):
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)
         yield

@@ -43,7 +43,7 @@ class ChatPool:
             StoppedError: The request was canceled.
             SetupError: The process ended unexpectedly.
         """
-        lane, why = self._choose(request)
+        lane, why = self.choose(request)
         if why:
             self._release(request.lane)
             job.progress(f"Waits for its turn: {why}", 0, 0)
@@ -81,7 +81,7 @@ class ChatPool:
                 if lane not in self._loading:
                     self._held[lane] = None
 
-    def _choose(self, request: ChatRequest) -> tuple[int, str]:
+    def choose(self, request: ChatRequest) -> tuple[int, str]:
         """Return the lane that answers, and why that is the first one although another was asked for."""
         key, wanted = (request.target, request.variant), request.lane
         with self._lock:

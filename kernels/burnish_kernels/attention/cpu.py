@@ -91,11 +91,11 @@ def _documents(start_T: torch.Tensor) -> Iterator[slice]:
 
 def _fits(q_SND: torch.Tensor, window: int | None, softcap: float | None) -> bool:
     whole = window is None or window >= len(q_SND)
-    return q_SND.is_cpu and whole and softcap is None and _available()
+    return q_SND.is_cpu and whole and softcap is None and is_available()
 
 
 @functools.cache
-def _available() -> bool:
+def is_available() -> bool:
     """Return whether this PyTorch has the fused operations in the form used here, which is not documented."""
     with torch.inference_mode(False):  # a caller's mode would forbid the reference's gradients
         numbers = torch.linspace(0.0, 99.0, 5 * 12 * 8, dtype=torch.float32, device="cpu").sin().view(5, 12, 8)

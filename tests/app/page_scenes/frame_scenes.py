@@ -41,7 +41,7 @@ def _show_train(window, run, events):
     page.runs_changed([run])
     page.shown()
     if run.standing == "running":
-        window._runs_updated([run])
+        window.runs_poller.updated.emit([run])
     return page
 
 

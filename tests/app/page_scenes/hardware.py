@@ -84,7 +84,7 @@ def hardware_fits(window):
     _hardware(window, machines.checkup(machines.machine(machines.gpu())))
     page = window.page("hardware")
     settle()
-    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+    page.findChild(QScrollArea).ensureWidgetVisible(page.fits)
 
 
 @scene("hardware-fitsnone")
@@ -92,14 +92,14 @@ def hardware_fits_none(window):
     _hardware(window, machines.checkup(machines.machine(machines.gpu())), machines.what_fits_nowhere())
     page = window.page("hardware")
     settle()
-    page.findChild(QScrollArea).ensureWidgetVisible(page._fits)
+    page.findChild(QScrollArea).ensureWidgetVisible(page.fits)
 
 
 @scene("hardware-fitsbusy")
 def hardware_fits_busy(window):
     page = window.page("hardware")
     page._found(result(machine=machines.machine(machines.gpu())))
-    page._fits.set_progress("Qwen3 4B Instruct 2507", 2, 7)
+    page.fits.set_progress("Qwen3 4B Instruct 2507", 2, 7)
 
 
 @scene("hardware-failed")

@@ -25,10 +25,10 @@ def _recipe(window, plan, *, edit=True):
     for preset, seconds in (("quick", 9.0), ("balanced", 31.0), ("best", 68.0)):
         page.settings.presets.show_plan(preset, facts.plan(seconds=seconds))
     if edit:
-        page.form.row("train.epochs")._editor.setText("5")
+        page.form.row("train.epochs").editor.setText("5")
         page.form.row("train.epochs")._on_edited()
         row = page.form.row("train.micro_batch_tokens")
-        row._editor.stepBy(1)
+        row.editor.stepBy(1)
         plan = plan.model_copy(
             update={"memory_bytes": plan.memory_bytes + 430 * 2**20, "tokens_per_s": plan.tokens_per_s * 1.08}
         )
@@ -74,9 +74,9 @@ def recipe_advanced(window):
     page = _recipe(window, facts.plan())
     page.form.row("train.weight_decay")
     row = page.form.row("train.warmup_share")
-    row._editor.setText("2")
+    row.editor.setText("2")
     row._on_edited()
-    row._editor.setFocus()
+    row.editor.setFocus()
     _scroll_to(page, row)
 
 
@@ -84,7 +84,7 @@ def _learn(window, dataset, objective):
     """Choose an objective in the form, and show the settings that it uses."""
     page = _recipe(window, facts.plan(), edit=False)
     window.bench.set_dataset(dataset)
-    box = page.form.row("preference.objective")._editor
+    box = page.form.row("preference.objective").editor
     box.setCurrentIndex(box.findData(objective))
     page.suggestions.cancel()
     page._planned(facts.plan())
@@ -110,13 +110,13 @@ def recipe_optimizer(window):
     """The sections on optimizer, guard and stopping early."""
     page = _recipe(window, facts.plan())
     optimizer = page.form.row("train.optimizer")
-    optimizer._editor.setCurrentText("Lion")
+    optimizer.editor.setCurrentText("Lion")
     for key, text in (("evaluation.every", "50"), ("evaluation.patience", "3")):
         row = page.form.row(key)
-        row._editor.setText(text)
+        row.editor.setText(text)
         row._on_edited()
-    page.form.row("guard.action")._editor.setCurrentText("say so and go on")
-    page.form.row("masking.kind")._editor.setCurrentText("Magma")
+    page.form.row("guard.action").editor.setCurrentText("say so and go on")
+    page.form.row("masking.kind").editor.setCurrentText("Magma")
     _scroll_to(page, optimizer)
 
 
@@ -137,7 +137,7 @@ def recipe_offers(window):
     page._machine = machines.pair()
     memory = MemoryPlan(layers=("products",) * 4, head_rows=2048, weights=("card", "host", "host", "host"))
     page._planned(facts.plan(memory_plan=memory))
-    page.form.row("devices.strategy")._editor.setCurrentIndex(1)
+    page.form.row("devices.strategy").editor.setCurrentIndex(1)
     page._planned(facts.plan(memory_plan=memory, tokens_per_s=34_000.0, seconds=17.0))
     _scroll_to(page, page.form._offered)
 
@@ -161,7 +161,7 @@ def recipe_toml(window):
 def recipe_elsewhere(window):
     page = _recipe(window, facts.plan(), edit=False)
     row = page.form.row("devices.where")
-    row._editor.setText("ssh:ada@office")
+    row.editor.setText("ssh:ada@office")
     row._on_edited()
     page.plans.ask()
     _rest(page)

@@ -195,7 +195,7 @@ def _duel(window, made=None):
     page.shown()
     page.runs_changed(many_runs(user_data_dir() / "runs"))
     if made is not None:
-        page._show_duels([made], made.folder)
+        page.show_duels([made], made.folder)
         deadline = time.monotonic() + 5
         while not len(page.curves.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
             settle()

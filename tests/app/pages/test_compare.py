@@ -17,7 +17,7 @@ def runs(burnish_home):
 
 @pytest.fixture
 def page(qtbot, window, answers, runs):
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answers.result("runs", runs=runs)
     window.go_to("compare")
     page = window.page("compare")
@@ -147,15 +147,15 @@ def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtb
 
 @pytest.mark.full
 def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_beside_it(qtbot, window, page, answered):
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answered()  # an answer about runs would bring the page's own line
     page.set_subtitle("A sentence about which of the runs is the best one, and by how much. " * 2)
     window.resize(1600, 900)
-    qtbot.waitUntil(lambda: page._subtitle.geometry().left() > 0)
-    beside = page._subtitle.geometry()
+    qtbot.waitUntil(lambda: page.subtitle.geometry().left() > 0)
+    beside = page.subtitle.geometry()
     window.resize(744, 900)
-    qtbot.waitUntil(lambda: page._subtitle.geometry().top() > beside.top())
-    assert page._subtitle.geometry().left() < beside.left()
+    qtbot.waitUntil(lambda: page.subtitle.geometry().top() > beside.top())
+    assert page.subtitle.geometry().left() < beside.left()
 
 
 @pytest.mark.full

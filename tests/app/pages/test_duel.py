@@ -18,7 +18,7 @@ from burnish_engine.runs.store import create_run
 
 @pytest.fixture
 def page(window, answers, answered):
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answers.result("plan_duel", duels=[a_duel("planned")])
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("duel")
@@ -128,7 +128,7 @@ def finished(page, won=True):
         "finished", folder=str(user_data_dir() / "duel"), made=made, verdicts=verdicts(won=won),
         headline="rank 32 wins.", report="/duels/1/report.html",
     )  # fmt: skip
-    page._show_duels([duel], duel.folder)
+    page.show_duels([duel], duel.folder)
     return duel
 
 
@@ -153,7 +153,7 @@ def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
     judged = duel.verdicts[0].model_copy(
         update={"measure": "pair_error", "title": "held-out pairs preferred wrongly", "form": "points"}
     )
-    page._show_duels(
+    page.show_duels(
         [duel.model_copy(update={"judge": "pair_error", "verdicts": [judged, *duel.verdicts]})], duel.folder
     )
     plot = next(plot for plot in page.verdict.findChildren(IntervalPlot) if plot.isVisible())
@@ -178,10 +178,10 @@ def test_losses_of_different_objectives_are_not_laid_over_each_other(page):
     made = duel_runs(user_data_dir() / "duel", 12)
     names = lambda: {chart.name for chart in (page.curves.charts.large, *page.curves.charts.small)}  # noqa: E731
     duel = a_duel("running", folder="/duels/1", made=made)
-    page._show_duels([duel], duel.folder)
+    page.show_duels([duel], duel.folder)
     assert {"Held-out loss", "Training loss"} <= names()
     objectives = DuelDifferenceFacts(key="preference.objective", values=["dpo", "orpo"], kind="compared")
-    page._show_duels([duel.model_copy(update={"differences": [*duel.differences, objectives]})], duel.folder)
+    page.show_duels([duel.model_copy(update={"differences": [*duel.differences, objectives]})], duel.folder)
     assert not [name for name in names() if "loss" in name or "Margin" in name]
     assert "Preferred" in page.curves.charts.large.name
 
@@ -190,7 +190,7 @@ def test_losses_of_different_objectives_are_not_laid_over_each_other(page):
 def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, page, answers):
     made = duel_runs(user_data_dir() / "duel", 2)
     running = a_duel("running", folder="/duels/1", made=made)
-    page._show_duels([running], "/duels/1")
+    page.show_duels([running], "/duels/1")
     assert page.status == "busy"
     answers.result("duels", duels=[running.model_copy(update={"status": "finished"})])
     page._look.stop()
@@ -223,7 +223,7 @@ def test_a_stopped_duel_goes_on(qtbot, page, answers):
     stopped = a_duel(
         "stopped", folder="/duels/1", made=duel_runs(user_data_dir() / "duel", 2), message="The disk is full."
     )
-    page._show_duels([stopped], "/duels/1")
+    page.show_duels([stopped], "/duels/1")
     assert page.progress.message.text() == "The disk is full."
     assert page.primary.isEnabled()
     page.primary.click()
@@ -262,11 +262,11 @@ def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
 
 
 def test_a_running_duel_goes_on_in_the_sidebar_and_a_press_shows_it(qtbot, window, answers):
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answers.result("duels", duels=[a_duel("running", folder="/duels/1"), a_duel("finished", folder="/duels/2")])
     window.go_to("runs")
     window.page("duel")
-    window._runs_updated([])
+    window.runs_poller.updated.emit([])
     button = window.sidebar.activity
     qtbot.waitUntil(button.isVisible)
     (going,) = button.activities
@@ -278,6 +278,6 @@ def test_a_running_duel_goes_on_in_the_sidebar_and_a_press_shows_it(qtbot, windo
 
 
 def test_a_stopped_duel_can_be_reported(page):
-    page._show_duels([a_duel("stopped", folder="/duels/1", message="The disk is full.")], choose="/duels/1")
+    page.show_duels([a_duel("stopped", folder="/duels/1", message="The disk is full.")], choose="/duels/1")
     page.copy.click()
     assert "The disk is full." in QGuiApplication.clipboard().text()

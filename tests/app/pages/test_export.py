@@ -42,8 +42,8 @@ def test_without_a_run_it_leads_to_training(window):
 @pytest.mark.full
 def test_sizes_and_the_recommendation_come_from_the_run_s_model(qtbot, show):
     page = show(None)
-    qtbot.waitUntil(lambda: page.choices.types._sizes["Q8_0"].text().endswith("0.64 GB"))
-    assert "recommended" in page.choices.types._descriptions["Q4_K_M"].text()
+    qtbot.waitUntil(lambda: page.choices.types.sizes["Q8_0"].text().endswith("0.64 GB"))
+    assert "recommended" in page.choices.types.descriptions["Q4_K_M"].text()
     assert page.status == "ready"
 
 
@@ -187,7 +187,7 @@ def test_what_it_takes_is_told_before(qtbot, answers, show, run):
     page = show(None)
     qtbot.waitUntil(lambda: "Takes 2.15 GB of disk (442 GB free), 1.5 GiB of memory" in words(page))
     assert "about 12 min" in words(page)
-    assert page.choices.types._sizes["Q8_0"].toolTip() == "639,446,688 bytes"
+    assert page.choices.types.sizes["Q8_0"].toolTip() == "639,446,688 bytes"
     answers.result("forecast", forecast=export_facts.forecast(disk_free_bytes=2**20))
     page.choices.types.boxes["Q4_0"].setChecked(True)
     qtbot.waitUntil(lambda: "too little disk space" in words(page))

@@ -93,12 +93,12 @@ def test_a_failure_is_told_in_place(qtbot, answers, window):
     page = window.page("hardware")
     qtbot.waitUntil(lambda: page.status == "attention")
     qtbot.waitUntil(lambda: page.shown_banner is not None)
-    qtbot.waitUntil(page._check_button.isEnabled)  # once the second failure is there too
+    qtbot.waitUntil(page.check_button.isEnabled)  # once the second failure is there too
 
 
 def cell(page, title, method, column):
     """A cell of the table of what fits, by its row."""
-    models = page._fits.models
+    models = page.fits.models
     role = Qt.ItemDataRole.AccessibleTextRole
     for row in range(models.rowCount()):
         if (models.index(row, 0).data(role), models.index(row, 1).data(role)) == (title, method):
@@ -117,7 +117,7 @@ def test_what_fits_is_worked_out_in_the_background_and_shown(qtbot, answers, win
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "Working out what fits: Qwen3 8B  50 %" in words(page))
     seen.touch()
-    qtbot.waitUntil(page._fits.table.isVisible)
+    qtbot.waitUntil(page.fits.table.isVisible)
     assert "Working out" not in words(page)
     assert "With the 21.9 GiB free now on the NVIDIA GeForce RTX 4090 and 48.0 GiB of free" in words(page)
     assert "Largest as LoRA: 2,222 tokens/s" in words(page)
@@ -131,7 +131,7 @@ def test_what_limits_a_row_is_said_in_full_on_hover(qtbot, answers, window):
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
-    qtbot.waitUntil(page._fits.table.isVisible)
+    qtbot.waitUntil(page.fits.table.isVisible)
     hint = Qt.ItemDataRole.ToolTipRole
     assert cell(page, "Qwen3 0.6B", "LoRA", 2).data(hint).endswith("it was made for 40,960 tokens.")
     assert "78 rows of 2,048 tokens" in cell(page, "Qwen3 8B", "QLoRA", 5).data(hint)
@@ -147,7 +147,7 @@ def test_a_model_s_name_stands_once(qtbot, answers, window):
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
-    qtbot.waitUntil(page._fits.table.isVisible)
+    qtbot.waitUntil(page.fits.table.isVisible)
     assert cell(page, "Qwen3 0.6B", "LoRA", 0).data() == "Qwen3 0.6B"
     assert cell(page, "Qwen3 0.6B", "QLoRA", 0).data() == ""
 
@@ -159,8 +159,8 @@ def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
     answers.result("what_fits", what_fits=machines.what_fits())
     window.resize(width_px, 800)
     page = window.page("hardware")
-    qtbot.waitUntil(page._fits.table.isVisible)
-    table = page._fits.table
+    qtbot.waitUntil(page.fits.table.isVisible)
+    table = page.fits.table
     header, metrics = table.horizontalHeader(), table.fontMetrics()
     assert header.length() <= table.viewport().width()
     for column in range(1, header.count()):
@@ -181,7 +181,7 @@ def test_a_failure_to_work_it_out_is_told_in_its_card(qtbot, answers, window):
     assert page.shown_banner is None
     answers.result("what_fits", what_fits=machines.what_fits())
     page._inspect_machine()
-    qtbot.waitUntil(page._fits.table.isVisible)
+    qtbot.waitUntil(page.fits.table.isVisible)
     assert "cannot be read" not in words(page)
 
 
@@ -190,7 +190,7 @@ def test_where_nothing_fits_there_is_no_table(qtbot, answers, window):
     answers.result("what_fits", what_fits=machines.what_fits_nowhere())
     page = window.page("hardware")
     qtbot.waitUntil(lambda: "None of the usual models trains with the 21.9 GiB" in words(page))
-    assert not page._fits.table.isVisible()
+    assert not page.fits.table.isVisible()
     assert "Qwen3 8B, Qwen3 14B, Qwen3 32B, Command R 35B and Llama 3.3 70B do not fit." in words(page)
 
 
@@ -199,7 +199,7 @@ def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answe
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.result("what_fits", what_fits=machines.what_fits())
     page = window.page("hardware")
-    qtbot.waitUntil(page._fits.table.isVisible)
+    qtbot.waitUntil(page.fits.table.isVisible)
     answers.set(
         "what_fits",
         {"sleep": 0.3},
@@ -207,7 +207,7 @@ def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answe
     )
     page._inspect_machine()
     qtbot.waitUntil(lambda: page.client.is_open(page._fits_request))
-    assert page._fits.table.isVisible()
+    assert page.fits.table.isVisible()
     qtbot.waitUntil(lambda: "48.0 GiB of system memory" in words(page))
-    assert page._fits.models.rowCount() == 2
+    assert page.fits.models.rowCount() == 2
     assert "Speed:" not in words(page)

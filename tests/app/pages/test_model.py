@@ -173,9 +173,9 @@ def test_the_hub_is_searched_only_when_asked(qtbot, answers, page):
     qtbot.keyClick(page.models.search, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: len(names(page)) == 3)
     assert answers.asked("search_hub")[0]["query"] == "qwen coder"
-    assert not page.models._ask_hub.isVisible()
+    assert not page.models.ask_hub.isVisible()
     page.models.search.setText("qwen coder 14b")
-    assert page.models._ask_hub.isVisible()
+    assert page.models.ask_hub.isVisible()
     page.models.scope.button("all").click()
     assert names(page) == [model_facts.hub_models()[1].name]
 
@@ -185,9 +185,9 @@ def test_a_search_that_fails_is_told_and_can_be_repeated(qtbot, answers, page):
     enter(qtbot, page.models.search, "qwen")
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert "could not be reached" in page.shown_banner.what
-    assert page.models._ask_hub.isVisible()
+    assert page.models.ask_hub.isVisible()
     answers.result("search_hub", hub_models=model_facts.hub_models())
-    click(qtbot, page.models._ask_hub)
+    click(qtbot, page.models.ask_hub)
     qtbot.waitUntil(lambda: len(names(page)) == 3)
 
 
@@ -268,8 +268,8 @@ def test_downloads_are_paused_gone_on_with_and_canceled(qtbot, answers, page, be
     page.downloads.ask()
     qtbot.waitUntil(lambda: len(page.queue.lines) == 5)
     running = page.queue.lines[QWEN]
-    assert "34.2 MB/s" in running._detail.text()
-    assert "left" in running._detail.text()
+    assert "34.2 MB/s" in running.detail.text()
+    assert "left" in running.detail.text()
     click(qtbot, running.pause)
     click(qtbot, page.queue.lines["mistralai/Mistral-7B-Instruct-v0.3"].go_on)
     click(qtbot, page.queue.lines["HuggingFaceTB/SmolLM3-3B"].remove)
@@ -334,8 +334,8 @@ def test_a_run_s_adapter_is_gone_on_from_with_its_model(qtbot, answers, page, be
     qtbot.waitUntil(lambda: bench.recipe.adapter.start == trained[0])
     assert bench.model_path == QWEN
     assert answers.asked("adapter")[0]["path"] == trained[0]
-    assert "rank 16" in page.start._detail.text()
-    assert "3b1f3b1f3b1f" in page.start._detail.text()
+    assert "rank 16" in page.start.detail.text()
+    assert "3b1f3b1f3b1f" in page.start.detail.text()
     qtbot.waitUntil(lambda: page.status == "done")
     assert bench.recipe.adapter.start == trained[0]
     click(qtbot, page.start.reset)
@@ -357,7 +357,7 @@ def test_an_adapter_of_a_model_that_is_not_here_says_so(qtbot, answers, page, be
     page.start.choose(trained[0])
     qtbot.waitUntil(lambda: bool(bench.recipe.adapter.start))
     assert bench.model_path == "embedded"
-    assert "not found on this machine" in page.start._detail.text()
+    assert "not found on this machine" in page.start.detail.text()
     page.choose("Qwen/Qwen3-1.7B")  # a copy of it that the person knows
     assert bench.recipe.adapter.start == trained[0]
 

@@ -18,7 +18,7 @@ from burnish_engine.runs.store import create_run
 @pytest.fixture
 def page(window, answered):
     window.go_to("runs")
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answered()  # the list that was asked for when the page was shown
     page = window.page("runs")
     page.runs_changed(RUNS)

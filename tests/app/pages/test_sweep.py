@@ -16,7 +16,7 @@ from burnish_engine.contract.serve.messages import Result
 
 @pytest.fixture
 def page(window, answers, answered):
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     answers.result("plan_sweep", sweep_plan=sweep_plan())
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("sweep")

@@ -31,7 +31,7 @@ from support.machines.hardware import history_of, recorded
 @pytest.fixture
 def page(window):
     window.go_to("train")
-    window._runs_poller.stop()
+    window.runs_poller.stop()
     return window.page("train")
 
 
@@ -51,7 +51,7 @@ def follow(qtbot, window, page, tmp_path):
 
 
 def buttons(page):
-    return {action for action, button in page._buttons.items() if button.isVisible()}
+    return {action for action, button in page.buttons.items() if button.isVisible()}
 
 
 def append(run, *lines):
@@ -151,8 +151,8 @@ def test_the_held_out_loss_is_that_of_the_step_the_run_kept(qtbot, page, follow)
 def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     run = follow(*TRAIN_SCENES["training"])
     for action in ("pause", "checkpoint", "suspend", "stop"):
-        qtbot.waitUntil(page._buttons[action].isEnabled)
-        page._buttons[action].click()
+        qtbot.waitUntil(page.buttons[action].isEnabled)
+        page.buttons[action].click()
     qtbot.waitUntil(lambda: len(answers.asked("command")) == 4)
     asked = answers.asked("command")
     assert [request["command"] for request in asked] == ["pause", "checkpoint", "suspend", "stop"]
@@ -162,10 +162,10 @@ def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
 def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
     answers.failure("command", "The run has ended.", "Start another.")
     follow(*TRAIN_SCENES["training"])
-    page._buttons["pause"].click()
+    page.buttons["pause"].click()
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == "The run has ended."
-    assert page._buttons["pause"].isEnabled()
+    assert page.buttons["pause"].isEnabled()
 
 
 @pytest.mark.full
@@ -204,7 +204,7 @@ def test_a_full_disk_leads_to_its_folder_and_the_run_can_be_resumed_beside(qtbot
     page.primary.click()
     assert [url.toLocalFile() for url in opened] == [run.folder]
     assert buttons(page) == {"resume"}
-    page._buttons["resume"].click()
+    page.buttons["resume"].click()
     qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
 
 
@@ -309,9 +309,9 @@ def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     notes = page.verdict._notes
     assert "went back to step 100" in notes.itemAt(0).widget().text()
     chart = page.charts.loss
-    qtbot.waitUntil(lambda: chart._drawing is not None and not chart._stale)
-    assert 130 in chart._drawing.plot._marks["bad"].getData()[0]
-    assert [line.value() for line in chart._drawing.plot._rollbacks if line.isVisible()] == [100]
+    qtbot.waitUntil(lambda: chart.drawing is not None and not chart.stale)
+    assert 130 in chart.drawing.plot.marks["bad"].getData()[0]
+    assert [line.value() for line in chart.drawing.plot.rollbacks if line.isVisible()] == [100]
     assert "bad step" in chart.values_text(131)
 
 
@@ -371,14 +371,14 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
         qtbot.addWidget(window)
         window.show()
         window.begin()
-        window._runs_poller.stop()
+        window.runs_poller.stop()
         window.go_to("train")
         page = window.page("train")
         window.bench.set_run(run.folder)
         page.runs_changed([run])
         qtbot.waitUntil(lambda: page.figures.step.text == "20,000")
         shown = [chart for chart in page.charts.findChildren(Chart) if chart.isVisible()]
-        qtbot.waitUntil(lambda: all(chart._drawing is not None for chart in shown))
+        qtbot.waitUntil(lambda: all(chart.drawing is not None for chart in shown))
         qtbot.wait(100)  # they are drawn
         window.close()
 
@@ -396,6 +396,6 @@ def test_a_paused_run_is_resumed_by_the_primary_action(qtbot, page, follow, answ
 @pytest.mark.full
 def test_a_queued_run_leaves_the_queue_and_has_nothing_to_save(page, follow):
     follow(*TRAIN_SCENES["queued"])
-    assert page._buttons["stop"].text() == LEAVE_QUEUE
+    assert page.buttons["stop"].text() == LEAVE_QUEUE
     follow(*TRAIN_SCENES["training"])
-    assert "save" in page._buttons["stop"].text()
+    assert "save" in page.buttons["stop"].text()

@@ -74,7 +74,7 @@ def export_a_point(qtbot, studio, window):
     studio.press(page.primary)
     studio.wait(lambda: any(one.page == "export" for one in window.activity.board.activities))
     studio.wait(lambda: page.status in ("done", "attention"))
-    assert page.status == "done", page._job.message
+    assert page.status == "done", page.job.message
     (made,) = [point for point in chart.points if point.measured]
     assert made.bytes == sizes["Q8_0"].bytes, "the size was exact before"
     assert made.tokens_per_s > 0

@@ -52,7 +52,7 @@ def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny):
     assert found.tokens_per_s > 0
     studio.press(page.models.details.action)
     studio.wait(lambda: NAME in page.queue.lines and page.downloads.of(NAME).bytes_per_s > 0)
-    assert "left" in page.queue.lines[NAME]._detail.text()
+    assert "left" in page.queue.lines[NAME].detail.text()
     window.close()  # the engine ends with it
 
     window = studio.open()
@@ -122,7 +122,7 @@ def test_a_run_goes_on_from_another_s_adapter(studio, tiny, hub):
     page.start.menu.actions()[0].trigger()
     studio.wait(lambda: window.bench.recipe.adapter.start == first)
     assert window.bench.model_path == str(tiny / "model")
-    assert "rank 2" in page.start._detail.text()
+    assert "rank 2" in page.start.detail.text()
     studio.wait(lambda: page.status == "done")
     recipe = tiny_recipe(tiny, "second", 2)
     start = window.bench.recipe.adapter.model_copy(update={"rank": 7})  # the adapter's own counts
@@ -130,6 +130,6 @@ def test_a_run_goes_on_from_another_s_adapter(studio, tiny, hub):
     studio.wait(lambda: card(second))
     weights = {file.name: file.sha256 for file in card(second).start}["adapter_model.safetensors"]
     assert weights == {file.name: file.sha256 for file in card(first).result.files}["adapter_model.safetensors"]
-    assert page.start._detail.toolTip() == weights
+    assert page.start.detail.toolTip() == weights
     config = json.loads((RunPaths(Path(second)).adapter / "adapter_config.json").read_bytes())
     assert config["r"] == 2

@@ -41,7 +41,7 @@ def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):
     folder = studio.start(window, recipe.model_copy(update={"train": train, "guard": guard}))
     studio.wait(lambda: found)
     looks = []
-    window._runs_poller.updated.connect(looks.append)
+    window.runs_poller.updated.connect(looks.append)
     studio.wait(lambda: len(looks) > 2)
     assert [news.kind for news in found] == ["attention"]
     assert leads_to(window, found[0]) == ("train", folder)

@@ -31,7 +31,7 @@ def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):
 
 def the_presets_are_predicted(studio, page, bench):
     presets = page.settings.presets
-    studio.wait(lambda: all(presets._times[preset].text() for preset in PRESETS))
+    studio.wait(lambda: all(presets.times[preset].text() for preset in PRESETS))
     whole = bench.plan.steps
     studio.press(presets.cards["best"].button)
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
@@ -45,7 +45,7 @@ def the_presets_are_predicted(studio, page, bench):
 
 def a_change_says_what_it_does(studio, page, bench, qtbot):
     before = bench.plan
-    box = page.form.row("train.micro_batch_tokens")._editor
+    box = page.form.row("train.micro_batch_tokens").editor
     for _ in range(3):
         qtbot.keyClick(box, Qt.Key.Key_Up)
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
@@ -57,19 +57,19 @@ def a_change_says_what_it_does(studio, page, bench, qtbot):
 
 def it_is_undone(studio, page, bench, qtbot):
     changed = bench.recipe
-    qtbot.keyClick(page.form.row("adapter.rank")._editor, Qt.Key.Key_Z, CTRL)
+    qtbot.keyClick(page.form.row("adapter.rank").editor, Qt.Key.Key_Z, CTRL)
     assert bench.recipe.train.micro_batch_tokens < changed.train.micro_batch_tokens
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
-    qtbot.keyClick(page.form.row("adapter.rank")._editor, Qt.Key.Key_Y, CTRL)
+    qtbot.keyClick(page.form.row("adapter.rank").editor, Qt.Key.Key_Y, CTRL)
     assert bench.recipe == changed
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
 
 
 def a_setting_is_found(studio, page, bench, qtbot):
-    qtbot.keyClick(page.form.row("adapter.rank")._editor, Qt.Key.Key_F, CTRL)
+    qtbot.keyClick(page.form.row("adapter.rank").editor, Qt.Key.Key_F, CTRL)
     qtbot.keyClicks(page.form.search, "adafactor")
-    studio.wait(lambda: page.form._found and "train.optimizer" in page.form._rows)
-    page.form.row("train.optimizer")._editor.setCurrentText("Lion")
+    studio.wait(lambda: page.form.found and "train.optimizer" in page.form.rows)
+    page.form.row("train.optimizer").editor.setCurrentText("Lion")
     assert bench.recipe.train.optimizer == "lion"
     studio.wait(lambda: bench.plan is not None and not page.plans.is_waiting)
     qtbot.keyClick(page.form.search, Qt.Key.Key_Escape)
@@ -86,11 +86,11 @@ def it_is_edited_as_text(studio, page, bench):
 
 def an_invalid_value_is_not_predicted(studio, page, bench):
     rank = page.form.row("adapter.rank")
-    studio.type_into(rank._editor, "999")
+    studio.type_into(rank.editor, "999")
     assert bench.plan is None
     assert page.fit.time.text == "–"
     assert not page.primary.isEnabled()
-    studio.press(rank._reset)
+    studio.press(rank.reset_button)
     studio.wait(lambda: bench.plan is not None)
     assert page.primary.isEnabled()
     assert page.fit.verdict.text().startswith("It fits")

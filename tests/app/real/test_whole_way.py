@@ -93,11 +93,11 @@ def take_the_recipe(studio, window):
     studio.wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
     suggested = window.bench.plan.steps
     assert suggested > STEPS
-    page.form.row("task.metric")._editor.setCurrentText("exact match")
+    page.form.row("task.metric").editor.setCurrentText("exact match")
     for key, text in (("task.max_rows", "4"), ("task.max_tokens", "8")):
-        studio.type_into(page.form.row(key)._editor, text)
+        studio.type_into(page.form.row(key).editor, text)
     row = page.form.row("train.max_steps")
-    studio.type_into(row._editor, str(STEPS))
+    studio.type_into(row.editor, str(STEPS))
     studio.wait(lambda: window.bench.plan is not None and window.bench.plan.steps == STEPS)
     assert page.fit.steps._figure.text() == str(STEPS), "the fit follows what is typed"
     assert page.fit.verdict.text().startswith("It fits")
@@ -162,14 +162,14 @@ def export(studio, window, folder):
     studio.wait(lambda: page.status == "busy" and page.progress.isVisible())
 
     def ended():
-        if page._job is not None and page._job.status == "running":
-            seen.add(page._job.share)
-        return page._job is not None and page._job.status != "running"
+        if page.job is not None and page.job.status == "running":
+            seen.add(page.job.share)
+        return page.job is not None and page.job.status != "running"
 
     studio.wait(ended)
-    assert page._job.status == "finished", page._job.message
-    assert page._job.report.passed
-    assert page._job.report.files[0].task.rows == 4
+    assert page.job.status == "finished", page.job.message
+    assert page.job.report.passed
+    assert page.job.report.files[0].task.rows == 4
     assert len(seen) > 1, "the bar moved"
     studio.wait(page.fidelity.isVisible)
     assert [path.name for path in RunPaths(Path(folder)).export.glob("*.gguf")]
@@ -291,7 +291,7 @@ def test_a_killed_server_is_started_again_and_answers(studio):
     window.client.send(MachineRequest, on_failure=lost.append, on_result=lost.append)
     kill(before)
     studio.wait(lambda: window.client.state == "ready" and window.client.pid not in (None, before))
-    studio.press(page._check_button)
+    studio.press(page.check_button)
     studio.wait(lambda: page.status == "busy")
     studio.wait(lambda: page.status == "done")
     assert page.shown_banner is None
@@ -311,10 +311,10 @@ def test_a_window_opened_anew_shows_the_run_it_left(studio, tiny):
     assert again.shown_key == "train"
     page = again.page("train")
     studio.wait_for_step(page, 20)
-    studio.press(page._buttons["pause"])
+    studio.press(page.buttons["pause"])
     studio.wait(lambda: page.figures.headline.text() == "Paused")
     studio.wait(lambda: page.events.saved_step == page.events.step)
-    studio.press(page._buttons["stop"])
+    studio.press(page.buttons["stop"])
     studio.wait(lambda: page.figures.headline.text() == "Stopped")
     assert page.primary.text() == "Resume"
     assert page.primary.isVisible()

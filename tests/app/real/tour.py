@@ -140,8 +140,8 @@ class Tour:
         window, wait = self.window, self.studio.wait
         page = window.page("recipe")
         wait(lambda: window.bench.suggestion is not None and window.bench.plan is not None)
-        self.studio.type_into(page.form.row("name")._editor, "bench-notes")
-        self.studio.type_into(page.form.row("train.max_steps")._editor, str(steps))
+        self.studio.type_into(page.form.row("name").editor, "bench-notes")
+        self.studio.type_into(page.form.row("train.max_steps").editor, str(steps))
         wait(lambda: window.bench.plan is not None and window.bench.plan.steps == steps)
         wait(lambda: window.bench.dataset is not None and not page.plans.is_waiting)
         self.picture("recipe")
@@ -179,9 +179,9 @@ class Tour:
         """Step 7: the files that the recipe asks for, and their proof."""
         page = self.studio.visit(self.window, "export")
         self.studio.press(page.primary)
-        self.studio.wait(lambda: page._job is not None and page._job.status not in {"running"})
+        self.studio.wait(lambda: page.job is not None and page.job.status not in {"running"})
         self.picture("export", settle_s=2.0)
-        print(f"export {page._job.status}: {page._job.message}")
+        print(f"export {page.job.status}: {page.job.message}")
 
 
 def save_small(image, path):

@@ -40,7 +40,7 @@ def form(qtbot, theme):
 
 
 def type_into(qtbot, row, text):
-    edit = row._editor.lineEdit() if isinstance(row._editor, PlaceBox) else row._editor
+    edit = row.editor.lineEdit() if isinstance(row.editor, PlaceBox) else row.editor
     edit.selectAll()
     qtbot.keyClicks(edit, text)
 
@@ -51,10 +51,10 @@ def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
         type_into(qtbot, form.row("adapter.rank"), "999")
     assert form.recipe() is None
     assert "at most 256" in form.problems()["adapter.rank"]
-    assert "at most 256" in form.row("adapter.rank")._beside.text()
+    assert "at most 256" in form.row("adapter.rank").beside.text()
     type_into(qtbot, form.row("adapter.rank"), "64")
     assert form.recipe().adapter.rank == 64
-    assert form.row("adapter.rank")._beside.text() == ""
+    assert form.row("adapter.rank").beside.text() == ""
 
 
 @pytest.mark.full
@@ -62,33 +62,33 @@ def test_a_problem_between_fields_is_said_at_the_one_that_it_names_first(qtbot, 
     row = form.row("data.max_length")
     type_into(qtbot, row, "4096")
     assert form.recipe() is None
-    assert "a row has to fit into one pass" in row._beside.text()
-    assert not form._whole.isVisible()
+    assert "a row has to fit into one pass" in row.beside.text()
+    assert not form.other_problems.isVisible()
 
 
 def test_a_problem_that_begins_with_no_field_is_said_at_the_top(form):
     values = {"preference": {"objective": "dpo"}, "data": {"max_length": 1024}, "train": {"micro_batch_tokens": 2048}}
     form.show_recipe(Recipe.model_validate(values))
-    form.row("train.micro_batch_tokens")._editor.setText("1024")
+    form.row("train.micro_batch_tokens").editor.setText("1024")
     form.row("train.micro_batch_tokens")._on_edited()
     assert form.recipe() is None
-    assert "a pair of rows" in form._whole.text()
-    assert form._whole.isVisible()
+    assert "a pair of rows" in form.other_problems.text()
+    assert form.other_problems.isVisible()
 
 
 def test_a_problem_of_a_section_is_said_at_the_field_it_is_about(qtbot, form):
     patience = form.row("evaluation.patience")
     type_into(qtbot, patience, "3")
     assert form.recipe() is None
-    assert "every = 0 makes none on the way" in patience._beside.text()
-    assert not form._whole.isVisible()
+    assert "every = 0 makes none on the way" in patience.beside.text()
+    assert not form.other_problems.isVisible()
     type_into(qtbot, form.row("evaluation.every"), "50")
     assert form.recipe().evaluation.patience == 3
 
 
 @pytest.mark.full
 def test_a_folded_section_opens_with_the_current_values(qtbot, form):
-    assert "train.seed" not in form._rows
+    assert "train.seed" not in form.rows
     form.show_recipe(Recipe.model_validate({"train": {"seed": 41}}))
     type_into(qtbot, form.row("train.seed"), "42")
     assert form.recipe().train.seed == 42
@@ -100,20 +100,20 @@ def test_an_edited_value_is_marked_and_leads_back(qtbot, form):
     form.show_suggestion(suggested, {"train.epochs": "A thousand rows take three passes."})
     row = form.row("train.epochs")
     qtbot.waitUntil(row.isVisible)
-    assert row._beside.text() == "A thousand rows take three passes."
-    assert not row._reset.isVisible()
+    assert row.beside.text() == "A thousand rows take three passes."
+    assert not row.reset_button.isVisible()
     type_into(qtbot, row, "7")
-    assert row._reset.isVisible()
-    assert row._reset.text() == "Suggested: 3"
-    qtbot.mouseClick(row._reset, Qt.MouseButton.LeftButton)
+    assert row.reset_button.isVisible()
+    assert row.reset_button.text() == "Suggested: 3"
+    qtbot.mouseClick(row.reset_button, Qt.MouseButton.LeftButton)
     assert form.recipe().train.epochs == 3.0
-    assert not row._reset.isVisible()
+    assert not row.reset_button.isVisible()
 
 
 def test_choices_and_lists_edit_the_recipe(qtbot, form):
-    form.row("data.learn")._editor.setCurrentText("everything")
+    form.row("data.learn").editor.setCurrentText("everything")
     type_into(qtbot, form.row("export.quants"), "Q4_K_M, IQ4_NL")
-    form.row("evaluation.prompts")._editor.setPlainText("One, two?\nThree?")
+    form.row("evaluation.prompts").editor.setPlainText("One, two?\nThree?")
     recipe = form.recipe()
     assert recipe.data.learn == "everything"
     assert recipe.export.quants == ["Q4_K_M", "IQ4_NL"]
@@ -213,7 +213,7 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
         assert "rank 9" in card.verdict.text()
         assert ("expert" in card.verdict.text()) == (key == "adapter.expert_rank")
     card.show_plan(facts.plan(), where=planned_place("ssh:hf", None))
-    assert "of hf." in card._memory.text(), "a host of that name is no service"
+    assert "of hf." in card.memory.text(), "a host of that name is no service"
     free = facts.plan().memory_bytes * 100 // 95
     assert "barely" in fit_verdict(facts.plan(memory_free_bytes=free))
     line = plan_line(facts.plan())
@@ -257,32 +257,32 @@ def test_fields_of_adapters_are_idle_while_every_weight_is_trained(qtbot, form):
     reasons = {"adapter.rank": "Enough for the data.", "train.learning_rate": "Usual for a LoRA."}
     form.show_suggestion(Recipe(), reasons)
     rate = form.row("train.learning_rate")
-    assert rate._beside.text() == "Usual for a LoRA."
-    method._editor.setCurrentText("full")
+    assert rate.beside.text() == "Usual for a LoRA."
+    method.editor.setCurrentText("full")
     assert form.recipe().adapter.method == "full"
     for key in ("adapter.rank", "adapter.alpha", "adapter.dropout", "adapter.targets"):
-        assert not form.row(key)._editor.isEnabled()
-        assert "every weight is trained" in form.row(key)._beside.text()
-    assert "ten times lower" in rate._beside.text()
-    method._editor.setCurrentText("lora")
-    assert rank._editor.isEnabled()
-    assert rank._beside.text() == "Enough for the data."
+        assert not form.row(key).editor.isEnabled()
+        assert "every weight is trained" in form.row(key).beside.text()
+    assert "ten times lower" in rate.beside.text()
+    method.editor.setCurrentText("lora")
+    assert rank.editor.isEnabled()
+    assert rank.beside.text() == "Enough for the data."
 
 
 def test_an_optimizer_shows_its_own_settings_and_what_to_know(qtbot, form):
     optimizer, beta2, momentum = (form.row(f"train.{name}") for name in ("optimizer", "beta2", "momentum"))
     assert not beta2.isHidden()
     assert momentum.isHidden()
-    optimizer._editor.setCurrentText("Lion")
+    optimizer.editor.setCurrentText("Lion")
     assert form.recipe().train.optimizer == "lion"
     assert beta2.isHidden()
     assert not momentum.isHidden()
-    assert "lower" in optimizer._beside.text()
+    assert "lower" in optimizer.beside.text()
     form.show_recipe(Recipe.model_validate({"train": {"optimizer": "schedule_free"}}))
-    assert optimizer._editor.currentText() == "AdamW, schedule-free"
-    assert 'schedule = "constant"' in optimizer._beside.text()
+    assert optimizer.editor.currentText() == "AdamW, schedule-free"
+    assert 'schedule = "constant"' in optimizer.beside.text()
     form.show_suggestion(Recipe(), {})
-    assert optimizer._reset.text() == "Suggested: AdamW"
+    assert optimizer.reset_button.text() == "Suggested: AdamW"
 
 
 @pytest.fixture
@@ -344,6 +344,6 @@ def test_unusual_types_are_folded_until_wanted(qtbot, theme):
     assert types.boxes["Q5_0"].isVisible()
     assert types.chosen() == ["Q8_0", "Q5_0"]
     types.show_sizes({"Q8_0": 639 * 2**20, "Q5_0": 430 * 2**20}, "Q8_0")
-    assert types._sizes["Q5_0"].text().endswith("0.45 GB")
-    assert types._sizes["Q8_0"].text().endswith("0.67 GB")
-    assert "recommended" in types._descriptions["Q8_0"].text()
+    assert types.sizes["Q5_0"].text().endswith("0.45 GB")
+    assert types.sizes["Q8_0"].text().endswith("0.67 GB")
+    assert "recommended" in types.descriptions["Q8_0"].text()

@@ -173,7 +173,7 @@ class Trained:
         return {name: view.double().cpu() for name, view in zip(model.adapter.named(), views, strict=True)}
 
     def _buffer(self, batch: MicroBatch):
-        layout = max(self.engine._layouts, key=lambda one: one.capacity)
+        layout = max(self.engine.layouts, key=lambda one: one.capacity)
         buffer = torch.zeros(layout.size, dtype=torch.int32)
         counts = fill_buffer(batch, layout, buffer.numpy())
         write_scalars(StepScalars(1 / max(counts.supervised, 1), 1e-3), layout, buffer.numpy())

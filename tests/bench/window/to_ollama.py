@@ -61,7 +61,7 @@ def main():
         clicks.click(chart, quant, lambda quant=quant: chart.place_of(quant).toPoint())
     clicks.click(page.primary, "Export")
     clicks.wait(lambda: page.status in ("done", "attention"))
-    clicks.note(f"the export is {page._job.status}")
+    clicks.note(f"the export is {page.job.status}")
 
     def giver():
         buttons = page.files.findChildren(type(page.primary))

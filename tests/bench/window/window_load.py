@@ -111,7 +111,7 @@ def mouse(chart, share, *, turn=0, press=None):
     from PySide6.QtTest import QTest
     from PySide6.QtWidgets import QApplication
 
-    plot = chart._drawing.plot
+    plot = chart.drawing.plot
     area, view = plot.box.sceneBoundingRect(), plot.viewport
     place = QPoint(round(area.left() + share * area.width()), round(area.center().y()))
     if turn:

@@ -60,11 +60,11 @@ def used(monkeypatch):
     find = counted("metadata", module.Documents, "from_boundaries")
     monkeypatch.setattr(module.Documents, "from_boundaries", find)
     for part, position in (("reload", 1), ("routing", 0)):
-        owner, name, stand_in = module._WITHOUT[part][position]
+        owner, name, stand_in = module.WITHOUT[part][position]
         counting = counted(part, type("Holder", (), {"call": staticmethod(stand_in)}), "call")
-        replaced = [*module._WITHOUT[part]]
+        replaced = [*module.WITHOUT[part]]
         replaced[position] = (owner, name, counting)
-        monkeypatch.setitem(module._WITHOUT, part, replaced)
+        monkeypatch.setitem(module.WITHOUT, part, replaced)
     return counts
 
 
@@ -108,7 +108,7 @@ def test_rows_that_differ_are_told(monkeypatch):
     def wrong(ids, experts, **given):
         return real(ids.flip(0).contiguous(), experts, **given)
 
-    monkeypatch.setitem(module._WITHOUT, "routing", [(expert_half, "sort_by_expert", wrong)])
+    monkeypatch.setitem(module.WITHOUT, "routing", [(expert_half, "sort_by_expert", wrong)])
     assert not ablation(options(warmup=1, steps=1))["same_bits"]
 
 

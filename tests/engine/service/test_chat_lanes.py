@@ -26,13 +26,13 @@ def pool(free_bytes):
 
 def test_lanes_are_apart_where_there_is_room(run):
     made = pool(100 * GIB)
-    assert [made._choose(ask(lane))[0] for lane in range(3)] == [0, 1, 2]
+    assert [made.choose(ask(lane))[0] for lane in range(3)] == [0, 1, 2]
 
 
 def test_without_room_the_first_lane_answers_for_all(run):
     made = pool(GIB)
-    assert made._choose(ask(0)) == (0, "")
-    lane, why = made._choose(ask(1, "tuned"))
+    assert made.choose(ask(0)) == (0, "")
+    lane, why = made.choose(ask(1, "tuned"))
     assert lane == 0
     assert "memory" in why
 
@@ -40,23 +40,23 @@ def test_without_room_the_first_lane_answers_for_all(run):
 def test_what_is_about_to_be_loaded_counts(run):
     one = pool(0)._need(ask(0))[0]
     made = pool(int(2.5 * one))
-    lanes = [made._choose(ask(lane, variant))[0] for lane, variant in enumerate(("base", "tuned", "base"))]
+    lanes = [made.choose(ask(lane, variant))[0] for lane, variant in enumerate(("base", "tuned", "base"))]
     assert lanes == [0, 1, 0], "the third would not fit beside the two that are being loaded"
 
 
 def test_what_is_loaded_already_needs_no_more_room(run):
     made = pool(100 * GIB)
-    assert made._choose(ask(1))[0] == 1
+    assert made.choose(ask(1))[0] == 1
     made._machine = lambda: SimpleNamespace(gpus=[], ram_free_bytes=0)
-    assert made._choose(ask(1)) == (1, "")
-    assert made._choose(ask(2))[0] == 0
+    assert made.choose(ask(1)) == (1, "")
+    assert made.choose(ask(2))[0] == 0
 
 
 def test_beside_a_run_they_answer_one_after_another(run):
     made = pool(100 * GIB)
     lease.acquire("cpu", run)
     try:
-        lane, why = made._choose(ask(1))
+        lane, why = made.choose(ask(1))
     finally:
         lease.release(run)
     assert lane == 0
@@ -84,7 +84,7 @@ def test_a_reply_that_was_stopped_leaves_its_model_loaded_and_a_failed_one_may_n
         with pytest.raises(type(end)):
             made.ask(ask(1), SimpleNamespace(progress=lambda *_: None))
         made._machine = lambda: SimpleNamespace(gpus=[], ram_free_bytes=0)
-        assert (made._choose(ask(1)) == (1, "")) == kept
+        assert (made.choose(ask(1)) == (1, "")) == kept
 
 
 def test_a_lane_that_gets_no_room_gives_back_what_it_holds(run):
@@ -99,11 +99,11 @@ def test_a_lane_that_is_answering_keeps_what_it_holds(run):
     made = pool(100 * GIB)
     made._children = [NoChild(None, busy=lane == 2) for lane in range(3)]
     for lane in range(3):
-        made._choose(ask(lane))
+        made.choose(ask(lane))
     made._loading.clear()
     made.end_if_idle()
     made._machine = lambda: SimpleNamespace(gpus=[], ram_free_bytes=0)
-    assert [made._choose(ask(lane))[0] for lane in (1, 2)] == [0, 2]
+    assert [made.choose(ask(lane))[0] for lane in (1, 2)] == [0, 2]
 
 
 def chat_processes(server):

@@ -95,12 +95,12 @@ def test_plain_trains_on_one_gpu_also_where_several_would_be_exact(choose):
 def test_more_gpus_on_the_command_line_share_out_a_whole_model():
     recipe = Recipe()
     whole = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"method": "full"})})
-    assert train._shared(recipe, 2).devices.strategy == "data_parallel"
-    assert train._shared(whole, 2).devices.strategy == "sharded"
-    assert train._shared(whole, 1).devices.strategy == "single"
+    assert train.share_out(recipe, 2).devices.strategy == "data_parallel"
+    assert train.share_out(whole, 2).devices.strategy == "sharded"
+    assert train.share_out(whole, 1).devices.strategy == "single"
     exact = whole.model_copy(update={"devices": whole.devices.model_copy(update={"exact": True})})
     with pytest.raises(UsageError, match="--gpus 2"):
-        train._shared(exact, 2)
+        train.share_out(exact, 2)
 
 
 @pytest.mark.full

@@ -39,7 +39,7 @@ def spoiled(engine, action):
         after(program._model.optimizer.grad)
 
     def plain(self, max_norm):
-        for _, value in self._parameters:
+        for _, value in self.parameters:
             after(value.grad)
         return clip(self, max_norm)
 

@@ -27,7 +27,7 @@ def no_interpreter(monkeypatch):
 @pytest.fixture
 def fused_rows(monkeypatch):
     """Lengths of the documents whose output was fused."""
-    assert cpu._available()  # the try-out, once a process, is no document
+    assert cpu.is_available()  # the try-out, once a process, is no document
     seen, fused = [], cpu._fused
 
     def watched(inputs, *others):
@@ -91,7 +91,7 @@ def test_soft_caps_take_the_reference(options, fused_rows):
 
 
 def test_this_pytorch_has_the_fused_operations():
-    assert cpu._available()
+    assert cpu.is_available()
 
 
 @pytest.mark.parametrize("error", [AttributeError, NotImplementedError, RuntimeError, TypeError])
@@ -101,21 +101,21 @@ def test_missing_operations_are_noticed(name, error, monkeypatch):
         raise error("none")
 
     monkeypatch.setattr(cpu, name, missing)
-    assert not cpu._available.__wrapped__()
+    assert not cpu.is_available.__wrapped__()
 
 
 def test_operations_that_mean_something_else_are_noticed(monkeypatch):
     fused = cpu._fused
     monkeypatch.setattr(cpu, "_fused", lambda inputs, o, lse, scale: fused(inputs, o, lse, 2 * scale))
-    assert not cpu._available.__wrapped__()
+    assert not cpu.is_available.__wrapped__()
 
 
 def test_without_the_operations_all_documents_take_the_reference(monkeypatch, fused_rows):
-    monkeypatch.setattr(cpu, "_available", lambda: False)
+    monkeypatch.setattr(cpu, "is_available", lambda: False)
     assert worst_error(LENGTHS["pack"], 4, 2, 16, torch.float32) < TOLERANCE[torch.float32]
     assert fused_rows == []
 
 
 def test_the_operations_are_found_in_inference_mode():
     with torch.inference_mode():
-        assert cpu._available.__wrapped__()
+        assert cpu.is_available.__wrapped__()

@@ -28,14 +28,14 @@ def card(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "device_of", lambda device: CARD)
     monkeypatch.setattr(tuning, "SHIPPED", tmp_path)
     monkeypatch.delenv(tuning.CACHE_VARIABLE, raising=False)
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
     yield tmp_path
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
 
 
 def ship(folder, choices):
     (folder / "sm_89.json").write_text(json.dumps({"ops": {"grouped_linear": {"choices": choices}}}), encoding="utf-8")
-    tuning._tables.cache_clear()
+    tuning.forget_tables()
 
 
 @pytest.mark.parametrize("storage", STORAGES)

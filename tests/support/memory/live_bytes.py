@@ -103,7 +103,7 @@ class NowhereOffloader(Offloader):
     def __init__(self, rows):
         super().__init__(META, rows)
         self._copies_at_once = False
-        self._copies = NoCopies(META)
+        self.copies = NoCopies(META)
 
     def _host_view(self, layer, name, tensor):
         return SimpleNamespace(shape=tensor.shape, dtype=tensor.dtype)

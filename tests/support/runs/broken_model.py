@@ -40,7 +40,7 @@ def gradient_lost_later(patch, engine):
         real(optimizer)
 
     def dropped(self, max_norm):
-        for _, value in self._parameters:
+        for _, value in self.parameters:
             value.grad.zero_()
         return clip(self, max_norm)
 
@@ -175,7 +175,7 @@ def adapter_lost_at_the_end(patch, engine):
                 matrix.zero_()
             self.model.optimizer.write_compute_copies()
         else:
-            for name, value in self._parameters:
+            for name, value in self.parameters:
                 if ".lora_B." in name:
                     value.data.zero_()
 

@@ -34,7 +34,7 @@ def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep="products"
 
 def prefetcher(trained, passes, accumulation=1, first=0, rate=lambda step: 5e-3):
     return Prefetcher(
-        passes, list(trained._steps), first=first, total=len(passes), accumulation=accumulation,
+        passes, list(trained.steps), first=first, total=len(passes), accumulation=accumulation,
         learning_rate=rate, pinned=trained.stream is not None,
     )  # fmt: skip
 

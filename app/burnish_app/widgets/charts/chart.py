@@ -67,8 +67,8 @@ class Chart(QWidget):
         self.content = ChartContent(spec, link, tr("mean"))
         self._texts = ChartTexts(spec, self.content, link)
         self._values_range: tuple[float, float] | None = None
-        self._drawing: ChartDrawing | None = None
-        self._armed = self._stale = self._ringed = False
+        self.drawing: ChartDrawing | None = None
+        self._armed = self.stale = self._ringed = False
         self.setAccessibleName(tr("{name} chart").format(name=spec.name))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.head = ChartHead(spec, self.content.lines)
@@ -179,12 +179,12 @@ class Chart(QWidget):
         painter.translate(_MARGIN_PX, _MARGIN_PX)
         self.head.draw(painter)
         painter.restore()
-        if self._drawing is not None:
+        if self.drawing is not None:
             top = self._space.y() - self.head.y() + _MARGIN_PX
-            self._draw_all(self._drawing, pixel_ratio)
-            self._drawing.plot.set_cursor(None)
-            self._drawing.plot.draw_picture(painter, QRectF(QPoint(_MARGIN_PX, top), self._space.size()))
-            self._draw_all(self._drawing, self.devicePixelRatioF())
+            self._draw_all(self.drawing, pixel_ratio)
+            self.drawing.plot.set_cursor(None)
+            self.drawing.plot.draw_picture(painter, QRectF(QPoint(_MARGIN_PX, top), self._space.size()))
+            self._draw_all(self.drawing, self.devicePixelRatioF())
 
     def menu_corner(self) -> QPoint:
         """Return the screen position under the options button."""
@@ -235,7 +235,7 @@ class Chart(QWidget):
         self._click.start()
 
     def _ends(self) -> tuple[float, float]:
-        return (self._drawing.low, self._drawing.high) if self._drawing is not None else (0.0, 1.0)
+        return (self.drawing.low, self.drawing.high) if self.drawing is not None else (0.0, 1.0)
 
     def _pin(self) -> None:
         if self.link.cursor is not None:
@@ -246,7 +246,7 @@ class Chart(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         """Schedule making the plot, the first time the chart is shown."""
         super().showEvent(event)
-        if self._drawing is None:
+        if self.drawing is None:
             QTimer.singleShot(0, self, self._make_plot)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -257,7 +257,7 @@ class Chart(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         """Apply the theme's colors when the palette changes."""
         super().changeEvent(event)
-        drawing = getattr(self, "_drawing", None)  # there is none yet while Qt makes the widget
+        drawing = getattr(self, "drawing", None)  # there is none yet while Qt makes the widget
         if event.type() == QEvent.Type.PaletteChange and drawing is not None:
             drawing.plot.set_colors(colors_of(self), self.devicePixelRatioF())
 
@@ -318,7 +318,7 @@ class Chart(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the focus ring, and what changed while the chart was out of sight."""
-        if self._stale:
+        if self.stale:
             self.redraw()
         if self.hasFocus() and self._ringed:
             painter = QPainter(self)
@@ -335,7 +335,7 @@ class Chart(QWidget):
 
     def redraw(self) -> None:
         """Draw everything in an event of its own, soon; once the chart is in sight."""
-        self._stale = True
+        self.stale = True
         if not self._redraw.isActive():
             self._redraw.start()
 
@@ -350,10 +350,10 @@ class Chart(QWidget):
         self.redraw()
 
     def _draw(self) -> None:
-        if self._drawing is None or not self._stale or self.visibleRegion().isEmpty():
+        if self.drawing is None or not self.stale or self.visibleRegion().isEmpty():
             return
-        self._stale = False
-        self._draw_all(self._drawing, self.devicePixelRatioF())
+        self.stale = False
+        self._draw_all(self.drawing, self.devicePixelRatioF())
 
     def _draw_all(self, drawing: ChartDrawing, pixel_ratio: float) -> None:
         drawing.plot.set_colors(colors_of(self), pixel_ratio)
@@ -361,24 +361,24 @@ class Chart(QWidget):
         self._draw_cursor()
 
     def _draw_pins(self) -> None:
-        if self._drawing is not None:
-            self._drawing.draw_pins()
+        if self.drawing is not None:
+            self.drawing.draw_pins()
 
     def _draw_cursor(self) -> None:
-        if self._drawing is not None and not self.visibleRegion().isEmpty():
-            self._drawing.draw_cursor(colors_of(self))
+        if self.drawing is not None and not self.visibleRegion().isEmpty():
+            self.drawing.draw_cursor(colors_of(self))
 
     def _make_plot(self) -> None:
-        if self._drawing is not None:
+        if self.drawing is not None:
             return
         plot = Plot(self.content.lines, self)
         plot.viewport.installEventFilter(self)
         plot.mouse_moved.connect(self._pointer_moved)
         plot.set_colors(colors_of(self), self.devicePixelRatioF())
-        self._drawing = ChartDrawing(plot, self.spec, self.content, self.link, self._texts)
+        self.drawing = ChartDrawing(plot, self.spec, self.content, self.link, self._texts)
         self._holder.addWidget(plot.view)
         self.redraw()
 
     def _pointer_moved(self, scene_at: QPointF) -> None:
-        x = self._drawing.plot.x_at(scene_at) if self._drawing is not None else None
+        x = self.drawing.plot.x_at(scene_at) if self.drawing is not None else None
         self.link.set_cursor(None if x is None else self.link.step_at(x))

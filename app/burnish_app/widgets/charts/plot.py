@@ -68,21 +68,21 @@ class Plot:
         self._pg_view.setCentralItem(grid)
         self.box: Any = GestureBox(target)
         grid.addItem(self.box, 0, 1)
-        self._left, self._bottom = pg.AxisItem("left"), _BottomAxis("bottom")
+        self._left, self.bottom = pg.AxisItem("left"), _BottomAxis("bottom")
         self._x_name = pg.LabelItem(justify="right")
         grid.addItem(self._left, 0, 0)
-        grid.addItem(self._bottom, 1, 1)
+        grid.addItem(self.bottom, 1, 1)
         grid.addItem(self._x_name, 1, 0)
         self._set_up_axes()
-        self._lines = {  # parts of a stack reach down to zero: the upper ones are drawn first
+        self.lines = {  # parts of a stack reach down to zero: the upper ones are drawn first
             key: DrawnLine(line, self.box, -at if line.kind == "area" else at)
             for at, (key, line) in enumerate(lines.items(), 1)
         }
-        self._limit = self._infinite(0)
-        self._rollbacks: list[Any] = []
-        self._pins: list[Any] = []
-        self._marks = {kind: self._scatter(symbol, size) for kind, (symbol, _, size) in _SYMBOLS.items()}
-        self._cursor, self._dots = self._infinite(90), self._scatter("o", DOT_PX)
+        self.limit = self._infinite(0)
+        self.rollbacks: list[Any] = []
+        self.pins: list[Any] = []
+        self.marks = {kind: self._scatter(symbol, size) for kind, (symbol, _, size) in _SYMBOLS.items()}
+        self.cursor, self._dots = self._infinite(90), self._scatter("o", DOT_PX)
         self._style: tuple[Colors, float, int] | None = None
 
     def set_colors(self, colors: Colors, pixel_ratio: float) -> None:
@@ -102,26 +102,26 @@ class Plot:
     def _apply_style(self, colors: Colors, pixel_ratio: float) -> None:
         self._pg_view.setBackground(colors.surface)
         grid = QColor(colors.line)
-        for axis in (self._left, self._bottom):
+        for axis in (self._left, self.bottom):
             axis.setTextPen(QColor(colors.muted))
             axis.setTickPen(QPen(grid, 1))
         self._left.setPen(QPen(Qt.PenStyle.NoPen))
-        self._bottom.setPen(QPen(grid, 1))
+        self.bottom.setPen(QPen(grid, 1))
         self._x_name.setAttr("color", colors.muted)
         self._x_name.setText(self._x_name.text)
-        for drawn in self._lines.values():
+        for drawn in self.lines.values():
             drawn.set_colors(colors, pixel_ratio)
-        self._cursor.setPen(chart_pen(colors.muted, CURSOR_PX * pixel_ratio))
-        self._limit.setPen(ChartLine("", kind="limit").pen(colors, pixel_ratio))
+        self.cursor.setPen(chart_pen(colors.muted, CURSOR_PX * pixel_ratio))
+        self.limit.setPen(ChartLine("", kind="limit").pen(colors, pixel_ratio))
         for kind, (_, color, _) in _SYMBOLS.items():
             ink = QColor(getattr(colors, color))
             rim = chart_pen(ink, 1.5 * pixel_ratio) if kind == "bad" else chart_pen(colors.surface, pixel_ratio)
-            self._marks[kind].setPen(rim)
-            self._marks[kind].setBrush(ink)
+            self.marks[kind].setPen(rim)
+            self.marks[kind].setBrush(ink)
         self._dots.setPen(chart_pen(colors.surface, 1.5 * pixel_ratio))
-        for line in self._rollbacks:
+        for line in self.rollbacks:
             line.setPen(chart_pen(colors.warning, CURSOR_PX * pixel_ratio, dash="dash"))
-        for line in self._pins:
+        for line in self.pins:
             line.setPen(chart_pen(colors.accent_ink, CURSOR_PX * pixel_ratio))
             line.label.setColor(QColor(colors.accent_ink))
         selection: QGraphicsRectItem = self.box.rbScaleBox
@@ -132,34 +132,34 @@ class Plot:
 
     def draw_line(self, key: str, x: Numbers, y: Numbers, window: VisibleRange) -> tuple[float, float] | None:
         """Draw a line's values within a window. The parameters and the result are those of `DrawnLine.draw`."""
-        return self._lines[key].draw(x, y, window)
+        return self.lines[key].draw(x, y, window)
 
     def show_line(self, key: str, visible_now: bool) -> None:
         """Show or hide a line."""
-        self._lines[key].set_visible(visible_now)
+        self.lines[key].set_visible(visible_now)
 
     def draw_marks(self, kind: MarkKind, x: Numbers, y: Numbers) -> None:
         """Draw the marks of a kind: points, or vertical lines for rollbacks."""
         if kind == "rollback":
-            self._draw_verticals(self._rollbacks, x)
+            self._draw_verticals(self.rollbacks, x)
         else:
-            _set_points(self._marks[kind], x, y)
+            _set_points(self.marks[kind], x, y)
 
     def draw_pins(self, x: Sequence[float], names: Sequence[str]) -> None:
         """Draw the pins as vertical lines with their names."""
-        self._draw_verticals(self._pins, x, names)
+        self._draw_verticals(self.pins, x, names)
 
     def set_limit(self, value: float | None) -> None:
         """Draw a horizontal line at a value; None: none."""
-        self._limit.setVisible(value is not None)
+        self.limit.setVisible(value is not None)
         if value is not None:
-            self._limit.setPos(value)
+            self.limit.setPos(value)
 
     def set_cursor(self, x: float | None, dots: Sequence[tuple[float, float, QColor]] = ()) -> None:
         """Put the cursor at a position, with dots on the lines; None hides both."""
-        self._cursor.setVisible(x is not None)
+        self.cursor.setVisible(x is not None)
         if x is not None:
-            self._cursor.setPos(x)
+            self.cursor.setPos(x)
         self._dots.setVisible(bool(dots))
         if dots:
             brushes = [pg.mkBrush(dot[2]) for dot in dots]
@@ -172,7 +172,7 @@ class Plot:
 
     def set_ticks(self, x: Sequence[Tick], y: Sequence[Tick], x_name: str) -> None:
         """Replace the ticks of both axes and the name of the horizontal one."""
-        self._bottom.setTicks([list(x)])
+        self.bottom.setTicks([list(x)])
         self._left.setTicks([list(y)])
         if self._x_name.text != x_name:
             self._x_name.setText(x_name)
@@ -184,8 +184,8 @@ class Plot:
 
     def draw_picture(self, painter: QPainter, place: QRectF) -> None:
         """Draw the plot into a picture. `QWidget.render` would put an SVG file's clip paths into the wrong place."""
-        points = [item for drawn in self._lines.values() for item in drawn.items if isinstance(item, MarkItem)]
-        marks = [*self._marks.values(), *points]
+        points = [item for drawn in self.lines.values() for item in drawn.items if isinstance(item, MarkItem)]
+        marks = [*self.marks.values(), *points]
         for item in marks:
             item.setExportMode(True)  # as shapes instead of the screen's pixels
         self._pg_view.render(painter, place, self.viewport.rect())
@@ -237,7 +237,7 @@ class Plot:
 
     def _set_up_axes(self) -> None:
         self._left.setGrid(GRID_ALPHA)
-        for axis in (self._left, self._bottom):
+        for axis in (self._left, self.bottom):
             axis.enableAutoSIPrefix(False)
             axis.linkToView(self.box)
         self._fit_axes()
@@ -245,10 +245,10 @@ class Plot:
     def _fit_axes(self) -> None:
         """Fit the axes to the text size."""
         self._left.setWidth(scaled(_AXIS_WIDTH_PX))
-        self._bottom.setHeight(scaled(_AXIS_HEIGHT_PX))
-        for axis in (self._left, self._bottom):
+        self.bottom.setHeight(scaled(_AXIS_HEIGHT_PX))
+        for axis in (self._left, self.bottom):
             axis.setStyle(tickLength=0, tickFont=font(SMALL_PX), tickTextOffset=6, maxTickLevel=0)
-        self._bottom.setStyle(hideOverlappingLabels=scaled(_AXIS_WIDTH_PX))  # by so much they may reach out
+        self.bottom.setStyle(hideOverlappingLabels=scaled(_AXIS_WIDTH_PX))  # by so much they may reach out
         self._x_name.setAttr("size", tr("{small_px}px").format(small_px=scaled(SMALL_PX)))
 
 

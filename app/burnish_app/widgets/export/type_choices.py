@@ -34,11 +34,11 @@ class TypeChoices(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.boxes: dict[GgufType, QCheckBox] = {}
-        self._sizes: dict[GgufType, QLabel] = {}
-        self._descriptions: dict[GgufType, QLabel] = {}
+        self.sizes: dict[GgufType, QLabel] = {}
+        self.descriptions: dict[GgufType, QLabel] = {}
         self._known: dict[GgufType, int] = {}
         self._exact: dict[GgufType, int] = {}
-        self._recommended: GgufType | None = None
+        self.recommended: GgufType | None = None
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(3 * UNIT)
@@ -56,9 +56,9 @@ class TypeChoices(QWidget):
         box.setFont(font(BODY_PX, bold=True))
         box.setAccessibleDescription(TYPE_TEXT[quant])
         box.toggled.connect(self.changed)
-        self.boxes[quant], self._sizes[quant], self._descriptions[quant] = box, body("", "muted"), body("", "muted")
-        self._sizes[quant].setWordWrap(False)
-        for column, widget in enumerate((box, self._sizes[quant], self._descriptions[quant])):
+        self.boxes[quant], self.sizes[quant], self.descriptions[quant] = box, body("", "muted"), body("", "muted")
+        self.sizes[quant].setWordWrap(False)
+        for column, widget in enumerate((box, self.sizes[quant], self.descriptions[quant])):
             self._grid.addWidget(widget, _ORDER.index(quant), column)
         self._fill_line(quant)
 
@@ -90,12 +90,12 @@ class TypeChoices(QWidget):
             file_bytes: predicted size of each file, bytes; a missing type is unknown.
             recommended: type recommended for the target; None marks none.
         """
-        self._known, self._recommended = dict(file_bytes), recommended
+        self._known, self.recommended = dict(file_bytes), recommended
         self._fill()
 
     def forget_sizes(self) -> None:
         """Forget sizes and recommendation, because they were of another run."""
-        self._known, self._exact, self._recommended = {}, {}, None
+        self._known, self._exact, self.recommended = {}, {}, None
         self._fill()
 
     def _fill(self) -> None:
@@ -105,11 +105,11 @@ class TypeChoices(QWidget):
     def _fill_line(self, quant: GgufType) -> None:
         exact = self._exact.get(quant)
         size = exact or self._known.get(quant)
-        self._sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size)}" if size else "–")
-        self._sizes[quant].setToolTip(tr("{exact:,} bytes").format(exact=exact) if exact else "")
-        best = quant == self._recommended
-        self._descriptions[quant].setText(f"{TYPE_TEXT[quant]}{tr('  ·  recommended for your target') if best else ''}")
-        set_tone(self._descriptions[quant], "accent" if best else "muted")
+        self.sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size)}" if size else "–")
+        self.sizes[quant].setToolTip(tr("{exact:,} bytes").format(exact=exact) if exact else "")
+        best = quant == self.recommended
+        self.descriptions[quant].setText(f"{TYPE_TEXT[quant]}{tr('  ·  recommended for your target') if best else ''}")
+        set_tone(self.descriptions[quant], "accent" if best else "muted")
 
     def _show_others(self, *, show: bool) -> None:
         """Show or hide the less common types. Their rows are made when they are first shown, because there are many."""
@@ -117,7 +117,7 @@ class TypeChoices(QWidget):
             if show and quant not in self.boxes:
                 self._add_line(quant)
             if quant in self.boxes:
-                for widget in (self.boxes[quant], self._sizes[quant], self._descriptions[quant]):
+                for widget in (self.boxes[quant], self.sizes[quant], self.descriptions[quant]):
                     widget.setVisible(show)
         self._others_shown = show
         self._more.setText(tr("▾  Fewer types") if show else tr("▸  More types"))

@@ -75,7 +75,7 @@ class HardwarePanel(FloatingPanel):
         self._holders = QGridLayout()
         self._holders_head = caption(tr("Memory by process"))
         self._holders_head.hide()
-        self._traces = self._make_traces()
+        self.traces = self._make_traces()
         self._grid = QGridLayout()
         self._grid.setSpacing(2 * UNIT)
         self._across = 0
@@ -230,14 +230,14 @@ class HardwarePanel(FloatingPanel):
         if across == self._across:
             return
         self._across = across
-        for at, trace in enumerate(self._traces.values()):
+        for at, trace in enumerate(self.traces.values()):
             self._grid.addWidget(trace, at // across, at % across)
 
     def _draw(self) -> None:
         """Show the chosen GPU, or the processor where there is none."""
         gpu = self._history.gpus.get(self._gpu)
         for key in ("temperature", "power", "clock", "pcie"):
-            self._traces[key].setVisible(gpu is not None)
+            self.traces[key].setVisible(gpu is not None)
         self._show_holders(gpu)
         if gpu is None:
             self._draw_host()
@@ -267,23 +267,23 @@ class HardwarePanel(FloatingPanel):
         t = np.asarray(gpu.t.values())
         used, ours = np.asarray(gpu.used_bytes.values()), np.asarray(gpu.ours_bytes.values())
         memory = [Layer(ours, "accent", filled=True), Layer(used, "faint", filled=True)]
-        self._traces["memory"].set_values(
+        self.traces["memory"].set_values(
             t, memory if np.isfinite(ours).any() else memory[1:], high=gpu.facts.memory_total_bytes or 1.0
         )
-        self._traces["load"].set_values(t, [Layer(np.asarray(gpu.load.values()), filled=True)], high=1.0)
+        self.traces["load"].set_values(t, [Layer(np.asarray(gpu.load.values()), filled=True)], high=1.0)
         warmest = gpu.facts.slowdown_c or _MOST_C
         degrees = Layer(np.asarray(gpu.temperature_c.values()))
-        self._traces["temperature"].set_values(t, [degrees], low=_LEAST_C, high=warmest)
+        self.traces["temperature"].set_values(t, [degrees], low=_LEAST_C, high=warmest)
         power = Layer(np.asarray(gpu.power_w.values()))
-        self._traces["power"].set_values(t, [power], high=gpu.facts.power_limit_w or 1.0)
+        self.traces["power"].set_values(t, [power], high=gpu.facts.power_limit_w or 1.0)
         clock = Layer(np.asarray(gpu.clock_mhz.values()))
         shaded = np.asarray(gpu.throttled.values())
-        self._traces["clock"].set_values(t, [clock], high=gpu.facts.best_clock_mhz or 1.0, shaded=shaded)
+        self.traces["clock"].set_values(t, [clock], high=gpu.facts.best_clock_mhz or 1.0, shaded=shaded)
         to_gpu, from_gpu = np.asarray(gpu.to_gpu_gb_s.values()), np.asarray(gpu.from_gpu_gb_s.values())
         finite = np.concatenate([to_gpu, from_gpu])
         finite = finite[np.isfinite(finite)]
         most = rounded_up(float(finite.max())) if len(finite) else 1.0
-        self._traces["pcie"].set_values(t, [Layer(to_gpu), Layer(from_gpu, "muted")], high=most)
+        self.traces["pcie"].set_values(t, [Layer(to_gpu), Layer(from_gpu, "muted")], high=most)
 
     def _draw_host(self) -> None:
         history = self._history
@@ -297,8 +297,8 @@ class HardwarePanel(FloatingPanel):
         ours, used = np.asarray(history.process_bytes.values()), np.asarray(history.ram_used_bytes.values())
         total = history.start.ram_total_bytes if history.start else 0
         layers = [Layer(ours, "accent", filled=True), Layer(used, "faint", filled=True)]
-        self._traces["memory"].set_values(t, layers, high=total or 1.0)
-        self._traces["load"].set_values(t, [Layer(np.asarray(history.cpu.values()), filled=True)], high=1.0)
+        self.traces["memory"].set_values(t, layers, high=total or 1.0)
+        self.traces["load"].set_values(t, [Layer(np.asarray(history.cpu.values()), filled=True)], high=1.0)
 
     def _show_holders(self, gpu: GpuHistory | None) -> None:
         holders = gpu.holders if gpu is not None else ()

@@ -86,7 +86,7 @@ class Trace(QWidget):
         self._shaded = np.empty(0) if shaded is None else shaded
         largest = max((float(np.nanmax(one.y)) for one in layers if np.isfinite(one.y).any()), default=high)
         self._low, self._high = low, max(high, largest, low + 1e-9)
-        self.setAccessibleDescription(self._text())
+        self.setAccessibleDescription(self.shown_text())
         self.update()
 
     def set_cursor(self, moment: float | None) -> None:
@@ -136,7 +136,7 @@ class Trace(QWidget):
         painter.setPen(QColor(colors.muted))
         painter.drawText(line, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), self._name)
         painter.setPen(QColor(colors.text))
-        painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), self._text())
+        painter.drawText(line, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), self.shown_text())
 
     def _draw_shade(
         self, painter: QPainter, colors: Colors, place: QRectF, x: Numbers, seen: NDArray[np.bool_]
@@ -185,7 +185,8 @@ class Trace(QWidget):
             return None
         return len(self._t) - 1 if self._cursor is None else int(np.argmin(np.abs(self._t - self._cursor)))
 
-    def _text(self) -> str:
+    def shown_text(self) -> str:
+        """The value at the moment pointed at, else the newest; a dash where there is none."""
         at = self._nearest()
         return "–" if at is None else self._value_text([float(layer.y[at]) for layer in self._layers])
 

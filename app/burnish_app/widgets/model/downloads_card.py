@@ -80,7 +80,7 @@ class DownloadLine(QWidget):
         super().__init__()
         self._name = name
         self._downloads = downloads
-        self._detail = caption("")
+        self.detail = caption("")
         self._bar = ProgressBar()
         self._bar.setAccessibleName(tr("Progress of {name}").format(name=name))
         self.token = QLineEdit()
@@ -100,7 +100,7 @@ class DownloadLine(QWidget):
         column = QVBoxLayout(words)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
-        for widget in (ElidedLabel(name, bold=True), self._bar, self._detail):
+        for widget in (ElidedLabel(name, bold=True), self._bar, self.detail):
             column.addWidget(widget)
         parts = FlowLayout(2 * UNIT, UNIT)
         parts.addWidget(words)
@@ -119,12 +119,12 @@ class DownloadLine(QWidget):
 
     def show_download(self, one: Download) -> None:
         """Show how far the download is, and the buttons that its state allows."""
-        self._detail.setText(download_detail(one))
-        set_tone(self._detail, _TONES.get(one.status, "warning" if one.message else "muted"))
+        self.detail.setText(download_detail(one))
+        set_tone(self.detail, _TONES.get(one.status, "warning" if one.message else "muted"))
         known = one.total > 0 or one.status != "running"
         self._bar.set_share(one.done / one.total if one.total else 0.0 if known else None)
         self._bar.set_color(_BARS.get(one.status, "muted"))
-        self._bar.setAccessibleDescription(self._detail.text())
+        self._bar.setAccessibleDescription(self.detail.text())
         self._bar.setVisible(one.status != "finished")
         stopped = one.status in ("paused", "failed")
         self.use.setVisible(one.status == "finished")

@@ -52,7 +52,7 @@ class StartLine(QWidget):
         self._facts: AdapterFacts | None = None
         self._runs: list[RunSummary] = []
         self._text = body("")
-        self._detail = caption("")
+        self.detail = caption("")
         self.menu = QMenu(self)
         self.menu.aboutToShow.connect(self._fill_menu)
         self.choose_button = secondary(tr("Go on from an adapter"))
@@ -65,7 +65,7 @@ class StartLine(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2)
         column.addWidget(self._text)
-        column.addWidget(self._detail)
+        column.addWidget(self.detail)
         line = FlowLayout(2 * UNIT, UNIT)
         line.addWidget(words)
         actions = FlowLayout()
@@ -92,13 +92,13 @@ class StartLine(QWidget):
         if not start:
             self._facts, self._tried = None, ""
             self._text.setText(tr("Training begins with a new adapter."))
-            self._detail.setText(tr("Or go on from one that you trained before, with new data."))
+            self.detail.setText(tr("Or go on from one that you trained before, with new data."))
         elif self._facts is not None and self._facts.path == start:
             self._show_facts(self._facts)
         elif self._tried != start:
             self._tried = start
             self._text.setText(tr("Goes on from {name}").format(name=Path(start).name))
-            self._detail.setText(tr("Reading the adapter ..."))
+            self.detail.setText(tr("Reading the adapter ..."))
             self.choose(start)
 
     def choose(self, path: str) -> None:
@@ -134,7 +134,7 @@ class StartLine(QWidget):
             return
         self._request = ""
         if self._bench.recipe.adapter.start:
-            self._detail.setText(failure.what)
+            self.detail.setText(failure.what)
         self.failed.emit(failure)
 
     def _show_facts(self, facts: AdapterFacts) -> None:
@@ -146,8 +146,8 @@ class StartLine(QWidget):
             method=_METHODS[facts.method], rank=facts.rank, targets=targets, hash=facts.sha256[:_HASH_LETTERS]
         )
         missing = tr("That model was not found on this machine: fetch it, or choose a copy of it below.")
-        self._detail.setText(settings if facts.base_path else f"{missing} {settings}")
-        self._detail.setToolTip(facts.sha256)
+        self.detail.setText(settings if facts.base_path else f"{missing} {settings}")
+        self.detail.setToolTip(facts.sha256)
 
     def _fill_menu(self) -> None:
         self.menu.clear()

@@ -87,10 +87,10 @@ class Page(QWidget):
         self._passing = QTimer(self, singleShot=True, interval=_PASSING_MS)
         self._passing.timeout.connect(self.clear_banner)
         self.setAccessibleName(self.title)
-        self._name = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
-        self._pill = Pill()
-        self._subtitle = body("", "muted")
-        self._subtitle.hide()
+        self.name_label = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
+        self.state_pill = Pill()
+        self.subtitle = body("", "muted")
+        self.subtitle.hide()
         self._notices = QVBoxLayout()
         self.column, self.aside = QVBoxLayout(), QVBoxLayout()
         for layout in (self.column, self.aside):
@@ -164,15 +164,15 @@ class Page(QWidget):
 
     def set_name(self, name: str) -> None:
         """Set what the page is about, such as a run's name, in place of the page's own; empty: the page's own."""
-        self._name.setText(name or self.title)
+        self.name_label.setText(name or self.title)
 
     def set_state(self, text: str, tone: PillTone = "plain") -> None:
         """Set the state of what the page is about, beside its name; empty: none."""
-        self._pill.set(text, tone)
+        self.state_pill.set(text, tone)
 
     def set_subtitle(self, text: str) -> None:
         """Set the line behind the question; empty: none."""
-        set_line(self._subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
+        set_line(self.subtitle, text, _SUBTITLE_PX)  # with less room it goes below the question
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Scroll by the keys that nothing with the focus wants."""
@@ -347,8 +347,8 @@ class Page(QWidget):
 
     def _make_head(self) -> QVBoxLayout:
         named = FlowLayout(UNIT + 4, UNIT // 2)
-        named.addWidget(self._name)
-        named.addWidget(self._pill)
+        named.addWidget(self.name_label)
+        named.addWidget(self.state_pill)
         name = QHBoxLayout()
         name.setSpacing(UNIT + 4)
         name.addLayout(named, 1)
@@ -360,9 +360,9 @@ class Page(QWidget):
         asked = FlowLayout(UNIT, 2)
         question = body(self.question)
         question.setWordWrap(False)
-        self._subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         asked.addWidget(question)
-        asked.addWidget(self._subtitle)
+        asked.addWidget(self.subtitle)
         head = QVBoxLayout()
         head.setSpacing(4)
         head.addLayout(name)

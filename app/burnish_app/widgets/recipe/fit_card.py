@@ -30,9 +30,9 @@ class FitCard(Card):
     def __init__(self) -> None:
         super().__init__(tr("What it takes"), icon_name="memory")
         self.verdict = headline(tr("Not known yet."))
-        self._memory = caption("")
+        self.memory = caption("")
         self.body.addWidget(self.verdict)
-        self.body.addWidget(self._memory)
+        self.body.addWidget(self.memory)
         self._state = caption("")
         self.corner.addWidget(self._state)
         self.bar = MemoryBar()
@@ -63,7 +63,7 @@ class FitCard(Card):
         self._state.setText("")
         self.verdict.setText(tr("Not known yet."))
         set_tone(self.verdict, "muted")
-        self._memory.setText(tr("A value of the recipe has to be mended first."))
+        self.memory.setText(tr("A value of the recipe has to be mended first."))
         self.bar.show_parts((), 0)
         for value in self._figures:
             value.set("–")
@@ -75,7 +75,7 @@ class FitCard(Card):
         self.show_invalid()
         self._show_figures(shown=False)
         self.verdict.setText(tr("Not known here."))
-        self._memory.setText(
+        self.memory.setText(
             tr("{place} is asked when training starts. Nothing is sent before the run fits there.").format(
                 place=place_text(where)
             )
@@ -115,7 +115,7 @@ class FitCard(Card):
             if plan.fits
             else tr("{memory_bytes} are needed, {free} are free on the {device}.")
         )
-        self._memory.setText(
+        self.memory.setText(
             text.format(
                 memory_bytes=memory_size(plan.memory_bytes),
                 free=free,

@@ -29,10 +29,10 @@ class PresetBar(QWidget):
         super().__init__()
         self.cards: dict[Preset, ChoiceCard] = {}
         self._buttons = QButtonGroup(self)
-        self._times = {preset: caption("", "accent") for preset in PRESETS}
+        self.times = {preset: caption("", "accent") for preset in PRESETS}
         for preset in PRESETS:
             card = ChoiceCard(PRESET_NAMES[preset], "", least_px=_CARD_PX)
-            card.add_line(self._times[preset])
+            card.add_line(self.times[preset])
             card.button.clicked.connect(lambda _checked=False, preset=preset: self.chosen.emit(preset))
             self._buttons.addButton(card.button)
             self.cards[preset] = card
@@ -68,5 +68,5 @@ class PresetBar(QWidget):
         text = tr("about {time}").format(time=duration_text(seconds)) if seconds is not None else ""
         if text and preset == "best":
             text = tr("up to {time}").format(time=duration_text(seconds or 0.0))
-        self._times[preset].setText(text)
+        self.times[preset].setText(text)
         self.cards[preset].button.setAccessibleDescription(f"{self.cards[preset].label.text()} {text}".strip())

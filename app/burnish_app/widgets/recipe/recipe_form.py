@@ -73,10 +73,10 @@ class RecipeForm(QWidget):
         self._plan: RunPlan | None = None
         self._offers: dict[str, str] = {}
         self._places: Sequence[str] = ()
-        self._found: set[str] | None = None
-        self._rows: dict[str, FieldRow] = {}
-        self._whole = body("", "error")
-        self._whole.hide()
+        self.found: set[str] | None = None
+        self.rows: dict[str, FieldRow] = {}
+        self.other_problems = body("", "error")
+        self.other_problems.hide()
         self._main = FieldGroup("", main_fields())
         self._offered = FieldGroup(tr("For this model, these rows and this machine"), [])
         self._offered.hide()
@@ -91,7 +91,7 @@ class RecipeForm(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(UNIT)
-        layout.addWidget(self._whole)
+        layout.addWidget(self.other_problems)
         layout.addWidget(self._main)
         layout.addSpacing(UNIT)
         layout.addWidget(self._offered)
@@ -122,7 +122,7 @@ class RecipeForm(QWidget):
     def show_recipe(self, recipe: Recipe) -> None:
         """Show a recipe without emitting `edited`."""
         self._values = recipe.model_dump()
-        for key, row in self._rows.items():
+        for key, row in self.rows.items():
             row.show_value(self._fields[key].read(self._values))
         self._check()
 
@@ -163,8 +163,8 @@ class RecipeForm(QWidget):
             places: places as a recipe names them.
         """
         self._places = places
-        if PLACE in self._rows:
-            self._rows[PLACE].show_places(places)
+        if PLACE in self.rows:
+            self.rows[PLACE].show_places(places)
 
     def row(self, key: str) -> FieldRow:
         """Return the row of a field and open its section.
@@ -175,9 +175,9 @@ class RecipeForm(QWidget):
         group = self._group_of(key)
         if group.button is not None:
             group.open()
-        if key not in self._rows:
+        if key not in self.rows:
             self._make_row(self._fields[key], group)
-        return self._rows[key]
+        return self.rows[key]
 
     def _group_of(self, key: str) -> FieldGroup:
         return self._offered if key in self._offers else self._home[key]
@@ -189,7 +189,7 @@ class RecipeForm(QWidget):
         while outer is not None and not isinstance(outer, QScrollArea):
             around.append(outer)
             outer = outer.parentWidget()
-        rows = [widget for row in self._rows.values() if row.isVisible() for widget in row.inner_widgets()]
+        rows = [widget for row in self.rows.values() if row.isVisible() for widget in row.inner_widgets()]
         groups = [widget for group in self._groups for widget in group.inner_widgets()]
         lay_out_now([*rows, *groups, *around])
 
@@ -202,7 +202,7 @@ class RecipeForm(QWidget):
             (field, group)
             for group in self._groups
             for field in group.fields
-            if field.key not in self._rows and (group.is_open or field.key in (self._found or ()))
+            if field.key not in self.rows and (group.is_open or field.key in (self.found or ()))
         ]
         for field, group in missing[:_ROWS_AT_ONCE]:
             self._make_row(field, group)
@@ -215,7 +215,7 @@ class RecipeForm(QWidget):
         row.show_value(field.read(self._values))
         row.edited.connect(lambda: self._on_edited(row))
         group.add_row(row)
-        self._rows[field.key] = row
+        self.rows[field.key] = row
         self._judge(field.key, row)
         self._layout_timer.start()
 
@@ -228,7 +228,7 @@ class RecipeForm(QWidget):
             row.field.write(self._values, row.value())
         if key == "devices.strategy":
             follow_strategy(self._values, self._machine)
-        for other, its_row in self._rows.items():
+        for other, its_row in self.rows.items():
             if other != key and its_row.field.read(self._values) != its_row.field.read(before):
                 its_row.show_value(its_row.field.read(self._values))
         self._check()
@@ -239,12 +239,12 @@ class RecipeForm(QWidget):
         self._recipe = None if self._problems else Recipe.model_validate(self._values)
         self._offer()
         for key in self._problems:  # a field that is folded away says what is wrong with it
-            if key in self._home and key not in self._rows:
+            if key in self._home and key not in self.rows:
                 self._make_row(self._fields[key], self._group_of(key))
-        elsewhere = [text for key, text in self._problems.items() if key not in self._rows]
-        self._whole.setText("\n".join(elsewhere))
-        self._whole.setVisible(bool(elsewhere))
-        for key, row in self._rows.items():
+        elsewhere = [text for key, text in self._problems.items() if key not in self.rows]
+        self.other_problems.setText("\n".join(elsewhere))
+        self.other_problems.setVisible(bool(elsewhere))
+        for key, row in self.rows.items():
             self._judge(key, row)
         for fold in self.folds.values():
             fold.show_changed(sum(self._differs(field) for field in fold.fields))
@@ -279,13 +279,13 @@ class RecipeForm(QWidget):
         before, after = (home, self._offered) if key in self._offers else (self._offered, home)
         before.forget_row(key)
         home.fields = [one for one in self._all[home] if one.key not in order]
-        if key in self._rows:
-            after.add_row(self._rows[key])
+        if key in self.rows:
+            after.add_row(self.rows[key])
 
     def _judge(self, key: str, row: FieldRow) -> None:
         """Show a row's problem, reason and note, and hide or disable the row if its field does not apply."""
         problem, applies = self._problems.get(key, ""), is_relevant(key, self._values)
-        searched = self._found is not None
+        searched = self.found is not None
         idle = not_applicable_text(key, self._values)
         if not idle and not applies and not problem:
             idle = tr("Has no use with the other settings as they are.")
@@ -298,7 +298,7 @@ class RecipeForm(QWidget):
             row.forget_suggestion(offer)
         else:
             row.show_suggestion(row.field.read(self._suggested), offer or self._reason(key, self._suggested))
-        shown = key in (self._found or ()) if searched else applies or bool(problem)
+        shown = key in (self.found or ()) if searched else applies or bool(problem)
         if not shown or row.isHidden():  # showing lays out the whole form anew, even what is seen already
             row.setVisible(shown)
 
@@ -311,21 +311,21 @@ class RecipeForm(QWidget):
         return other if reason == self._reasons.get(key, "") else reason
 
     def _search(self, text: str) -> None:
-        self._found = found_fields(self._fields.values(), text)
+        self.found = found_fields(self._fields.values(), text)
         for group in self._groups:
-            hits = None if self._found is None else sum(field.key in self._found for field in group.fields)
+            hits = None if self.found is None else sum(field.key in self.found for field in group.fields)
             group.show_found(hits)
-        for key, row in self._rows.items():
+        for key, row in self.rows.items():
             self._judge(key, row)
-        self._hits.setVisible(self._found is not None)
-        count = len(self._found or ())
+        self._hits.setVisible(self.found is not None)
+        count = len(self.found or ())
         self._hits.setText(
             tr("{settings} found").format(settings=plural(count, "setting"))
             if count
             else tr("No setting has these words in its name or help.")
         )
         self._layout_timer.start()
-        self.search.setAccessibleDescription(self._hits.text() if self._found is not None else "")
+        self.search.setAccessibleDescription(self._hits.text() if self.found is not None else "")
         self._fill_soon()
 
 

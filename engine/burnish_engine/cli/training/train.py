@@ -52,7 +52,7 @@ def train(
     if is_other_rank():  # the leader reads the recipe
         return help_leader()
     return start_run(
-        _shared(load_recipe(recipe), gpus), recipe, run_dir, queue=queue, force=force, anyway=anyway,
+        share_out(load_recipe(recipe), gpus), recipe, run_dir, queue=queue, force=force, anyway=anyway,
         keep_refused=keep_refused,
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def help_leader() -> int:
     return join(RunReplica)
 
 
-def _shared(recipe: Recipe, gpus: int) -> Recipe:
+def share_out(recipe: Recipe, gpus: int) -> Recipe:
     """Return the recipe with so many GPUs; 0: as it is. Processes of torchrun take those that they see, in order."""
     if not gpus:
         return recipe

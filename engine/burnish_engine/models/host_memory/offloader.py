@@ -75,11 +75,11 @@ class Offloader:
         self.tokens = tokens
         self.problem, self.serial = "", False
         self._host_buffers: dict[tuple[int, str], torch.Tensor] = {}
-        self._pool = BufferPool(device)
+        self.buffers = BufferPool(device)
         self._in_flight: deque[tuple[torch.cuda.Event | None, torch.Tensor]] = deque()
         self._restored: list[torch.Tensor] = []
-        self._copies = CopyStream(device)
-        self._copies_at_once = not self._copies.is_asynchronous
+        self.copies = CopyStream(device)
+        self._copies_at_once = not self.copies.is_asynchronous
         self._pages = PageLock(lockable)
 
     @property
@@ -94,12 +94,12 @@ class Offloader:
             layers: tensors that each layer will offload, with their widths.
             like_TH: tensor with the number of tokens and the dtype of the pass.
         """
-        self._copies.wait_for_all()
+        self.copies.wait_for_all()
         self._wait_for_all()
         self.finish()
         for name, count in self._buffer_counts(layers).items():
             width = max(offload_widths.get(name) or 0 for offload_widths in layers)
-            self._pool.reserve(name, count, len(like_TH) * width, like_TH.dtype)
+            self.buffers.reserve(name, count, len(like_TH) * width, like_TH.dtype)
 
     def _buffer_counts(self, layers: Sequence[OffloadWidths]) -> Counter[str]:
         """Count the buffers that each name needs in the forward pass."""
@@ -123,7 +123,7 @@ class Offloader:
             width: size of the other dimension.
             like: tensor of the same dtype.
         """
-        return self._pool.take(name, (tokens, width), like.dtype)
+        return self.buffers.take(name, (tokens, width), like.dtype)
 
     def offload(self, layer: int, saved: HasOffloaded, names: Sequence[str]) -> None:
         """Start to copy tensors of a layer to host memory; they are gone from `saved` until `restore`.
@@ -139,7 +139,7 @@ class Offloader:
             assert tensor.is_contiguous()
             host = self._host_view(layer, name, tensor)
             self._make_room()
-            self._in_flight.append((self._copies.copy(tensor, host), tensor))
+            self._in_flight.append((self.copies.copy(tensor, host), tensor))
             if self.serial or self._copies_at_once:
                 self._wait_for_all()
             setattr(saved, name, None)
@@ -148,11 +148,11 @@ class Offloader:
     def wait_for_copies(self) -> None:
         """Make the device wait for all copies out before its next work; free the buffers of their tensors."""
         self._wait_for_all()
-        self._pool.clear()
+        self.buffers.clear()
 
     def reset(self) -> None:
         """Forget the copies under way after a pass, or the capture of one, failed half-way."""
-        self._copies.join_capture()
+        self.copies.join_capture()
         self._in_flight.clear()
         self.finish()
 
@@ -163,7 +163,7 @@ class Offloader:
             layers: saved activations of the layers still to be differentiated, the next one last.
         """
         while self._restored:
-            self._pool.release(self._restored.pop())
+            self.buffers.release(self._restored.pop())
         furthest = 0 if self.serial else max(_AHEAD, *_FURTHER_AHEAD.values())
         for distance, saved in enumerate(reversed(layers[-1 - furthest :])):
             for name, offloaded in saved.offloaded.items() if saved else ():
@@ -173,7 +173,7 @@ class Offloader:
     def restore(self, saved: HasOffloaded) -> None:
         """Put offloaded tensors back into `saved`; the device waits for their arrival before its next work."""
         for name, offloaded in saved.offloaded.items():
-            self._copies.wait(offloaded.arrived)
+            self.copies.wait(offloaded.arrived)
             assert offloaded.back is not None
             self._restored.append(offloaded.back)
             setattr(saved, name, offloaded.back)
@@ -182,12 +182,12 @@ class Offloader:
     def finish(self) -> None:
         """End a pass: free the tensors that were restored."""
         self._restored.clear()
-        self._pool.clear()
+        self.buffers.clear()
 
     def _fetch(self, name: str, offloaded: OffloadedTensor) -> None:
         host = offloaded.host
-        offloaded.back = self._pool.take(name, tuple(host.shape), host.dtype)
-        offloaded.arrived = self._copies.copy(host, offloaded.back)
+        offloaded.back = self.buffers.take(name, tuple(host.shape), host.dtype)
+        offloaded.arrived = self.copies.copy(host, offloaded.back)
 
     def _wait_for_all(self) -> None:
         while self._in_flight:
@@ -199,8 +199,8 @@ class Offloader:
 
     def _wait_for_oldest(self) -> None:
         copied, tensor = self._in_flight.popleft()
-        self._copies.wait(copied)
-        self._pool.release(tensor)
+        self.copies.wait(copied)
+        self.buffers.release(tensor)
 
     def _lock(self, buffer: torch.Tensor) -> None:
         if refusal := self._pages.refusal(buffer):
@@ -214,7 +214,7 @@ class Offloader:
         numbers = tensor.numel() // tensor.shape[0] * self.tokens
         if (layer, name) not in self._host_buffers:
             buffer = torch.empty(numbers, dtype=tensor.dtype)
-            if self._copies.is_asynchronous and not self.problem:
+            if self.copies.is_asynchronous and not self.problem:
                 self._lock(buffer)
             self._host_buffers[layer, name] = buffer
         return self._host_buffers[layer, name][: tensor.numel()].view(tensor.shape)

@@ -56,13 +56,13 @@ class WeightRing:
     ) -> None:
         self.problem = ""
         self.shares = LayerShares(shared_sizes or {}, memory)
-        self._sizes, self._pages, self._copies = {**sizes, **(shared_sizes or {})}, pages, CopyStream(device)
+        self._sizes, self._pages, self.copies = {**sizes, **(shared_sizes or {})}, pages, CopyStream(device)
         self._slot_of = {layer: number % SLOTS for number, layer in enumerate(sorted(self._sizes))}
         widest, count = max(self._sizes.values(), default=0), min(SLOTS, len(self._sizes))
         self._slots = [torch.empty(widest, dtype=torch.uint8, device=device) for _ in range(count)]
         self._hosts: dict[int, torch.Tensor] = {}
         self._held: dict[int, int] = {}  # slot: layer that is there, or on its way
-        self._coming: dict[int, torch.cuda.Event | None] = {}  # layer: end of its copy
+        self.coming: dict[int, torch.cuda.Event | None] = {}  # layer: end of its copy
         self._waiting: deque[int] = deque()  # layers of this pass that are still to be copied
 
     @property
@@ -79,7 +79,7 @@ class WeightRing:
         """Return the host memory of a layer, uint8 of one dimension; allocate it at first."""
         if layer not in self._hosts:
             host = self._hosts[layer] = torch.empty(self._sizes[layer], dtype=torch.uint8)
-            if self._copies.is_asynchronous and not self.problem and (refusal := self._pages.refusal(host)):
+            if self.copies.is_asynchronous and not self.problem and (refusal := self._pages.refusal(host)):
                 self.problem = (
                     f"The weights of layers on the host do not fit into page-locked memory ({refusal}); copies are "
                     "slower and steps are not captured. Close other programs, or set memory.weights to keep fewer "
@@ -105,7 +105,7 @@ class WeightRing:
 
     def begin(self) -> None:
         """Begin a forward pass: the lowest layers come first, and whatever the slots hold is forgotten."""
-        self._copies.wait_for_all()
+        self.copies.wait_for_all()
         self._forget()
         self._start(self._slot_of)
 
@@ -124,18 +124,18 @@ class WeightRing:
             yield
             return
         assert self._held[self._slot_of[layer]] == layer
-        self._copies.wait(self._coming.pop(layer, None))
+        self.copies.wait(self.coming.pop(layer, None))
         yield
         self._copy_next()
 
     def reset(self) -> None:
         """Forget the copies under way after a pass, or the capture of one, failed half-way."""
-        self._copies.join_capture()
+        self.copies.join_capture()
         self._forget()
 
     def _forget(self) -> None:
         self._held.clear()
-        self._coming.clear()
+        self.coming.clear()
         self._waiting.clear()
 
     def _start(self, layers: Iterable[int]) -> None:
@@ -152,7 +152,7 @@ class WeightRing:
         if self._held.get(slot) != layer:  # else the forward pass left it there
             self._held[slot], target = layer, self.slot(layer)
             pairs = self.shares.pieces(layer, target) if layer in self.shares else [(self._hosts[layer], target)]
-            self._coming[layer] = self._copies.copy_all(pairs)
+            self.coming[layer] = self.copies.copy_all(pairs)
 
 
 def block_bytes(like: Iterable[torch.Tensor]) -> int:

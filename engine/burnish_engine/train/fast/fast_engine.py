@@ -167,13 +167,13 @@ class FastEngine(Engine):
         decoder, device = self.model.loaded.decoder, self.model.device
         self.plan = plan
         decoder.chunk_feed_forward(plan.mlp_rows)
-        self._layouts = self._make_layouts(plan.head_rows)
+        self.layouts = self._make_layouts(plan.head_rows)
         lockable = lockable_memory(device)
         self._trainers.append(
             FastTrainer(
                 self.model,
                 self._recipe.train,
-                self._layouts,
+                self.layouts,
                 plan.layers,
                 lockable=lockable,
                 preference=self._preference,
@@ -214,7 +214,7 @@ class FastEngine(Engine):
 
     @override
     def shrink(self) -> str:
-        tokens, spec = max(layout.capacity for layout in self._layouts), self.model.loaded.decoder.spec
+        tokens, spec = max(layout.capacity for layout in self.layouts), self.model.loaded.decoder.spec
         widths: dict[SaveLevel, int] = {
             "host": spec.hidden_size + spec.num_heads * spec.head_dim,
             "input": spec.hidden_size,
@@ -293,7 +293,7 @@ class FastEngine(Engine):
         self._trainer.exchange = exchange
         self._prefetcher = Prefetcher(
             self._stream if source is None else source,
-            self._layouts,
+            self.layouts,
             first=step * section.accumulation,
             total=total_micro_batches,
             accumulation=section.accumulation,
@@ -362,7 +362,7 @@ class FastEngine(Engine):
     @property
     def largest_layout(self) -> BucketLayout:
         """Layout of training's largest bucket."""
-        return max(self._layouts, key=lambda one: one.capacity)
+        return max(self.layouts, key=lambda one: one.capacity)
 
     def evaluation_passes(self, documents: Sequence[Document], budget: int) -> EvaluationPasses:
         """Plan the passes of an evaluation, each of at most `budget` tokens."""

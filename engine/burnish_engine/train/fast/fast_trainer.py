@@ -97,13 +97,13 @@ class FastTrainer:
         offloads = bool(OFFLOADING.intersection(levels))
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
         self._kl = KlEstimate(device)
-        self._steps = {
+        self.steps = {
             layout: MicroBatchStep(
                 model, layout, self._inputs, levels, self._loss_sum, self.offloader, preference, self._kl
             )
             for layout in layouts
         }
-        self._wants_graphs = graphs and device.type == "cuda"
+        self.wants_graphs = graphs and device.type == "cuda"
         self._pool: tuple[int, int] | None = None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream:
@@ -111,8 +111,8 @@ class FastTrainer:
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
         self._results = _Readback(device, preference, self._check_ranks)
-        self._ran: set[BucketLayout] = set()
-        self._estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
+        self.ran: set[BucketLayout] = set()
+        self.estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
         self._is_cut = False
         self.problem = ""
 
@@ -129,7 +129,7 @@ class FastTrainer:
         if self.stream:  # what was loaded or evaluated on the usual stream comes first
             self.stream.wait_stream(torch.cuda.current_stream(self.model.device))
         with self.on_stream():
-            if self.stream and not self._ran:
+            if self.stream and not self.ran:
                 _take_workspace(self.model.device)
             self._results.begin()
             while True:
@@ -172,13 +172,13 @@ class FastTrainer:
             self._kl.reset()
 
     def _pass(self, prefetcher: Prefetcher, batch: HostBatch) -> None:
-        step, ran = self._steps[batch.layout], self._estimated if batch.estimates_kl else self._ran
+        step, ran = self.steps[batch.layout], self.estimated if batch.estimates_kl else self.ran
         prefetcher.upload(batch, self._inputs)
         captured = step.has_captured(estimates_kl=batch.estimates_kl)
-        if self._wants_graphs and not captured and batch.layout in ran:
+        if self.wants_graphs and not captured and batch.layout in ran:
             self.problem = self._pageable
-            self._wants_graphs = not self.problem
-            if self._wants_graphs:
+            self.wants_graphs = not self.problem
+            if self.wants_graphs:
                 self._capture(step, estimates_kl=batch.estimates_kl)
         if self.model.loaded.plan.dropout and not batch.estimates_kl:
             index = (batch.step.number - 1) * self._section.accumulation + batch.index
@@ -195,7 +195,7 @@ class FastTrainer:
 
     def cut_backward(self, cuts: Sequence[int]) -> None:
         """Make backward passes in parts from now on; see `MicroBatchStep.cut_backward`."""
-        for step in self._steps.values():
+        for step in self.steps.values():
             step.cut_backward(cuts)
         self._is_cut = bool(cuts)
 
@@ -251,7 +251,7 @@ class FastTrainer:
 
         The caller must free everything before the next step, and queue the work on `stream`.
         """
-        if self._pool is None or not any(step.captured for step in self._steps.values()):
+        if self._pool is None or not any(step.captured for step in self.steps.values()):
             return nullcontext()
         torch.cuda.empty_cache()  # what lies unused outside cannot be taken from within
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
@@ -275,7 +275,7 @@ class FastTrainer:
 
     def _capture_update(self) -> None:
         """Capture the optimizer's update after it ran once; on failure continue eagerly."""
-        if not (self._updated and self._wants_graphs and self._pool and self.model.optimizer.capturable):
+        if not (self._updated and self.wants_graphs and self._pool and self.model.optimizer.capturable):
             return
         with self._or_stay_eager():
             graph = torch.cuda.CUDAGraph()
@@ -293,7 +293,7 @@ class FastTrainer:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            self._wants_graphs = False
+            self.wants_graphs = False
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.problem = (
                 f"CUDA graphs could not be captured ({lines[0]}); training goes on without them, more slowly."

@@ -113,7 +113,7 @@ class FastProbe(EngineProbe):
 
     def _laid_out(self, batch: MicroBatch) -> tuple[BucketLayout, torch.Tensor, BatchCounts, int]:
         """Lay a micro-batch out in a bucket of its size; return layout, buffer, counts and the number of targets."""
-        usual = self._engine._layouts[0]
+        usual = self._engine.layouts[0]
         capacity = max(-(-batch.tokens // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, BUCKET_MULTIPLE)
         # Of preferences it looks at pieces of rows, as rows that are learned as they stand.
         layout = replace(

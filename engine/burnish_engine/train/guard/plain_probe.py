@@ -80,13 +80,13 @@ class PlainProbe(EngineProbe):
 
     @override
     def trained(self) -> Mapping[str, torch.Tensor]:
-        return {name: value.detach() for name, value in self._engine._parameters}
+        return {name: value.detach() for name, value in self._engine.parameters}
 
     @override
     def frozen(self) -> Mapping[str, torch.Tensor]:
         if self._engine.trains == "model":
             return {}
-        trained = {name for name, _ in self._engine._parameters}
+        trained = {name for name, _ in self._engine.parameters}
         named = self._engine.model.named_parameters()
         return {name: value.detach() for name, value in named if name not in trained and _ADAPTER not in name}
 
@@ -108,7 +108,7 @@ class PlainProbe(EngineProbe):
 
     def _expected(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters that should have a gradient, also where something took them out of training."""
-        found = {name: value for name, value in self._engine._parameters if value.numel()}
+        found = {name: value for name, value in self._engine.parameters if value.numel()}
         if self._engine.trains == "adapter":
             found |= {name: value for name, value in self._engine.model.named_parameters() if _ADAPTER in name}
         return found

@@ -117,7 +117,7 @@ class ShardedEngine(PlainEngine):
 
     @override
     def _clip(self, max_norm: float) -> float:
-        gradients = [own.grad for _, own in self._parameters if own.grad is not None]
+        gradients = [own.grad for _, own in self.parameters if own.grad is not None]
         norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
         squares = torch.stack(norms).square().sum().reshape(1)
         self._collectives.all_reduce(squares)

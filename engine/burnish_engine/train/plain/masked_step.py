@@ -54,12 +54,12 @@ class MaskedStep:
         rates = [rate_of(section, name) for name in self._names]
         own = [tuple(value.shape) for value in values]
         segments = TrainedSegments(layout, None, self._names, rates, non_matrix, own)
-        self._flat = make_flat_step(section, segments, masked=True)
-        mask(self._flat, masking, section.seed, self._draws(masking, tables))
+        self.flat = make_flat_step(section, segments, masked=True)
+        mask(self.flat, masking, section.seed, self._draws(masking, tables))
         self._gradients = [
-            view.view(value.shape) for view, value in zip(layout.views(self._flat.grad), values, strict=True)
+            view.view(value.shape) for view, value in zip(layout.views(self.flat.grad), values, strict=True)
         ]
-        for view, value in zip(layout.views(self._flat.param), values, strict=True):
+        for view, value in zip(layout.views(self.flat.param), values, strict=True):
             place = view.view(value.shape)
             place.copy_(value.detach())
             value.data = place
@@ -67,25 +67,25 @@ class MaskedStep:
 
     def set_rate(self, learning_rate: float) -> None:
         """Set the learning rate of the next steps; gradients arrive clipped."""
-        self._flat.set_control(control_of(self._section, learning_rate, max_grad_norm=0.0, growth_interval=0))
+        self.flat.set_control(control_of(self._section, learning_rate, max_grad_norm=0.0, growth_interval=0))
 
     def step(self) -> None:
         """Take a step with the gradients that the parameters have."""
-        self._flat.step()
+        self.flat.step()
 
     def zero_grad(self) -> None:
         """Zero the gradients; they stay allocated, and passes add to them."""
-        self._flat.grad.zero_()
+        self.flat.grad.zero_()
         for (_, value), gradient in zip(self._parameters, self._gradients, strict=True):
             value.grad = gradient
 
     def averaged(self) -> AbstractContextManager[bool]:
         """Swap in the weights to evaluate and save; see `Optimizers.averaged`."""
-        return averaged(self._flat)
+        return averaged(self.flat)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the optimizer's state by name, on the CPU."""
-        return flat_tensors(self._flat, self._names)
+        return flat_tensors(self.flat, self._names)
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Restore what `tensors` returned.
@@ -93,7 +93,7 @@ class MaskedStep:
         Raises:
             KeyError: The tensors belong to other parameters.
         """
-        restore_flat(self._flat, self._names, tensors)
+        restore_flat(self.flat, self._names, tensors)
 
     def _draws(self, masking: MaskingSection, tables: Collection[str]) -> list[int]:
         """Number the random draws: one for each matrix, or one for all matrices of a module."""

@@ -110,7 +110,7 @@ class PlainEngine(Engine):
         if recipe.train.recompute or spec.plan in (_RECOMPUTE, SMALLEST):
             self.shrink()
         self.model.train()
-        self._parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
+        self.parameters = self._whole.parameters if self._whole else plain.trainable_parameters(self.model)
         self._optimizer = self._new_optimizer(recipe)
         self._results: list[StepResult] = []
 
@@ -178,16 +178,16 @@ class PlainEngine(Engine):
     def state_bytes(self) -> int:
         copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
         copies += self._recipe.masking.is_active  # a mean for the masks, where the optimizer has none
-        return copies * sum(value.nbytes for _, value in self._parameters)
+        return copies * sum(value.nbytes for _, value in self.parameters)
 
     @override
     def snapshot(self) -> Callable[[], None]:
-        values = [value.detach().to("cpu", copy=True) for _, value in self._parameters]
+        values = [value.detach().to("cpu", copy=True) for _, value in self.parameters]
         moments = self._optimizer_state(copy=True)
 
         @torch.no_grad()
         def put_back() -> None:
-            for (_, value), before in zip(self._parameters, values, strict=True):
+            for (_, value), before in zip(self.parameters, values, strict=True):
                 value.copy_(before)
             if self._whole:
                 self._whole.sync_copies()
@@ -310,13 +310,13 @@ class PlainEngine(Engine):
             with self.model.disable_adapter():
                 yield
         else:
-            trained = [value.detach().clone() for _, value in self._parameters]
+            trained = [value.detach().clone() for _, value in self.parameters]
             try:
                 plain.read_adapter(self.model, adapter)
                 yield
             finally:
                 with torch.no_grad():
-                    for (_, value), before in zip(self._parameters, trained, strict=True):
+                    for (_, value), before in zip(self.parameters, trained, strict=True):
                         value.copy_(before)
 
     @override
@@ -341,7 +341,7 @@ class PlainEngine(Engine):
         if isinstance(self._optimizer, MaskedStep):
             self._optimizer.restore(tensors)
         else:
-            restore_optimizer(self._optimizer, self._parameters, tensors)
+            restore_optimizer(self._optimizer, self.parameters, tensors)
         if self._whole:
             self._whole.sync_copies()  # schedule-free training brings its weights with it
 
@@ -365,13 +365,13 @@ class PlainEngine(Engine):
     def _new_optimizer(self, recipe: Recipe) -> Optimizers | MaskedStep:
         tables = _tables(self.model)
         if recipe.masking.is_active:
-            return MaskedStep(recipe.train, recipe.masking, self._parameters, tables)
-        return make_optimizer(recipe.train, self._parameters, whole=self._whole is not None, tables=tables)
+            return MaskedStep(recipe.train, recipe.masking, self.parameters, tables)
+        return make_optimizer(recipe.train, self.parameters, whole=self._whole is not None, tables=tables)
 
     def _optimizer_state(self, *, copy: bool = False) -> dict[str, torch.Tensor]:
         if isinstance(self._optimizer, MaskedStep):
             return self._optimizer.tensors()
-        return optimizer_tensors(self._optimizer, self._parameters, copy=copy)
+        return optimizer_tensors(self._optimizer, self.parameters, copy=copy)
 
     def _note_idle_settings(self, placed: list[PlacedMatrix], recipe: Recipe, *, fresh: bool) -> None:
         """Note the settings that have no effect in this run; refuse targets that miss parts of the model."""
@@ -386,7 +386,7 @@ class PlainEngine(Engine):
         self._optimizer.zero_grad()
 
     def _clip(self, max_norm: float) -> float:
-        values = [value for _, value in self._parameters if value.grad is not None]
+        values = [value for _, value in self.parameters if value.grad is not None]
         return float(torch.nn.utils.clip_grad_norm_(values, max_norm or float("inf")))
 
 

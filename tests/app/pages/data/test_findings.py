@@ -131,8 +131,8 @@ def test_every_choice_about_rows_can_be_made_without_a_finding(qtbot, inspected,
     page = inspected
     page.findings._fold.click()
     row = page.findings._rows["secrets"]
-    assert row._editor.currentText() == "stay"
-    row._editor.setCurrentText("are left out")
+    assert row.editor.currentText() == "stay"
+    row.editor.setCurrentText("are left out")
     assert bench.recipe.data.secrets == "drop"
 
 

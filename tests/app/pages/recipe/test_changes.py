@@ -14,8 +14,8 @@ pytestmark = pytest.mark.gui
 @pytest.mark.full
 def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     type_into(qtbot, page.form.row("adapter.rank"), "48")
-    page.form.row("model.quantize")._editor.setCurrentIndex(1)
-    edit = page.form.row("name")._editor
+    page.form.row("model.quantize").editor.setCurrentIndex(1)
+    edit = page.form.row("name").editor
     edit.setFocus()
     qtbot.keyClick(edit, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert (bench.recipe.adapter.rank, bench.recipe.model.quantize) == (48, "none")
@@ -143,7 +143,7 @@ def test_a_text_that_is_no_recipe_starts_nothing(qtbot, answers, page, bench):
 
 @pytest.mark.full
 def test_ctrl_f_searches_the_settings(qtbot, page):
-    edit = page.form.row("name")._editor
+    edit = page.form.row("name").editor
     edit.setFocus()
     qtbot.keyClick(edit, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert page.form.search.hasFocus()

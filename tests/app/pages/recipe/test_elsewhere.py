@@ -29,12 +29,12 @@ def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, ben
     assert "office" in page.primary.text(), "it does not start here"
     assert not page.fit.time.isVisible(), "figures of no machine"
     assert page.fit.verdict.text() != "It fits."
-    assert [time.text() for time in page.settings.presets._times.values()] == ["", "", ""]
+    assert [time.text() for time in page.settings.presets.times.values()] == ["", "", ""]
     type_into(qtbot, page.form.row("devices.where"), "here")
     qtbot.waitUntil(lambda: bench.plan is not None)
     assert "office" not in page.primary.text()
     assert page.fit.time.isVisible()
-    qtbot.waitUntil(lambda: all(time.text() for time in page.settings.presets._times.values()))
+    qtbot.waitUntil(lambda: all(time.text() for time in page.settings.presets.times.values()))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_fo
         assert last(answers, method)["machine"]["gpus"][0]["name"] == "NVIDIA H100"
     assert len(answers.asked("suggest")) == before + 1
     assert "NVIDIA H100" in place.facts.text()
-    assert page.fit._memory.text().endswith("of office.")
+    assert page.fit.memory.text().endswith("of office.")
     assert page.foot.note.text().startswith("office: ")
     assert not place.ask.isVisible()
     assert bench.recipe.devices.where == "ssh:office"
@@ -74,12 +74,12 @@ def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_fo
     qtbot.waitUntil(lambda: last(answers, "estimate")["machine"] is None and bench.plan is not None)
     qtbot.waitUntil(lambda: last(answers, "suggest")["machine"] is None)
     assert not place.isVisible()
-    assert "office" not in page.fit._memory.text()
+    assert "office" not in page.fit.memory.text()
 
 
 @pytest.mark.full
 def test_the_times_of_the_presets_are_that_machines(qtbot, answers, page, bench, there):
-    times = page.settings.presets._times.values()
+    times = page.settings.presets.times.values()
     qtbot.waitUntil(lambda: not any(time.text() for time in times))  # those of this machine
     page.there.connect_now()
     qtbot.waitUntil(lambda: all(time.text() for time in times))
@@ -176,7 +176,7 @@ def test_a_service_is_asked_for_its_machines_and_the_recipe_is_planned_for_the_o
     assert best.startswith("a100x4")
     assert f"{usd:.2f} USD" in best
     assert other.startswith("t4-small")
-    assert "a100x4" in page.fit._memory.text()
+    assert "a100x4" in page.fit.memory.text()
     assert not place.check.isVisible()
     # Another recipe may suit another machine.
     qtbot.waitUntil(lambda: not page.plans.is_waiting)

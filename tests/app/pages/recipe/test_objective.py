@@ -17,7 +17,7 @@ def test_what_the_rows_decided_is_not_suggested_away(page, bench):
     bench.set_objective("dpo", "preference")
     row = page.form.row("preference.objective")
     assert row.value() == "dpo"
-    assert row._reset.isHidden()
+    assert row.reset_button.isHidden()
 
 
 def learning(objective, rate):
@@ -41,7 +41,7 @@ def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, benc
     qtbot.waitUntil(lambda: page.form.row("train.learning_rate").value() == 2e-5)
     assert suggested_for(answers) == "dpo"
     answers.result("suggest", suggestion=learning("orpo", 3e-4))
-    box = page.form.row("preference.objective")._editor
+    box = page.form.row("preference.objective").editor
     box.setCurrentIndex(box.findData("orpo"))
     qtbot.waitUntil(lambda: bench.recipe.train.learning_rate == 3e-4)
     assert bench.recipe.preference.objective == "orpo"
@@ -51,13 +51,13 @@ def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, benc
 
 def choose(page, key, value):
     """Choose a value in the form, as a person does."""
-    box = page.form.row(key)._editor
+    box = page.form.row(key).editor
     box.setCurrentIndex(box.findData(value))
 
 
 @pytest.mark.full
 def test_only_losses_of_the_objective_are_offered(page):
-    box = page.form.row("preference.loss_type")._editor
+    box = page.form.row("preference.loss_type").editor
     items, view = box.model(), box.view()
     for objective in ("dpo", "kto", "dpo"):
         choose(page, "preference.objective", objective)
@@ -196,7 +196,7 @@ def test_a_choice_in_the_form_is_not_suggested_away_while_its_suggestion_is_wait
     answers.set("suggest", {"hold": True})
     choose(page, "preference.objective", "dpo")
     for key in ("preference.objective", "preference.rpo_alpha"):
-        assert page.form.row(key)._reset.isHidden()
+        assert page.form.row(key).reset_button.isHidden()
 
 
 @pytest.mark.full
@@ -209,10 +209,10 @@ def test_undo_takes_the_objective_back_with_what_was_suggested_for_it(qtbot, ans
     after, asked = bench.recipe, len(answers.asked("suggest"))
     page.settings.changes.undo()
     assert (bench.recipe, bench.suggestion) == (before, first)
-    assert page.form.row("train.learning_rate")._reset.isHidden(), "the former suggestion came back"
+    assert page.form.row("train.learning_rate").reset_button.isHidden(), "the former suggestion came back"
     page.settings.changes.redo()
     assert bench.recipe == after
-    assert page.form.row("train.learning_rate")._reset.isHidden()
+    assert page.form.row("train.learning_rate").reset_button.isHidden()
     page.settings.changes.undo()
     page.settings.changes.undo()
     assert bench.recipe.train.epochs == 3.0

@@ -19,7 +19,7 @@ NEVER_MS = 10**8
 def test_the_suggestion_is_taken_with_its_reasons(page, bench):
     assert (bench.recipe.train.epochs, bench.recipe.adapter.rank) == (3.0, 32)
     assert bench.data_files == ["/data/support.jsonl"]
-    assert "three passes" in page.form.row("train.epochs")._beside.text()
+    assert "three passes" in page.form.row("train.epochs").beside.text()
     assert page.fit.verdict.text() == "It fits."
     assert page.primary.isEnabled()
     assert page.status == "ready"
@@ -57,9 +57,9 @@ def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
 def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     type_into(qtbot, page.form.row("train.epochs"), "no")
     assert "Epochs" in page.foot.note.text()
-    page.form.row("task.metric")._editor.setCurrentIndex(page.form.row("task.metric")._editor.findData("regex"))
+    page.form.row("task.metric").editor.setCurrentIndex(page.form.row("task.metric").editor.findData("regex"))
     assert all(name in page.foot.note.text() for name in ("Epochs", "attern")), "which is far below"
-    page.form.row("task.metric")._editor.setCurrentIndex(0)
+    page.form.row("task.metric").editor.setCurrentIndex(0)
     answers.failure("estimate", "The driver does not answer.")
     type_into(qtbot, page.form.row("train.epochs"), "2")
     qtbot.waitUntil(lambda: page.foot.note.text() == "")

@@ -49,7 +49,7 @@ class Charts:
         qtbot.addWidget(self.window)
         self.window.resize(700, 900)
         self.window.show()
-        qtbot.waitUntil(lambda: None not in (self.loss._drawing, self.rate._drawing))
+        qtbot.waitUntil(lambda: None not in (self.loss.drawing, self.rate.drawing))
         self.show(steps)
 
     def show(self, steps):
@@ -62,17 +62,17 @@ class Charts:
 
     def settle(self):
         """Wait until all is drawn."""
-        self.qtbot.waitUntil(lambda: not any(c._stale or c._redraw.isActive() for c in (self.loss, self.rate)))
+        self.qtbot.waitUntil(lambda: not any(c.stale or c._redraw.isActive() for c in (self.loss, self.rate)))
         self.qtbot.waitUntil(lambda: not self.link._pace.isActive())
         QApplication.processEvents()
 
     def viewport(self, chart):
         """Return the widget that the mouse acts on."""
-        return chart._drawing.plot.viewport
+        return chart.drawing.plot.viewport
 
     def at(self, chart, step, height=0.5):
         """Return where a step lies in the plot, at a share of its height from the top."""
-        box = chart._drawing.plot.box
+        box = chart.drawing.plot.box
         scene = box.mapViewToScene(QPointF(float(self.link.axis.x(self.link.kind, [step])[0]), 0))
         area = box.sceneBoundingRect()
         return QPoint(round(scene.x()), round(area.top() + height * area.height()))
@@ -137,7 +137,7 @@ def test_the_cursor_is_a_thin_line_however_few_steps_there_are(qtbot, theme, ste
     before = charts.viewport(charts.loss).grab().toImage()
     charts.hover(charts.loss, steps // 2)
     after = charts.viewport(charts.loss).grab().toImage()
-    area = charts.loss._drawing.plot.box.sceneBoundingRect().toRect()
+    area = charts.loss.drawing.plot.box.sceneBoundingRect().toRect()
     rows = range(area.top(), area.bottom(), 3)
     changed = [
         sum(before.pixel(x, y) != after.pixel(x, y) for y in rows) / len(rows) for x in range(area.left(), area.right())
@@ -148,14 +148,14 @@ def test_the_cursor_is_a_thin_line_however_few_steps_there_are(qtbot, theme, ste
 def test_one_cursor_goes_through_all_charts(charts):
     charts.hover(charts.loss, 10)
     for chart, text in ((charts.loss, "each step 90.00"), (charts.rate, "Rate 10.0")):
-        assert chart._drawing.plot._cursor.isVisible()
-        assert chart._drawing.plot._cursor.value() == 10
-        assert text in chart._drawing.card.text
-    assert "held out 101.00 (step 0)" in charts.loss._drawing.card.text, "an older value says how old it is"
+        assert chart.drawing.plot.cursor.isVisible()
+        assert chart.drawing.plot.cursor.value() == 10
+        assert text in chart.drawing.card.text
+    assert "held out 101.00 (step 0)" in charts.loss.drawing.card.text, "an older value says how old it is"
     QApplication.sendEvent(charts.viewport(charts.loss), QEvent(QEvent.Type.Leave))
     charts.settle()
     assert charts.link.cursor is None
-    assert not charts.rate._drawing.plot._cursor.isVisible()
+    assert not charts.rate.drawing.plot.cursor.isVisible()
 
 
 def test_a_drag_zooms_all_charts_and_a_double_click_shows_everything_again(charts):
@@ -165,8 +165,8 @@ def test_a_drag_zooms_all_charts_and_a_double_click_shows_everything_again(chart
     assert low == pytest.approx(10, abs=0.5)
     assert high == pytest.approx(20, abs=0.5)
     for chart in (charts.loss, charts.rate):
-        assert chart._drawing.plot.box.viewRange()[0] == pytest.approx([low, high])
-    bottom, top = charts.loss._drawing.plot.box.viewRange()[1]
+        assert chart.drawing.plot.box.viewRange()[0] == pytest.approx([low, high])
+    bottom, top = charts.loss.drawing.plot.box.viewRange()[1]
     assert bottom > 75, "values fit the steps that are shown"
     assert top < 105
     charts.double_click(charts.rate, 15)
@@ -177,7 +177,7 @@ def test_a_drag_zooms_all_charts_and_a_double_click_shows_everything_again(chart
 def test_a_steep_drag_zooms_the_values_of_one_chart(charts):
     place = charts.at(charts.loss, 10, 0.2)
     charts.drag(charts.loss, place, place + QPoint(4, 120))
-    low, high = charts.loss._drawing.plot.box.viewRange()[1]
+    low, high = charts.loss.drawing.plot.box.viewRange()[1]
     assert high - low < 25
     assert not charts.link.zoomed
 
@@ -203,9 +203,9 @@ def test_the_wheel_zooms_where_the_pointer_was_moved_and_else_scrolls_the_page(c
 
 
 def test_the_wheel_with_ctrl_zooms_values(charts):
-    before = charts.loss._drawing.plot.box.viewRange()[1]
+    before = charts.loss.drawing.plot.box.viewRange()[1]
     charts.wheel(charts.loss, 20, 2, Qt.KeyboardModifier.ControlModifier)
-    after = charts.loss._drawing.plot.box.viewRange()[1]
+    after = charts.loss.drawing.plot.box.viewRange()[1]
     assert after[1] - after[0] < before[1] - before[0]
 
 
@@ -216,7 +216,7 @@ def test_a_click_pins_all_values_and_they_are_copied_as_a_table(qtbot, charts):
         qtbot.waitUntil(lambda step=step: step in charts.link.pins)
         qtbot.wait(QApplication.doubleClickInterval())
     assert charts.values.isVisible()
-    assert [line.value() for line in charts.rate._drawing.plot._pins] == [10, 20]
+    assert [line.value() for line in charts.rate.drawing.plot.pins] == [10, 20]
     charts.values.table.setFocus()
     QTest.keyClick(charts.values.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     rows = {cells[0]: cells[1:] for cells in (line.split("\t") for line in clipboard().splitlines())}
@@ -276,7 +276,7 @@ def test_the_legend_hides_a_line_everywhere(charts):
     QTest.mouseClick(entry, Qt.MouseButton.LeftButton)
     charts.settle()
     assert "held out" not in [reading.label for reading in charts.loss.readings(20)]
-    assert not charts.loss._drawing.plot._lines["held_out"].items[1].isVisible()
+    assert not charts.loss.drawing.plot.lines["held_out"].items[1].isVisible()
 
 
 @pytest.mark.full
@@ -293,10 +293,10 @@ def test_the_axis_changes_its_unit_and_shows_the_same_steps(charts):
     charts.link.zoom_to(10, 20)
     charts.link.set_kind("tokens")
     charts.settle()
-    assert charts.loss._drawing.plot.box.viewRange()[0] == pytest.approx([1000, 2000])
+    assert charts.loss.drawing.plot.box.viewRange()[0] == pytest.approx([1000, 2000])
     charts.link.set_kind("time")
     charts.settle()
-    assert charts.rate._drawing.plot.box.viewRange()[0] == pytest.approx([20, 40])
+    assert charts.rate.drawing.plot.box.viewRange()[0] == pytest.approx([20, 40])
     charts.hover(charts.rate, 12)
 
 
@@ -313,7 +313,7 @@ def test_a_logarithmic_scale_leaves_out_what_has_no_logarithm(charts):
     charts.loss.set_curves({"loss": Curve.of(at, np.where(at < 5, -1.0, 10.0 ** (at / 10)))})
     charts.loss.set_log(True)
     charts.settle()
-    low, high = charts.loss._drawing.plot.box.viewRange()[1]
+    low, high = charts.loss.drawing.plot.box.viewRange()[1]
     assert 0 < low < 0.5
     assert 4 < high < 5
     charts.hover(charts.loss, 2)
@@ -324,7 +324,7 @@ def test_numbers_that_are_none_do_not_break_the_drawing(charts):
     charts.loss.set_curves({"loss": Curve.of([1, 2, 3], [math.nan, math.inf, 2.0])}, marks=marks)
     charts.rate.set_curves({})
     charts.settle()
-    low, high = charts.loss._drawing.plot.box.viewRange()[1]
+    low, high = charts.loss.drawing.plot.box.viewRange()[1]
     assert low < 2.0 < high < 100
     assert "checkpoint" in charts.loss.values_text(3)
     assert not charts.loss.grab().isNull()
@@ -333,8 +333,8 @@ def test_numbers_that_are_none_do_not_break_the_drawing(charts):
 
 @pytest.mark.full
 def test_the_highest_and_the_lowest_value_have_room(charts):
-    (left, right), (low, high) = charts.loss._drawing.plot.box.viewRange()
-    box = charts.loss._drawing.plot.box.sceneBoundingRect()
+    (left, right), (low, high) = charts.loss.drawing.plot.box.viewRange()
+    box = charts.loss.drawing.plot.box.sceneBoundingRect()
     mark_px = 5  # half a mark, and its rim
     assert (high - 101) / (high - low) * box.height() > mark_px
     assert (60 - low) / (high - low) * box.height() > mark_px
@@ -347,7 +347,7 @@ def test_the_highest_hundredth_can_be_left_out(charts):
     charts.loss.set_curves({"loss": Curve.of(at, np.where(at == 200, 900.0, 2.0))})
     charts.loss.set_clip(True)
     charts.settle()
-    assert charts.loss._drawing.plot.box.viewRange()[1][1] < 10
+    assert charts.loss.drawing.plot.box.viewRange()[1][1] < 10
 
 
 @pytest.mark.full
@@ -372,7 +372,7 @@ def test_lines_are_as_wide_in_a_sharper_picture(charts):
 @pytest.mark.full
 def test_points_that_would_cover_each_other_are_left_out(charts):
     def points():
-        return len(charts.loss._drawing.plot._lines["held_out"].items[2].getData()[0])
+        return len(charts.loss.drawing.plot.lines["held_out"].items[2].getData()[0])
 
     assert points() == 2
     at = np.arange(1.0, 401)

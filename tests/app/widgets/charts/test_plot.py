@@ -13,12 +13,12 @@ from PySide6.QtGui import QImage, QPainter
 def test_the_last_step_has_its_label_and_no_label_covers_another(qtbot, width_px, steps):
     charts = Charts(qtbot, steps)
     charts.window.resize(width_px, 900)
-    plot = charts.loss._drawing.plot
+    plot = charts.loss.drawing.plot
 
     def labels():
         picture = QImage(10, 10, QImage.Format.Format_RGB32)
         painter = QPainter(picture)
-        drawn = plot._bottom.generateDrawSpecs(painter)[2]
+        drawn = plot.bottom.generateDrawSpecs(painter)[2]
         painter.end()
         return sorted((place.left(), place.right(), text) for place, _, text in drawn)
 
@@ -28,5 +28,5 @@ def test_the_last_step_has_its_label_and_no_label_covers_another(qtbot, width_px
 
     qtbot.waitUntil(apart)
     assert labels()[0][0] >= 0
-    assert labels()[-1][1] <= plot._bottom.width()
+    assert labels()[-1][1] <= plot.bottom.width()
     assert labels()[-1][2].replace(",", "") == str(steps)

@@ -111,7 +111,7 @@ def test_the_panel_shows_the_recording(panel):
     gpu = shown.gpus[0]
     assert gpu.facts.name in panel.shown_text
     assert "under load" in panel.shown_text
-    for key, trace in panel._traces.items():
+    for key, trace in panel.traces.items():
         assert trace.isVisible(), key
         assert trace.accessibleDescription() not in ("", "–"), key
         assert len(np.unique(np.asarray(trace.grab().toImage().bits()))) > 2
@@ -131,15 +131,15 @@ def test_the_panel_chooses_among_gpus(qtbot, panel):
 
 def test_one_cursor_for_all_traces(panel):
     shown = show(panel, made_up())
-    warm, cool = panel._traces["temperature"], panel._traces["load"]
-    newest = warm._text()
-    panel._traces["memory"].pointed.emit(T + 360)
-    assert warm._text() != newest
-    assert warm._text() == f"{shown.gpus[0].temperature_c.values()[359]:.0f} °C"
-    panel._traces["memory"].pointed.emit(T + 10)
-    assert cool._text() in ("1 %", "2 %", "3 %", "4 %")
-    panel._traces["memory"].pointed.emit(None)
-    assert warm._text() == newest
+    warm, cool = panel.traces["temperature"], panel.traces["load"]
+    newest = warm.shown_text()
+    panel.traces["memory"].pointed.emit(T + 360)
+    assert warm.shown_text() != newest
+    assert warm.shown_text() == f"{shown.gpus[0].temperature_c.values()[359]:.0f} °C"
+    panel.traces["memory"].pointed.emit(T + 10)
+    assert cool.shown_text() in ("1 %", "2 %", "3 %", "4 %")
+    panel.traces["memory"].pointed.emit(None)
+    assert warm.shown_text() == newest
 
 
 def test_an_alarm_has_its_remedy_at_a_click_and_keeps_its_button_from_second_to_second(qtbot, panel):
@@ -187,7 +187,7 @@ def test_it_stays_within_a_small_window(panel, width):
 
 def test_without_a_gpu_the_panel_shows_the_processor(panel):
     show(panel, made_up(0, seconds=5))
-    assert [key for key, trace in panel._traces.items() if trace.isVisible()] == ["memory", "load"]
+    assert [key for key, trace in panel.traces.items() if trace.isVisible()] == ["memory", "load"]
 
 
 def test_a_trace_breaks_where_nothing_is_known():

@@ -44,18 +44,18 @@ def press_stepper(qtbot, box, control):
 def test_a_number_is_stepped_by_keys_and_buttons(qtbot, form):
     row = form.row("adapter.rank")
     with qtbot.waitSignal(form.edited) as edited:
-        qtbot.keyClick(row._editor, Qt.Key.Key_Up)
+        qtbot.keyClick(row.editor, Qt.Key.Key_Up)
     assert edited.args == ["adapter.rank"]
     assert form.recipe().adapter.rank == 32
-    press_stepper(qtbot, row._editor, QStyle.SubControl.SC_SpinBoxUp)
+    press_stepper(qtbot, row.editor, QStyle.SubControl.SC_SpinBoxUp)
     assert form.recipe().adapter.rank == 64
-    press_stepper(qtbot, row._editor, QStyle.SubControl.SC_SpinBoxDown)
+    press_stepper(qtbot, row.editor, QStyle.SubControl.SC_SpinBoxDown)
     assert form.recipe().adapter.rank == 32
 
 
 @pytest.mark.full
 def test_a_word_stands_for_zero_and_is_typed_as_well_as_the_number(qtbot, form):
-    box = form.row("train.max_steps")._editor
+    box = form.row("train.max_steps").editor
     assert box.text() == "off"
     assert not box._unit.isVisible()
     box.selectAll()
@@ -71,9 +71,9 @@ def test_a_word_stands_for_zero_and_is_typed_as_well_as_the_number(qtbot, form):
 
 
 def test_scrolling_over_a_number_or_choice_changes_nothing(form):
-    form.row("adapter.rank")._editor.setFocus()
+    form.row("adapter.rank").editor.setFocus()
     for key in ("adapter.rank", "model.quantize"):
-        editor = form.row(key)._editor
+        editor = form.row(key).editor
         before = form.row(key).value()
         no = QPoint(0, 0)
         wheel = QWheelEvent(
@@ -88,38 +88,38 @@ def test_scrolling_over_a_number_or_choice_changes_nothing(form):
 def test_every_editor_has_a_name_and_says_its_reason_or_problem(qtbot, form):
     form.show_suggestion(Recipe(), {"adapter.rank": "Room enough."})
     qtbot.waitUntil(lambda: not form._timer.isActive())
-    for row in form._rows.values():
-        spoken = QAccessible.queryAccessibleInterface(row._editor)
-        assert row._editor.accessibleName() == row.field.label
+    for row in form.rows.values():
+        spoken = QAccessible.queryAccessibleInterface(row.editor)
+        assert row.editor.accessibleName() == row.field.label
         assert spoken.text(QAccessible.Text.Description)
     rank = form.row("adapter.rank")
-    assert rank._editor.accessibleDescription() == "Room enough."
-    rank._editor.setText("999")
+    assert rank.editor.accessibleDescription() == "Room enough."
+    rank.editor.setText("999")
     rank._on_edited()
-    assert "256" in rank._editor.accessibleDescription()
+    assert "256" in rank.editor.accessibleDescription()
 
 
 def shown(form):
-    return {key for key, row in form._rows.items() if row.isVisible()}
+    return {key for key, row in form.rows.items() if row.isVisible()}
 
 
 def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot, form):
     qtbot.waitUntil(lambda: not form._timer.isActive())
     before = shown(form)
     qtbot.keyClicks(form.search, "checkpoint")
-    qtbot.waitUntil(lambda: shown(form) == form._found)
+    qtbot.waitUntil(lambda: shown(form) == form.found)
     assert "train.keep_checkpoints" in shown(form)
     assert "train.epochs" not in shown(form)
     assert form.folds["Training"].button.text().startswith("▾"), "its rows are seen"
-    assert str(len(form._found)) in form.search.accessibleDescription()
+    assert str(len(form.found)) in form.search.accessibleDescription()
     form.search.setText("max_grad")  # one among others that were found before
     qtbot.waitUntil(lambda: shown(form) == {"train.max_grad_norm"})
     form.search.setText("epochs")
-    qtbot.waitUntil(lambda: "train.epochs" in shown(form) and shown(form) == form._found)
+    qtbot.waitUntil(lambda: "train.epochs" in shown(form) and shown(form) == form.found)
     assert "train.learning_rate" not in shown(form), "a neighbor in the same group"
     form.search.setText("checkpoint")
     row = form.row("train.keep_checkpoints")
-    qtbot.keyClick(row._editor, Qt.Key.Key_Up)
+    qtbot.keyClick(row.editor, Qt.Key.Key_Up)
     assert form.recipe().train.keep_checkpoints == 3
     qtbot.keyClick(form.search, Qt.Key.Key_Escape)
     assert form.search.text() == ""
@@ -131,12 +131,12 @@ def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot,
 def test_a_search_shows_what_has_no_use_now_and_says_so(qtbot, form):
     qtbot.keyClicks(form.search, "momentum")
     qtbot.waitUntil(lambda: "train.momentum" in shown(form))
-    assert not form.row("train.momentum")._editor.isEnabled()
-    assert form.row("train.momentum")._beside.text()
+    assert not form.row("train.momentum").editor.isEnabled()
+    assert form.row("train.momentum").beside.text()
     form.search.setText("optimizer")
-    form.row("train.optimizer")._editor.setCurrentText("Muon")
+    form.row("train.optimizer").editor.setCurrentText("Muon")
     form.search.setText("momentum")
-    assert form.row("train.momentum")._editor.isEnabled()
+    assert form.row("train.momentum").editor.isEnabled()
 
 
 def test_a_search_without_a_hit_says_so(qtbot, form):
@@ -150,12 +150,12 @@ def test_settings_of_this_case_stand_below_the_main_ones_with_their_reason(qtbot
     assert not form._offered.isVisible()
     spec = facts.model_facts().spec.model_dump() | {"num_experts": 64, "experts_per_token": 8}
     form.show_case(facts.model_facts(spec=DecoderSpec(**spec)), None, machines.pair(), None)
-    qtbot.waitUntil(lambda: "adapter.expert_rank" in form._rows)
+    qtbot.waitUntil(lambda: "adapter.expert_rank" in form.rows)
     row = form.row("adapter.expert_rank")
     assert form._offered.isAncestorOf(row)
-    assert "64 experts" in row._beside.text()
-    assert row._editor.text() == "auto"
-    form.row("devices.strategy")._editor.setCurrentIndex(1)
+    assert "64 experts" in row.beside.text()
+    assert row.editor.text() == "auto"
+    form.row("devices.strategy").editor.setCurrentIndex(1)
     assert form.recipe().devices.gpus == [gpu.index for gpu in machines.pair().gpus]
     assert form.row("devices.gpus").value() == form.recipe().devices.gpus
     form.show_case(facts.model_facts(), None, machines.pair(), None)
@@ -170,7 +170,7 @@ def test_a_section_that_hides_a_problem_opens(qtbot, form):
     form.folds["Evaluation and early stopping"].button.click()
     assert not form.row("train.epochs").isHidden()
     every = form.row("evaluation.every")
-    every._editor.setText("0")
+    every.editor.setText("0")
     every._on_edited()
     assert form.recipe() is None
     assert form.row("evaluation.patience").isVisible()
@@ -180,7 +180,7 @@ def test_a_section_that_hides_a_problem_opens(qtbot, form):
 def test_a_name_is_not_suggested(form):
     form.show_suggestion(Recipe(), {})
     form.show_recipe(Recipe(name="mine"))
-    assert form.row("name")._reset.isHidden()
+    assert form.row("name").reset_button.isHidden()
 
 
 @pytest.mark.full

@@ -37,7 +37,7 @@ def recording(state):
 def drawn(charts):
     """Whether all charts in sight are drawn."""
     shown = [chart for chart in (charts.loss, *charts.small) if not chart.visibleRegion().isEmpty()]
-    return all(chart._drawing is not None and not chart._stale for chart in shown)
+    return all(chart.drawing is not None and not chart.stale for chart in shown)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def charts(qtbot, theme):
     made.fit_height(900)
     made.draw(fold_all(RunState(), events(240)))
     made.show()
-    qtbot.waitUntil(lambda: drawn(made) and made.memory._drawing is not None)
+    qtbot.waitUntil(lambda: drawn(made) and made.memory.drawing is not None)
     return made
 
 
@@ -71,8 +71,8 @@ def test_every_curve_of_the_run_is_shown(charts):
     )}  # fmt: skip
     assert set(lengths.values()) == {240}
     assert len(charts.loss.content.curve("held_out")) == 3
-    assert charts.memory._drawing.plot._limit.isVisible()
-    assert charts.memory._drawing.plot._limit.value() == pytest.approx(6_300_000_000 / 2**30)
+    assert charts.memory.drawing.plot.limit.isVisible()
+    assert charts.memory.drawing.plot.limit.value() == pytest.approx(6_300_000_000 / 2**30)
 
 
 @pytest.mark.full
@@ -94,7 +94,7 @@ def test_the_hardware_is_shown_where_it_was_recorded(qtbot, charts):
     assert not charts.temperature.isVisible()
     state = fold_all(RunState(), events(240))
     charts.draw(state, recording(state))
-    qtbot.waitUntil(lambda: charts.temperature._drawing is not None and drawn(charts))
+    qtbot.waitUntil(lambda: charts.temperature.drawing is not None and drawn(charts))
     read = {reading.label: reading.value for chart in charts.small for reading in chart.readings(240)}
     assert (read["this run"], read["other programs"]) == (5.0, 1.0), "of the GPU that the run trains on"
     assert (read["Power"], read["Clock"]) == (300.0, 2500.0)
@@ -172,7 +172,7 @@ def test_a_drawing_is_clipped_where_its_plot_is(charts):
         for name, path in re.findall(r'<clipPath id="(\w+)">\s*<path[^>]* d="([^"]*)"', text)
         if name in lines
     ]
-    box, plot = charts.loss._drawing.plot.box, charts.loss._drawing.plot
+    box, plot = charts.loss.drawing.plot.box, charts.loss.drawing.plot
     area = box.sceneBoundingRect()
     margin = (charts.loss.picture_size().width() - plot.view.width()) / 2
     wanted = margin + area.left(), margin + area.right()
@@ -237,7 +237,7 @@ def test_pinned_values_stand_below_the_loss_where_there_is_no_room_beside_it(qtb
 @pytest.mark.parametrize(("page_px", "small_px"), [(800, 110), (1080, 150)])
 def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_px):
     def area_px(chart):
-        return chart._drawing.plot.box.sceneBoundingRect().height() if chart._drawing is not None else 0
+        return chart.drawing.plot.box.sceneBoundingRect().height() if chart.drawing is not None else 0
 
     charts.fit_height(page_px)
     qtbot.waitUntil(lambda: area_px(charts.loss) >= 200)

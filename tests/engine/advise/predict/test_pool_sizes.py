@@ -40,7 +40,7 @@ def test_counted_as_taken(plan):
     counted, _ = forward_pool_sizes(levels)
     there = {name: int(count[0]) for name, count in counted._asdict().items() if count[0]}
     names = {"gate_up": "gate_up_TJ", "attention": "o_TE", "layer_input": "start_TH"}
-    assert {names[name]: count for name, count in there.items()} == offloader._pool.counts
+    assert {names[name]: count for name, count in there.items()} == offloader.buffers.counts
     kept, leaves = [], []
     for index, offload_widths in enumerate(layers):
         leaves.append(sum(tensor.shape[1] == 1 for _, tensor in offloader._in_flight))
@@ -55,7 +55,7 @@ def test_counted_as_taken(plan):
     for index in reversed(range(len(plan))):
         offloader.prefetch(kept)
         offloader.restore(kept.pop())
-        found = offloader._pool.counts
+        found = offloader.buffers.counts
         assert [found.get(name, 0) for name in ("gate_up_TJ", "start_TH", "o_TE")] == [
             int(below.gate_up[0, index]), int(below.layer_input[0, index]), int(below.attention[0, index])
         ]  # fmt: skip

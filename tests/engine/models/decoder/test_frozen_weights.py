@@ -47,7 +47,7 @@ def made(folders, layers=(), **options):
     """Our decoder; copies end as late as they may."""
     ours = parity.fast(*folders, layers_on_host=frozenset(layers), **options)
     if ours.loaded.decoder.device.type == "cpu":
-        ours.loaded.decoder.ring._copies = LateCopies(parity.CPU)
+        ours.loaded.decoder.ring.copies = LateCopies(parity.CPU)
     return ours
 
 
@@ -57,7 +57,7 @@ def shared(folders, layers, **options):
     for rank in (0, 2, 1):
         memory = MemoryHere(rank, windows, 3)
         loaded.append(parity.fast(*folders, layers_on_ranks=frozenset(layers), memory=memory, **options))
-    loaded[-1].loaded.decoder.ring._copies = LateCopies(parity.CPU)
+    loaded[-1].loaded.decoder.ring.copies = LateCopies(parity.CPU)
     return loaded[-1]
 
 
@@ -145,7 +145,7 @@ def test_only_upper_layers_adapted(model, tmp_path):
     folders = model[0], tmp_path / "adapter"
     there = made(folders, range(6))
     assert same(there.gradients(BATCH), made(folders).gradients(BATCH))
-    assert there.loaded.decoder.ring._copies.begun == 6 + 1
+    assert there.loaded.decoder.ring.copies.begun == 6 + 1
 
 
 @pytest.mark.full
@@ -156,7 +156,7 @@ def test_a_slot_that_is_overwritten_too_early_is_seen(model):
 
     @contextmanager
     def too_early(layer):
-        ring._copies.wait(ring._coming.pop(layer, None))
+        ring.copies.wait(ring.coming.pop(layer, None))
         ring._copy_next()
         yield
 

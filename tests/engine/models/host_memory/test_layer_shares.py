@@ -24,7 +24,7 @@ def rings(size, host=()):
     hosted = {layer: SIZES[layer] for layer in host}
     for rank in range(size):
         ring = WeightRing(CPU, hosted, PageLock(), shared, MemoryHere(rank, memory, size))
-        ring._copies = LateCopies(CPU)
+        ring.copies = LateCopies(CPU)
         for layer, block in blocks.items():
             ring.storage(layer).copy_(block)
             ring.keep(layer)

@@ -85,7 +85,7 @@ def test_offloaded_tensors_take_turns_in_the_pools_buffers(device):
     offloader = Offloader(device, 8)
     for rows in (8, 4, 8):
         offloader.begin([{"gate_up_TJ": 5}] * 6, torch.empty(rows, 1, device=device))
-        assert offloader._pool.counts == {"gate_up_TJ": 3 if device.type == "cuda" else 1}
+        assert offloader.buffers.counts == {"gate_up_TJ": 3 if device.type == "cuda" else 1}
         layers, exact, taken = [], [], []
         for index in range(6):
             tensor = offloader.take("gate_up_TJ", rows, 5, torch.empty(0, device=device))
@@ -97,15 +97,15 @@ def test_offloaded_tensors_take_turns_in_the_pools_buffers(device):
         assert len(set(taken)) == (3 if device.type == "cuda" else 1)
         assert tensor.shape == (rows, 5)
         offloader.wait_for_copies()
-        assert not offloader._pool.counts
+        assert not offloader.buffers.counts
         for index in reversed(range(6)):
             offloader.prefetch(layers)
             kept = layers.pop()
             offloader.restore(kept)
             assert torch.equal(kept.gate_up_TJ, exact[index])
-            assert offloader._pool.counts == {"gate_up_TJ": 3}
+            assert offloader.buffers.counts == {"gate_up_TJ": 3}
         offloader.finish()
-        assert not offloader._pool.counts
+        assert not offloader.buffers.counts
 
 
 def test_a_pass_that_broke_off_leaves_no_buffer_taken():
@@ -114,14 +114,14 @@ def test_a_pass_that_broke_off_leaves_no_buffer_taken():
         offloader.begin([{"gate_up_TJ": 5}], torch.empty(8, 1))
         offloader.take("gate_up_TJ", 8, 5, torch.empty(0))
         offloader.take("gate_up_TJ", 8, 5, torch.empty(0))
-        assert offloader._pool.counts == {"gate_up_TJ": 2}
+        assert offloader.buffers.counts == {"gate_up_TJ": 2}
 
 
 def test_what_was_on_its_way_is_forgotten_though_its_capture_cannot_be_joined(monkeypatch):
     """The next pass may not wait for events of a capture that was spoiled: it would be refused."""
     offloader = Offloader(CPU, 8)
     offloader._copies_at_once = False
-    offloader._copies._stream = object()
+    offloader.copies._stream = object()
 
     def refuse(*_):
         raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
@@ -146,13 +146,13 @@ def test_buffers_are_made_before_they_are_needed(layers, counts):
     offloader._copies_at_once = False
     kinds = {"g": {"gate_up_TJ": 5}, "h": {"start_TH": None, "o_TE": 3}, "-": {}}
     offloader.begin([kinds[kind] for kind in layers], torch.empty(8, 1))
-    assert offloader._pool.counts == counts
+    assert offloader.buffers.counts == counts
     for index, kind in enumerate(layers):
         like = torch.empty(0)
         taken = {name: offloader.take(name, 8, width, like) if width else torch.empty(8, 1)
                  for name, width in kinds[kind].items()}  # fmt: skip
         offloader.offload(index, SimpleNamespace(**taken, offloaded={}), tuple(taken))
-        assert offloader._pool.counts == counts
+        assert offloader.buffers.counts == counts
 
 
 @pytest.mark.parametrize("widths", [(3, 5, 4), (5, 3, 3), (6, 5, 4, 3)])
@@ -167,14 +167,14 @@ def test_buffers_hold_the_widest(widths):
         exact.append(tensor.copy_(torch.randn(8, width)).clone())
         layers.append(SimpleNamespace(o_TE=tensor, offloaded={}))
         offloader.offload(index, layers[-1], ("o_TE",))
-    assert offloader._pool.counts == {"o_TE": 1}
+    assert offloader.buffers.counts == {"o_TE": 1}
     offloader.wait_for_copies()
     while layers:
         offloader.prefetch(layers)
         kept = layers.pop()
         offloader.restore(kept)
         assert torch.equal(kept.o_TE, exact.pop())
-    assert offloader._pool.counts == {"o_TE": 2}
+    assert offloader.buffers.counts == {"o_TE": 2}
 
 
 class Runtime:
@@ -199,7 +199,7 @@ def test_where_no_more_is_locked_the_rest_is_pageable(monkeypatch, most, lockabl
     runtime = Runtime(most)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     offloader = Offloader(CPU, 8, lockable)
-    offloader._copies.is_asynchronous = True  # as on a GPU
+    offloader.copies.is_asynchronous = True  # as on a GPU
     for layer in range(4):
         offloader._host_view(layer, "gate_up_TJ", torch.zeros(8, 5))
         assert bool(offloader.problem) == (layer >= 2)

@@ -18,7 +18,7 @@ def made(layers, device=CPU, late=True):
     """A ring whose layers hold their own number; the layers have different sizes."""
     ring = WeightRing(device, {layer: 8 + layer for layer in layers}, PageLock())
     if late and device == CPU:
-        ring._copies = LateCopies(device)
+        ring.copies = LateCopies(device)
     for layer in layers:
         ring.host(layer).fill_(layer)
     return ring
@@ -55,20 +55,20 @@ def test_the_backward_pass_begins_with_what_the_forward_pass_left():
     ring = made(range(6))
     ring.begin()
     seen(ring, range(6))
-    assert ring._copies.begun == 6
+    assert ring.copies.begun == 6
     ring.turn(0)
-    assert ring._copies.begun == 6
+    assert ring.copies.begun == 6
     seen(ring, reversed(range(6)))
-    assert ring._copies.begun == 6 + 6 - SLOTS
+    assert ring.copies.begun == 6 + 6 - SLOTS
 
 
 def test_a_forward_pass_relies_on_nothing_in_the_slots():
     """Once captured, it may follow an evaluation as well as a backward pass."""
     ring = made(range(6))
     for _ in range(2):
-        before = ring._copies.begun
+        before = ring.copies.begun
         ring.begin()
-        assert ring._copies.begun == before + SLOTS
+        assert ring.copies.begun == before + SLOTS
         seen(ring, range(6))
         ring.turn(0)
         seen(ring, reversed(range(6)))
@@ -79,11 +79,11 @@ def test_the_next_layer_is_on_its_way_while_one_computes():
     ring.begin()
     for layer in range(5):
         with ring.present(layer):
-            assert set(ring._coming) == {layer + 1} & set(range(5))
+            assert set(ring.coming) == {layer + 1} & set(range(5))
     ring.turn(0)
     for layer in reversed(range(5)):
         with ring.present(layer):
-            assert set(ring._coming) == ({layer - 1} if 0 < layer < 4 else set())
+            assert set(ring.coming) == ({layer - 1} if 0 < layer < 4 else set())
 
 
 def test_few_layers_are_copied_once_for_both_passes():
@@ -92,7 +92,7 @@ def test_few_layers_are_copied_once_for_both_passes():
     seen(ring, range(SLOTS))
     ring.turn(0)
     seen(ring, reversed(range(SLOTS)))
-    assert ring._copies.begun == SLOTS
+    assert ring.copies.begun == SLOTS
 
 
 def test_a_pass_that_broke_off_spoils_nothing():
@@ -109,7 +109,7 @@ def test_a_pass_that_broke_off_spoils_nothing():
     with pytest.raises(ValueError, match="broken"), ring.present(5):
         raise ValueError("broken")
     ring.reset()
-    assert not ring._coming
+    assert not ring.coming
     ring.begin()
     assert seen(ring, range(6))[0] == (0, {0}, {0})
 
@@ -141,14 +141,14 @@ def test_where_no_more_is_locked_weights_are_pageable(monkeypatch, most, bound):
     runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=locked.pop)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     ring = WeightRing(CPU, dict.fromkeys(range(4), 160), PageLock(bound))
-    ring._copies.is_asynchronous = True  # as on a GPU
+    ring.copies.is_asynchronous = True  # as on a GPU
     for layer in range(4):
         ring.host(layer).fill_(layer)
         assert bool(ring.problem) == (layer >= 2)
     assert "memory.weights" in ring.problem
     assert sum(locked.values()) == 320
     assert ring.host_bytes == 640
-    ring._copies.is_asynchronous = False
+    ring.copies.is_asynchronous = False
     ring.begin()
     assert seen(ring, range(4)) == [(layer, {layer}, {layer}) for layer in range(4)]
     del ring

@@ -21,7 +21,7 @@ def test_a_pinned_plan_is_carried_out(make):
     assert pinned.engine.plan.layers == ("narrow", "host", "attention", *["attention"] * count)[:count]
     assert (pinned.engine.plan.mlp_rows, pinned.engine.plan.head_rows) == (40, 32)
     assert {layer.feed_forward.mlp_chunk_tokens for layer in pinned.engine.model.loaded.decoder.layers} == {40}
-    assert {layout.head_chunk_tokens for layout in pinned.engine._layouts} == {32}
+    assert {layout.head_chunk_tokens for layout in pinned.engine.layouts} == {32}
     for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
@@ -76,7 +76,7 @@ def test_room_for_the_copy_suffices(make, engine, optimizer):
     made.steps(1)
     inner = made.engine
     held = [value.nbytes for value in inner.optimizer_tensors().values()]
-    weights = inner.model.optimizer.param.nbytes if engine == "fast" else sum(v.nbytes for _, v in inner._parameters)
+    weights = inner.model.optimizer.param.nbytes if engine == "fast" else sum(v.nbytes for _, v in inner.parameters)
     assert inner.state_bytes >= weights + sum(size for size in held if size > 8)
 
 
@@ -104,7 +104,7 @@ def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
     batch = pass_of(choose_rows(make().data.train))
     small = {"rows": 1, "epochs": 50.0, "max_steps": 2}
     hosted, usual = make(small, {"memory": {"layers": "host"}}), make(small)
-    assert batch.tokens > max(layout.capacity for layout in hosted.engine._layouts)
+    assert batch.tokens > max(layout.capacity for layout in hosted.engine.layouts)
     assert FastProbe(hosted.engine).audit(batch) == FastProbe(usual.engine).audit(batch)
 
 

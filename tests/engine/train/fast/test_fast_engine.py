@@ -80,7 +80,7 @@ def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
     write_jsonl(tmp_path / "held.jsonl", long)
     data = prepare(fast.recipe, fast.tokenizer)
     longest = max(len(document) for document in data.validation)
-    assert longest > max(layout.capacity for layout in fast.engine._layouts)
+    assert longest > max(layout.capacity for layout in fast.engine.layouts)
     slow = make({"rows": 1, "epochs": 50.0, "max_steps": 2}, {"train": {"engine": "plain"}})
     wanted = slow.engine.held_out_loss(data.validation, 256)
     assert fast.engine.held_out_loss(data.validation, 256) == pytest.approx(wanted, rel=1e-5)

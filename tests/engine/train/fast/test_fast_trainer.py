@@ -105,7 +105,7 @@ def test_buckets_share_their_buffers(adapted_llama):
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3, 1, 2)]
     several = trainer(*adapted_llama[:2])
     results, param = train(several, order, 2)
-    assert {layout.capacity for layout in several._ran} == {64, 128}
+    assert {layout.capacity for layout in several.ran} == {64, 128}
     others, other = train(trainer(*adapted_llama[:2], rows=(256,)), order, 2)
     assert [result.loss for result in results] == pytest.approx([result.loss for result in others], rel=1e-5)
     assert parity.distance(param, other) < 1e-4

@@ -77,7 +77,7 @@ def bad_steps(monkeypatch):
 
         def plain(self, max_norm):
             if is_bad():
-                for _, value in self._parameters:
+                for _, value in self.parameters:
                     value.grad.fill_(math.nan)
             return clip(self, max_norm)
 

@@ -52,4 +52,4 @@ def state_of(one):
     found = {key: value.clone() for key, value in one.engine.optimizer_tensors().items()}
     if one.engine.name == "fast":
         return found | {"param": one.engine.model.optimizer.param.clone()}
-    return found | {f"param/{key}": value.detach().clone() for key, value in one.engine._parameters}
+    return found | {f"param/{key}": value.detach().clone() for key, value in one.engine.parameters}

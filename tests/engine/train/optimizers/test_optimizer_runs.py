@@ -172,7 +172,7 @@ def test_schedule_free_evaluates_answers_and_saves_by_the_average(run, tmp_path,
 
     def answer(*_, **__):
         fast = isinstance(one.engine, FastEngine)
-        values = one.engine.model.adapter.named().values() if fast else [value for _, value in one.engine._parameters]
+        values = one.engine.model.adapter.named().values() if fast else [value for _, value in one.engine.parameters]
         asked.append(sum(float(value.detach().double().sum()) for value in values))
 
     for module in (fast_engine, plain_engine):
@@ -199,7 +199,7 @@ def test_muon_leaves_embeddings_and_vectors_to_adamw(run):
     muon, adamw = one.engine._optimizer.parts
     mine = {id(value) for group in muon.param_groups for value in group["params"]}
     rest = {id(value) for group in adamw.param_groups for value in group["params"]}
-    for name, value in one.engine._parameters:
+    for name, value in one.engine.parameters:
         assert id(value) in (rest if "embed" in name or value.ndim == 1 else mine), name
     assert {group["weight_decay"] for group in adamw.param_groups} == {0.1, 0.0}
 
@@ -302,7 +302,7 @@ def test_captured_passes_and_updates_are_all_eager_steps(adapted_llama, name, dt
     for graphs in (True, False):
         one = trainer(*adapted_llama[:2], section=section, dtype=dtype, device=CUDA, graphs=graphs)
         results, param = train(one, PASSES * 5, 2)
-        assert any(program.captured for program in one._steps.values()) == graphs
+        assert any(program.captured for program in one.steps.values()) == graphs
         assert (one._update_graph is not None) == (graphs and name in ("adamw", "muon"))
         assert one.problem == ""
         found.append(([(result.loss, result.grad_norm, result.taken) for result in results], param))
@@ -333,6 +333,6 @@ def test_whole_models_on_a_gpu_train_as_on_the_cpu(run, tmp_path, name, masking)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     there.engine.save_adapter(tmp_path / "model")
-    weights = sum(value.nbytes for _, value in there.engine._parameters)
+    weights = sum(value.nbytes for _, value in there.engine.parameters)
     held = name in AVERAGING  # to go back to the bit from the average, which is saved; counted in the estimate
     assert torch.cuda.max_memory_allocated() - before < (held + 0.5) * weights  # nothing else is cloned on the card

@@ -57,7 +57,7 @@ def test_magma_is_what_the_paper_says(momentum):
     slept = []
     for step in range(1, STEPS + 1):
         take(optimizer, named, step)
-        lengths = dict(zip(SHAPES, optimizer._flat.modifier.last.tolist(), strict=True))
+        lengths = dict(zip(SHAPES, optimizer.flat.modifier.last.tolist(), strict=True))
         for name, gradient in gradients(step).items():
             g, before = gradient.numpy().astype(np.float64), m[name].copy()
             m[name] = 0.9 * m[name] + 0.1 * g
@@ -103,7 +103,7 @@ def test_who_sits_out_stays_to_the_bit(name):
         before = {key: value.detach().clone() for key, value in positions(optimizer, named, name)}
         take(optimizer, named, step)
         after = dict(positions(optimizer, named, name))
-        for key, length in zip(SHAPES, optimizer._flat.modifier.last.tolist(), strict=True):
+        for key, length in zip(SHAPES, optimizer.flat.modifier.last.tolist(), strict=True):
             assert torch.equal(after[key], before[key]) == (length == 0.0), (step, key)
             seen.add((key, length == 0.0))
     assert seen == {(key, False) for key in SHAPES} | {(key, True) for key in SHAPES if key not in FREE}
@@ -113,8 +113,8 @@ def positions(optimizer, named, name):
     """What steps move, by name."""
     if name not in AVERAGING:
         return named
-    [part] = optimizer._flat._library.parts
-    return [(key, part.state[value].get("z", value)) for key, value in optimizer._flat._named]
+    [part] = optimizer.flat._library.parts
+    return [(key, part.state[value].get("z", value)) for key, value in optimizer.flat._named]
 
 
 @pytest.mark.parametrize("name", ["muon", "adafactor"])
@@ -167,7 +167,7 @@ def test_only_what_is_asked_for_sits_out(blocks):
             each.grad += 1.0
         optimizer.set_rate(RATE)
         optimizer.step()
-        slept |= {name for name, way in zip(BLOCKS, optimizer._flat.modifier.last.tolist(), strict=True) if way == 0.0}
+        slept |= {name for name, way in zip(BLOCKS, optimizer.flat.modifier.last.tolist(), strict=True) if way == 0.0}
     assert slept == {name for name, layer in BLOCKS.items() if layer or blocks == "all"}
 
 
@@ -187,7 +187,7 @@ def test_pairs_of_an_adapter_sit_out_together():
                 value.grad += 1.0
             optimizer.set_rate(RATE)
             optimizer.step()
-            last = optimizer._flat.modifier.last.view(6, 2)
+            last = optimizer.flat.modifier.last.view(6, 2)
             alike.append(torch.equal(last[:, 0], last[:, 1]))
         assert all(alike) == together
 

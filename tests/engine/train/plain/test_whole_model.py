@@ -104,7 +104,7 @@ def test_twenty_steps_are_those_of_a_plain_script(opened):
     theirs, model = by_a_script(engine, torch.optim.AdamW)
     assert ours[-1] < ours[0] - 0.5
     assert ours == pytest.approx(theirs, abs=1e-5)
-    for (_, our), their in zip(engine._parameters, model.parameters(), strict=True):
+    for (_, our), their in zip(engine.parameters, model.parameters(), strict=True):
         torch.testing.assert_close(our, their, rtol=0, atol=2e-4)
 
 
@@ -206,7 +206,7 @@ def test_a_resumed_run_makes_the_same_steps_bit_for_bit(tmp_path, opened, optimi
     again = opened(optimizer, precision, trained=checkpoints.trained_folder(folder), step=3)
     checkpoints.restore_training(folder, again, CPU)
     assert steps_of(again, 4) == following
-    for (name, one), (other, two) in zip(engine._parameters, again._parameters, strict=True):
+    for (name, one), (other, two) in zip(engine.parameters, again.parameters, strict=True):
         assert name == other
         assert torch.equal(one, two)
     saved = [moments.optimizer_tensors() for moments in (engine, again)]
@@ -253,7 +253,7 @@ def test_the_run_s_model_is_loaded_by_plain_transformers(tmp_path, opened):
     checkpoints.save_adapter(engine, tmp_path / "model")  # over the older one
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert model.dtype == torch.float32
-    for (_, ours), (_, theirs) in zip(engine._parameters, model.named_parameters(), strict=True):
+    for (_, ours), (_, theirs) in zip(engine.parameters, model.named_parameters(), strict=True):
         assert torch.equal(ours, theirs)
     base = open_model(engine._recipe.model.path)
     assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template == load_tokenizer(base).chat_template
@@ -281,7 +281,7 @@ def test_a_base_s_own_files_go_along(tmp_path):
 @pytest.mark.full
 def test_updates_below_bf16_s_last_digit_are_not_lost(opened):
     engine = opened(precision="bf16", learning_rate=1e-6)
-    (name, master), *_ = engine._parameters
+    (name, master), *_ = engine.parameters
     copy = dict(engine.model.named_parameters())[name]
     assert (copy.dtype, master.dtype) == (torch.bfloat16, torch.float32)
     start = master.detach().clone()
@@ -290,7 +290,7 @@ def test_updates_below_bf16_s_last_digit_are_not_lost(opened):
     assert 1e-6 < moved.max() < 1e-5
     still = copy.float() == start.bfloat16().float()
     assert (still & (moved > 0)).float().mean() > 0.7  # five updates, and they do not show in bf16 yet
-    for key, value in engine._parameters:
+    for key, value in engine.parameters:
         assert torch.equal(dict(engine.model.named_parameters())[key], value.bfloat16())
 
 
@@ -300,12 +300,12 @@ def test_gradients_of_several_passes_are_summed_in_fp32(opened):
     alone = []
     for batch in batches:
         (summed_loss(engine.model, batch, CPU, "packed") / 100).backward()
-        alone.append([value.grad.clone() for _, value in engine._parameters])
+        alone.append([value.grad.clone() for _, value in engine.parameters])
         engine._drop_gradients()
     for batch in batches:
         (summed_loss(engine.model, batch, CPU, "packed") / 100).backward()
     assert all(value.grad is None for value in engine.model.parameters())
-    for (_, value), first, second in zip(engine._parameters, *alone, strict=True):
+    for (_, value), first, second in zip(engine.parameters, *alone, strict=True):
         assert torch.equal(value.grad, first + second)
         assert torch.equal(first.bfloat16().float(), first)
 

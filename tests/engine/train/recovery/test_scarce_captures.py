@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("unplanned")
 def test_graphs_that_there_is_no_memory_for_are_no_reason_to_go_on_without(made, smaller):
     paths = made(extra=WATCHED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FastTrainer, "_wants_graphs", property(lambda _: True, lambda *_: None), raising=False)
+        patch.setattr(FastTrainer, "wants_graphs", property(lambda _: True, lambda *_: None), raising=False)
         patch.setattr(FastTrainer, "_capture", lambda *_, **_kind: None)
         with scarce((FastTrainer, "_capture"), calls=[2]):
             assert run_training(paths).exit_code == ExitCode.DONE

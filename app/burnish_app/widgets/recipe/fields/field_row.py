@@ -65,13 +65,13 @@ class FieldRow(QWidget):
         self._idle = self._note = ""
         label = body(field.label)
         label.setToolTip(field.help)
-        self._editor = self._make_editor()
-        self._editor.setToolTip(field.help)
-        self._editor.setAccessibleName(field.label)
-        self._editor.installEventFilter(self)
-        label.setBuddy(self._editor)
-        self._beside = caption("")
-        self._reset = link("", self.take_suggestion)
+        self.editor = self._make_editor()
+        self.editor.setToolTip(field.help)
+        self.editor.setAccessibleName(field.label)
+        self.editor.installEventFilter(self)
+        label.setBuddy(self.editor)
+        self.beside = caption("")
+        self.reset_button = link("", self.take_suggestion)
         is_area = field.kind in ("lines", "prose")
         middle = QWidget()
         if is_area:
@@ -81,10 +81,10 @@ class FieldRow(QWidget):
             middle.setFixedWidth(scaled_width(_EDITOR_PX))
         inner = QVBoxLayout(middle)
         inner.setContentsMargins(0, 0, 0, 0)
-        inner.addWidget(self._editor)
+        inner.addWidget(self.editor)
         inner.addStretch(1)
         line = _RowLayout(2 * UNIT, 4)
-        self._words = _Words(label, self._reset, self._beside)
+        self._words = _Words(label, self.reset_button, self.beside)
         line.addWidget(self._words)
         line.addWidget(middle)
         self.setLayout(line)
@@ -93,7 +93,7 @@ class FieldRow(QWidget):
 
     def value(self) -> Any:
         """Return the value as typed; it need not be valid."""
-        editor = self._editor
+        editor = self.editor
         if isinstance(editor, QCheckBox):
             return editor.isChecked()
         if isinstance(editor, QComboBox) and not isinstance(editor, PlaceBox):
@@ -103,7 +103,7 @@ class FieldRow(QWidget):
 
     def show_value(self, value: Any) -> None:
         """Show a value without emitting `edited`."""
-        editor = self._editor
+        editor = self.editor
         before = editor.blockSignals(True)
         if isinstance(editor, QCheckBox):
             editor.setChecked(bool(value))
@@ -149,7 +149,7 @@ class FieldRow(QWidget):
         """Disable the editor and show why the field does not apply; an empty text enables it again."""
         if why != self._idle:
             self._idle = why
-            self._editor.setEnabled(not why)
+            self.editor.setEnabled(not why)
             self._show_state()
 
     def show_note(self, note: str) -> None:
@@ -164,9 +164,9 @@ class FieldRow(QWidget):
         Args:
             choices: choices to offer.
         """
-        if choices == self._choices or not isinstance(self._editor, QComboBox):
+        if choices == self._choices or not isinstance(self.editor, QComboBox):
             return
-        self._choices, view, items = choices, self._editor.view(), self._editor.model()
+        self._choices, view, items = choices, self.editor.view(), self.editor.model()
         if isinstance(view, QListView) and isinstance(items, QStandardItemModel):
             for number, choice in enumerate(self.field.choices):
                 view.setRowHidden(number, choice not in choices)
@@ -178,8 +178,8 @@ class FieldRow(QWidget):
         Args:
             places: places as a recipe names them.
         """
-        if isinstance(self._editor, PlaceBox):
-            self._editor.show_places(places)
+        if isinstance(self.editor, PlaceBox):
+            self.editor.show_places(places)
 
     def inner_widgets(self) -> list[QWidget]:
         """Return the widgets whose layouts follow the row's texts, from the innermost to the row itself."""
@@ -188,7 +188,7 @@ class FieldRow(QWidget):
     def take_suggestion(self) -> None:
         """Take the suggested value."""
         self.show_value(self._suggested)
-        self._editor.setFocus()  # the button that had it goes
+        self.editor.setFocus()  # the button that had it goes
         self.edited.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -241,20 +241,20 @@ class FieldRow(QWidget):
     def _show_state(self) -> None:
         suggested = self.field.as_text(self._suggested).replace("\n", ", ") if self._has_suggestion else ""
         differs = self._has_suggestion and not self._idle and self.value() != self._suggested
-        self._reset.setVisible(differs)
+        self.reset_button.setVisible(differs)
         if differs:
             shown = self.field.choice_text(suggested) or tr("none")
-            self._reset.setText(tr("Suggested: {shown}").format(shown=shown))
-            self._reset.setAccessibleName(
+            self.reset_button.setText(tr("Suggested: {shown}").format(shown=shown))
+            self.reset_button.setAccessibleName(
                 tr("{label}: back to the suggested {shown}").format(label=self.field.label, shown=shown)
             )
         reason = self._idle or " ".join(part for part in (self._reason, self._note) if part)
         text, tone = (self._problem, "error") if self._problem else (reason, "muted")
-        self._beside.setText(text)
-        self._beside.setVisible(bool(text))
-        self._editor.setAccessibleDescription(text or self.field.help)
-        set_tone(self._beside, tone)
-        set_tone(self._editor, "error" if self._problem else "")
+        self.beside.setText(text)
+        self.beside.setVisible(bool(text))
+        self.editor.setAccessibleDescription(text or self.field.help)
+        set_tone(self.beside, tone)
+        set_tone(self.editor, "error" if self._problem else "")
 
 
 class _RowLayout(FlowLayout):

@@ -19,7 +19,7 @@ from support.runs.steps import PASSES, train, trainer
 def failing(adapted_llama, monkeypatch):
     """A trainer whose captures fail, and the bucket and mode of each that it tries."""
     trained, tries = trainer(*adapted_llama[:2]), []
-    trained._wants_graphs, trained._pool = True, (0, 1)
+    trained.wants_graphs, trained._pool = True, (0, 1)
 
     def capture(self, pool, stream, *, mode, **_kind):
         tries.append((self.layout.capacity, mode))
@@ -63,14 +63,14 @@ def _captured_without_a_gpu(trained, program):
 @pytest.mark.parametrize("error", [RuntimeError(), RuntimeError("not permitted when stream is capturing\nCompile")])
 def test_any_failure_of_a_capture_has_words(adapted_llama, monkeypatch, error):
     trained = trainer(*adapted_llama[:2])
-    trained._wants_graphs, trained._pool = True, (0, 1)
+    trained.wants_graphs, trained._pool = True, (0, 1)
 
     def capture(*_, **_kind):
         raise error
 
     monkeypatch.setattr(MicroBatchStep, "capture", capture)
-    _captured_without_a_gpu(trained, next(iter(trained._steps.values())))
-    assert not trained._wants_graphs
+    _captured_without_a_gpu(trained, next(iter(trained.steps.values())))
+    assert not trained.wants_graphs
     assert trained.problem.startswith("CUDA graphs could not be captured (")
     assert "training goes on" in trained.problem
     assert "\n" not in trained.problem
@@ -83,7 +83,7 @@ def test_weights_that_are_not_page_locked_are_copied_without_capture(six_layers)
     trained = gpu_trainer(six_layers, dtype=torch.bfloat16, layers_on_host=frozenset(range(6)), lockable_weights=1000)
     results, other = train(trained, PASSES[:1] * 4)
     assert "memory.weights" in trained.problem
-    assert not any(step.captured for step in trained._steps.values())
+    assert not any(step.captured for step in trained.steps.values())
     assert [one.loss for one in results] == [one.loss for one in wanted]
     assert torch.equal(other, param)
 

@@ -50,8 +50,8 @@ def test_further_buckets_take_no_memory_of_their_own(adapted_llama):
         before = torch.cuda.memory_reserved()
         trained = gpu_trainer(adapted_llama, dtype=torch.bfloat16, rows=sorted(passes))
         train(trained, [passes[rows] for rows in order])
-        assert {layout.capacity for layout in trained._ran} == set(order)
-        assert all(trained._steps[layout].captured for layout in trained._ran)
+        assert {layout.capacity for layout in trained.ran} == set(order)
+        assert all(trained.steps[layout].captured for layout in trained.ran)
         peaks.append(torch.cuda.max_memory_reserved() - before)
         del trained
     assert peaks[1] < 1.1 * peaks[0]
@@ -66,7 +66,7 @@ def test_evaluation_takes_the_passes_memory(adapted_llama):
     found = []
     for evaluates in (False, True):
         trained = gpu_trainer(adapted_llama, dtype=torch.bfloat16, rows=(8192,), head_rows=8192)
-        layout = next(iter(trained._steps))
+        layout = next(iter(trained.steps))
         with prefetcher(trained, [batch] * 6) as ring:
             for _ in range(3):
                 trained.step(ring)

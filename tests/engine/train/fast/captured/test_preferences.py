@@ -74,10 +74,10 @@ def test_captured_steps_over_preferences_give_the_bits_of_eager_ones(adapters, o
         trained = trainer(base, known[kind], **changes, **options)
         results, param = train(trained, passes(objective), 2)
         assert trained.problem == ""
-        assert all(trained._steps[layout].has_captured(estimates_kl=False) == graphs for layout in trained._ran)
+        assert all(trained.steps[layout].has_captured(estimates_kl=False) == graphs for layout in trained.ran)
         if objective == "kto":
-            assert trained._estimated
-            assert any(trained._steps[one].has_captured(estimates_kl=True) for one in trained._estimated) == graphs
+            assert trained.estimated
+            assert any(trained.steps[one].has_captured(estimates_kl=True) for one in trained.estimated) == graphs
         found.append((figures(results), param))
     assert found[0][0] == found[1][0]
     assert torch.equal(found[0][1], found[1][1])

@@ -23,7 +23,7 @@ def test_graphs_and_eager_steps_give_the_same_bits(adapted_llama, kind, dropout)
     captured = gpu_trainer(adapted_llama, **options)
     results, param = train(captured, order, 2)
     assert captured.problem == ""
-    assert all(captured._steps[layout].captured for layout in captured._ran)
+    assert all(captured.steps[layout].captured for layout in captured.ran)
     for graphs in (False, True):
         others, other = train(gpu_trainer(adapted_llama, graphs=graphs, **options), order, 2)
         assert figures(others) == figures(results)
@@ -72,7 +72,7 @@ def test_graphs_of_a_mixture_give_the_same_bits(tmp_path, monkeypatch, kind, sha
         trained = gpu_trainer((base, adapter), **GPU_KINDS[kind] | changes)
         results, param = train(trained, order, 2)
         assert trained.problem == ""
-        assert all(trained._steps[layout].captured == trained._wants_graphs for layout in trained._ran)
+        assert all(trained.steps[layout].captured == trained.wants_graphs for layout in trained.ran)
         found.append((figures(results), param))
     for results, param in found[1:]:
         assert results == found[0][0]
@@ -113,7 +113,7 @@ def test_layers_in_host_memory_train_the_same_bits_on_a_gpu(six_layers, kind, dr
             )  # fmt: skip
             results, param = train(trained, order, 2)
             assert trained.problem == ""
-            assert all(trained._steps[layout].captured == graphs for layout in trained._ran)
+            assert all(trained.steps[layout].captured == graphs for layout in trained.ran)
             found[mlp_rows].append((figures(results), param))
     for own in found.values():
         assert all(results == own[0][0] and torch.equal(param, own[0][1]) for results, param in own[1:])
@@ -127,7 +127,7 @@ def test_evaluation_between_captured_steps_with_layers_in_host_memory(six_layers
     found = []
     for evaluates in (False, True):
         trained = gpu_trainer(six_layers, dtype=torch.bfloat16, quantize=True, layers_on_host=frozenset(range(6)))
-        layout = max(trained._steps, key=lambda one: one.capacity)
+        layout = max(trained.steps, key=lambda one: one.capacity)
         with prefetcher(trained, PASSES * 4) as ring:
             for number in range(16):
                 trained.step(ring)
@@ -153,7 +153,7 @@ def test_captured_gradients_have_the_bits_of_eager_ones(adapted_llama):
                 for _ in range(4):
                     trained._pass(ring, ring.next())
         torch.cuda.synchronize()
-        assert bool(graphs) == any(program.captured for program in trained._steps.values())
+        assert bool(graphs) == any(program.captured for program in trained.steps.values())
         sums.append(trained.model.optimizer.grad.clone())
     assert sums[0].any()
     assert torch.equal(*sums)

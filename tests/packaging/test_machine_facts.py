@@ -103,6 +103,7 @@ def test_asking_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     facts = mf.detect(tmp_path, {"BURNISH_ALLOW_CPU": "1"}, (3, 12, 0))
+    assert facts.python_bits == (64 if sys.maxsize > 2**32 else 32)
     assert facts.allow_cpu
     if works:
         assert (facts.driver, facts.driver_cuda) == ((580, 65, 6), (13, 0))

@@ -40,6 +40,15 @@ def test_the_axis_counts_tokens_and_time_up_to_each_step():
     assert list(axis.steps_at([0.0, 1003.0, 9999.0])) == [0, 1.5, 3]
 
 
+def test_each_curve_has_its_own_figures_over_the_steps():
+    lines = [one.model_copy(update={"tokens_per_s": 700.0 + one.seq}) for one in steps([1, 2, 4])]
+    curves = run_curves(state_of(lines))
+    for name in ("loss", "learning_rate", "grad_norm", "tokens_per_s"):
+        curve = getattr(curves, name)
+        assert list(curve.steps) == [1, 2, 4], name
+        assert list(curve.values) == pytest.approx([getattr(one, name) for one in lines]), name
+
+
 def test_the_night_between_two_processes_is_no_time_of_the_run():
     first = list(steps([1, 2], begin=1000))
     again = RunStarted(

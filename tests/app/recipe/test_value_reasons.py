@@ -33,6 +33,11 @@ def test_every_direction_of_a_change_has_words_of_its_own(key):
     assert value_reason(key, SUGGESTED, SUGGESTED, facts.dataset()) == ""
 
 
+def test_a_step_has_the_tokens_of_all_its_passes():
+    other = values(train={"micro_batch_tokens": 8192, "accumulation": 4})
+    assert "32,768" in value_reason("train.micro_batch_tokens", other, SUGGESTED, None)
+
+
 def test_every_number_that_comes_first_is_explained():
     assert set(MAIN) - set(OTHERS) == {"task.metric"}  # its choices have notes
 

@@ -103,7 +103,9 @@ def phone_result(**changes):
 
 
 def test_a_phones_result_is_taken_in(tmp_path):
+    both_at_once = phone_result(n_gen=128, avg_ts=30.0)
     rows = [phone_result(), phone_result(n_prompt=0, n_gen=128, avg_ts=14.25), phone_result(n_threads=6, avg_ts=70.0)]
+    rows.append(both_at_once)
     (tmp_path / "phone.json").write_text(json.dumps(rows, indent=2))
     (found,) = read_llama_bench(tmp_path / "phone.json")
     assert (found.file, found.device, found.bytes) == ("m-Q4_0.gguf", "Snapdragon 8", 770_000_000)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -218,7 +219,9 @@ def test_a_worker_that_dies_is_told_and_started_again(child):
     with pytest.raises(SetupError, match=r"worked on a bad file: .*(SIGABRT|exit)"):
         child.ask(request("free"), Job("1", sink), about="a bad file")
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)
-    child.end_if_idle()
+    workers = psutil.Process().children()
+    assert child.end_if_idle()
+    assert not psutil.wait_procs(workers, timeout=LONG_S)[1], "its memory is free"
     assert isinstance(child.ask(MachineRequest(id="2"), Job("2", sink), about="x"), Result)
 
 
@@ -282,8 +285,6 @@ def test_end_if_idle_spares_a_busy_worker(child):
 @pytest.mark.full
 def test_workers_end_with_whoever_started_them(tmp_path):
     """Also when it is killed and cannot say goodbye."""
-    import psutil
-
     (tmp_path / "noisy_worker.py").write_text(NOISY, encoding="utf-8")
     code = (
         "import time\nfrom burnish_engine.channel.child import Child, _Process\n"

@@ -175,7 +175,7 @@ def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
 @pytest.mark.full
 def test_alpha_keeps_the_scale_that_the_learning_rate_is_made_for():
     huge = dataset(2_000_000, [(256, 2_000_000)])
-    for data in (TINY, CHATS, huge):
+    for data in (None, TINY, CHATS, huge):
         adapter = recipe_of(ask(H200, data=data)).adapter
         root = adapter.rank**0.5 if adapter.method == "rslora" else adapter.rank
         assert adapter.alpha / root == pytest.approx(2.0)

@@ -122,6 +122,17 @@ def test_the_relay_sends_what_is_new_from_where_the_reader_is(job):
     assert (lines[-1].kind, lines[-1].exit_code, lines[-1].status, lines[-1].text) == ("end", 13, "failed", "m")
 
 
+def test_what_the_run_wrote_last_is_sent_before_the_end(job):
+    lines = []
+    relay = Relay(job, lambda text: lines.append(read_line(text)))
+    relay.step()
+    with job.run.events.open("a") as file:
+        file.write('{"n": 3}\n')
+    relay.end(None)
+    assert [(line.kind, line.text) for line in lines if line.kind in ("event", "end")][2] == ("event", '{"n": 3}')
+    assert lines[-1].kind == "end"
+
+
 def test_another_attempt_sends_again_what_the_one_before_saved(job):
     lines = []
     relay = Relay(job, lambda text: lines.append(read_line(text)), attempt=2)

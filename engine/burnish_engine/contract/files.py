@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import BurnishError, NoSpaceError, UsageError
+from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
@@ -150,24 +150,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def cannot_open(path: Path, error: OSError) -> BurnishError:
-    """Make the error for a file that could not be opened, of which only its permissions show whether it was to be read.
-
-    Args:
-        path: path that was opened.
-        error: error of the system.
-    """
-    hidden = not os.access(path.parent, os.X_OK) or (os.path.lexists(path) and not os.access(path, os.R_OK))
-    if isinstance(error, PermissionError) and hidden:
-        return UsageError(
-            f"{path} could not be read: {error.strerror}.", "Check its permissions and those of the folders above it."
-        )
-    return cannot_write(path, error)
+def is_full(error: OSError) -> bool:
+    """Whether the disk is full, or the person's share of it."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def cannot_write(path: Path, error: OSError) -> NoSpaceError:
     """Make the error for a file that could not be written: what, why, what to do."""
-    if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
+    if is_full(error):
         return NoSpaceError(
             f"The disk is full: {path} could not be written.",
             "Free some space on that disk, then resume; nothing written earlier is lost.",

@@ -225,7 +225,7 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
         names = [f"{PREFIX}{path}.{part}" for part in parts]
         absent = [name for name in names if name not in shapes]
         if absent:
-            missing += absent if len(absent) < len(names) or is_promised(config, path) else []
+            missing += absent if len(absent) < len(names) or is_promised(folder, config, path) else []
             continue
         a, b, *lengths = (shapes[name] for name in names)
         if a[1:] != (module.columns,) or b != (module.rows, a[0]) or lengths not in ([], [(module.rows,)]):

@@ -21,8 +21,10 @@ class RemoteJob(BaseModel):
     machine: str = Field(default="", description="Kind of machine, as the service names it.")
     url: str = Field(default="", description="Page of the job, where the service has one.")
     started: float = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
-    attempt: int = Field(default=0, description="Attempt whose events the run folder holds; preemption begins another.")
+    attempt: int = Field(
+        default=0, ge=0, description="Attempt whose events the run folder holds; preemption begins another."
+    )
     gpu: str = Field(default="", description="GPUs that it was planned on.")
     usd_per_hour: float | None = Field(default=None, description="Price by the service's own list.")
-    timeout_s: int = Field(default=0, description="Longest time there, seconds.")
+    timeout_s: int = Field(default=0, ge=0, description="Longest time there, seconds.")
     brought_back: bool = Field(default=False, description="Whether its result lies here, verified.")

@@ -256,7 +256,7 @@ def _guarded(path: Path, write: Callable[[], None]) -> None:
 
 
 def _by_step(folder: Path) -> list[Path]:
-    numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
     return sorted(numbered, key=_step_of)
 
 

@@ -34,18 +34,37 @@ def replace_with_retry(source: Path, target: Path) -> None:
             time.sleep(_REPLACE_PAUSE_S)
 
 
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe, a socket or a device: opening one may wait for ever.
+
+    Raises:
+        OSError: The path is one, or cannot be looked up.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.ENXIO, "it is a pipe, a socket or a device, not a file", str(path))
+
+
+def read_plain(path: Path) -> str:
+    """Read a text file in UTF-8; a pipe, a socket or a device is refused before it is opened.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: It is no UTF-8.
+    """
+    refuse_special(path)
+    return path.read_text(encoding="utf-8")
+
+
 def read_with_retry(path: Path) -> str:
     """Read a small text file, again while its writer replaces it (Windows refuses for a moment).
 
     Raises:
-        OSError: The file cannot be read, or is a pipe or a device, which would never end.
+        OSError: The file cannot be read, or is a pipe, a socket or a device.
     """
     for attempt in range(_REPLACE_ATTEMPTS):
         try:
-            mode = path.stat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
-            return path.read_text(encoding="utf-8")
+            return read_plain(path)
         except PermissionError:
             if attempt == _REPLACE_ATTEMPTS - 1:
                 raise

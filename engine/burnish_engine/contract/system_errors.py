@@ -51,7 +51,7 @@ def _out_of_memory(said: str) -> BurnishError:
 
 
 def _of_system(error: OSError) -> BurnishError | None:
-    reason, name = os.strerror(error.errno), _name(error)
+    reason, name = error.strerror or os.strerror(error.errno), _name(error)
     if is_full(error):
         return cannot_write(name or Path("A file"), error)
     if error.errno == errno.ENOMEM:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 
 INDEX = "model.safetensors.index.json"
@@ -234,7 +235,7 @@ def weight_files(answer: ModelAnswer, index: Path | None) -> list[HubFile]:
 
 def _indexed(model: str, index: Path) -> list[str]:
     try:
-        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weights = json.loads(read_plain(index))["weight_map"]
         names = sorted(set(weights.values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         names = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.events_file import read_run
 
@@ -59,7 +59,7 @@ def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
 
 def _load(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
     try:
-        rows = json.loads(paths.held_out.read_text(encoding="utf-8"))
+        rows = json.loads(read_plain(paths.held_out))
         return rows["ids"], rows["chats"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(

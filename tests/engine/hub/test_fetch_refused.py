@@ -107,7 +107,7 @@ def test_sizes_that_no_file_has(model, size):
     assert "did not answer as a model hub" in refusal(SetupError)
 
 
-@pytest.mark.parametrize("said", ["bytes 5-9/10", "bytes 999999999-1/2", f"bytes {'9' * 5000}-", "bytes 1-0/0"])
+@pytest.mark.parametrize("said", ["bytes 5-9/10", "bytes 999999999-1/2", "bytes 1-0/0"])
 def test_a_hub_that_sends_another_part_than_the_whole_is_given_up(hub, model, said):
     model.other_range = dict.fromkeys(model.files, said)
     refusal(SetupError)

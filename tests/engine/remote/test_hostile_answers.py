@@ -131,11 +131,11 @@ def test_hugging_face_jobs_may_list_any_numbers(monkeypatch, key):
         client = type("Client", (), {"ask": lambda _self, *_arguments, listed=listed: listed})()
         monkeypatch.setattr(HfBackend, "_client", client)
         try:
-            [offer] = HfBackend("hf", "").offers()
+            offers = HfBackend("hf", "").offers()
         except SetupError:
             continue
-        assert is_sane(offer.machine), number
-        assert offer.usd_per_hour is None or 0 <= offer.usd_per_hour < 1e12
+        assert all(is_sane(offer.machine) for offer in offers), number
+        assert all(offer.usd_per_hour is None or 0 <= offer.usd_per_hour < 1e12 for offer in offers), number
 
 
 LINES = [

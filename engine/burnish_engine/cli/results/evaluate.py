@@ -16,6 +16,7 @@ from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, TaskScore
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_task import TASK_USES, TaskMetric, TaskSection
@@ -96,7 +97,7 @@ def _schema_text(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_plain(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}.", "Check the path.") from None
     except UnicodeDecodeError:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from burnish_engine.contract.files import read_plain
 from burnish_engine.export.checks.trained_experts import TrainedExperts
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -89,7 +90,7 @@ class TrainedWeights:
         from safetensors.torch import load_file
 
         self._folder = folder
-        self._config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        self._config = json.loads(read_plain(folder / "adapter_config.json"))
         for stored, tensor in load_file(folder / "adapter_model.safetensors").items():
             name = stored.removeprefix("base_model.model.")
             if match := _PART.match(self._in_files(name)):

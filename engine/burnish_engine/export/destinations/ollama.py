@@ -9,7 +9,7 @@ from pathlib import Path
 
 from burnish_engine.chat.prompt import gguf_template
 from burnish_engine.contract.errors import BurnishError, UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.destinations.lm_studio import link_or_copy
 from burnish_engine.export.destinations.modelfile import PARAMETERS, read_modelfile
@@ -83,7 +83,7 @@ def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None
 def model_sampling(model: Path) -> dict[str, float]:
     """Return Ollama's parameters for how a model's folder recommends to sample in generation_config.json, if so."""
     try:
-        settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
+        settings = json.loads(read_plain(model / "generation_config.json"))
     except (OSError, ValueError, RecursionError):  # it only recommends: a damaged one is no reason to give no file
         return {}
     return usual_sampling(settings) if isinstance(settings, dict) else {}

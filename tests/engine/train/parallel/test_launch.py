@@ -42,7 +42,8 @@ def test_variables_that_are_no_numbers_are_refused_and_not_taken_for_none(name):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("RANK", "-1"), ("RANK", "4"), ("RANK", "9" * 5000), ("LOCAL_RANK", "-1"), ("LOCAL_RANK", "4"),
-     ("WORLD_SIZE", "-4"), ("WORLD_SIZE", "0"), ("WORLD_SIZE", "9999999"), ("LOCAL_WORLD_SIZE", "0"), ("LOCAL_WORLD_SIZE", "5")],
+     ("WORLD_SIZE", "-4"), ("WORLD_SIZE", "0"), ("WORLD_SIZE", "9999999"),
+     ("LOCAL_WORLD_SIZE", "0"), ("LOCAL_WORLD_SIZE", "5")],
 )  # fmt: skip
 def test_ranks_that_no_process_has_are_refused(name, value):
     with pytest.raises(SetupError, match=f"{name} is "):

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.number import Moment
+
 REMOTE_VERSION = 1
 
 
@@ -20,7 +22,7 @@ class RemoteJob(BaseModel):
     folder: str = Field(default="", description="Folder of the job there.")
     machine: str = Field(default="", description="Kind of machine, as the service names it.")
     url: str = Field(default="", description="Page of the job, where the service has one.")
-    started: float = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
+    started: Moment = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
     attempt: int = Field(
         default=0, ge=0, description="Attempt whose events the run folder holds; preemption begins another."
     )

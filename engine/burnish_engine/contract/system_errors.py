@@ -40,6 +40,8 @@ def known_error(error: BaseException) -> BurnishError | None:
         return UsageError("A path holds a NUL character, which no name of a file has.", "Correct the path.")
     if isinstance(error, UnicodeEncodeError) and "surrogate" in error.reason:
         return UsageError("A name holds characters that are no Unicode text.", "Rename it, or use another.")
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve, before Python 3.13
+        return UsageError(f"{error}.", "Check the path.")
     return _of_system(error) if isinstance(error, OSError) and error.errno is not None else None
 
 

@@ -22,7 +22,8 @@ class OutOfMemoryError(Exception):
 KNOWN = {
     ExitCode.USAGE: [
         *[of(getattr(errno, name), "x") for name in ("ENOENT", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO")],
-        of(errno.ENOTDIR), ValueError("embedded null byte"), ValueError("stat: embedded null character in path"),
+        of(errno.ENOTDIR), ValueError("embedded null byte"), RuntimeError("Symlink loop from 'x'"),
+        ValueError("stat: embedded null character in path"),
         UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
     ],
     ExitCode.ENVIRONMENT: [

@@ -42,7 +42,7 @@ def known_error(error: BaseException) -> BurnishError | None:
         return UsageError("A name holds characters that are no Unicode text.", "Rename it, or use another.")
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve, before Python 3.13
         return UsageError(f"{error}.", "Check the path.")
-    return _of_system(error) if isinstance(error, OSError) and error.errno is not None else None
+    return _of_system(error, error.errno) if isinstance(error, OSError) and error.errno is not None else None
 
 
 def _out_of_memory(said: str) -> BurnishError:
@@ -52,24 +52,24 @@ def _out_of_memory(said: str) -> BurnishError:
     )
 
 
-def _of_system(error: OSError) -> BurnishError | None:
-    reason, name = error.strerror or os.strerror(error.errno), _name(error)
+def _of_system(error: OSError, number: int) -> BurnishError | None:
+    reason, name = error.strerror or os.strerror(number), _name(error)
     if is_full(error):
         return cannot_write(name or Path("A file"), error)
-    if error.errno == errno.ENOMEM:
+    if number == errno.ENOMEM:
         return _out_of_memory(reason)
-    if error.errno in _NO_SUCH_PATH:
+    if number in _NO_SUCH_PATH:
         return UsageError(f"{name or 'A file'} cannot be opened: {reason}.", "Check the path.")
-    if error.errno in _TOO_MANY:
+    if number in _TOO_MANY:
         return SetupError(
             f"The system gives this process no more files or processes: {reason}.",
             "Close other programs, or raise the limit (`ulimit -n`).",
         )
-    if error.errno in _UNWRITABLE and name is None:
+    if number in _UNWRITABLE and name is None:
         return NoSpaceError(f"The output could not be written: {reason}.", "Check the disk that it goes to.")
-    if error.errno in _UNWRITABLE:
+    if number in _UNWRITABLE:
         return cannot_open(name or Path(), error)
-    if error.errno in _UNREACHED:
+    if number in _UNREACHED:
         return SetupError(
             f"{name or 'A file'} could not be read or written: {reason}.",
             "Check the path, the disk, and the connection to it.",

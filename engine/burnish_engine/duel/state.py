@@ -243,7 +243,7 @@ def has_process(folder: DuelFolder) -> bool:
     try:
         owner = json.loads(read_with_retry(folder.owner))
         return is_alive(int(owner["pid"]), float(owner["created"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -60,8 +60,11 @@ def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
 def _load(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
     try:
         rows = json.loads(read_plain(paths.held_out))
-        return rows["ids"], rows["chats"]
-    except (OSError, ValueError, KeyError, TypeError):
+        ids, chats = rows["ids"], rows["chats"]
+        if not isinstance(ids, list) or not all(isinstance(turn, dict) for chat in chats for turn in chat):
+            raise TypeError
+        return ids, chats
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
             f"The run {paths.root.name} has no readable held_out.json, which a file is checked against.",
             "Start the run, or copy the file back.",

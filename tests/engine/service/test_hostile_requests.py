@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.serve.messages import Failure
@@ -20,6 +21,7 @@ from support.models.tiny_models import lora
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="pipes and permissions"), pytest.mark.timeout(300)]
 
+MODEL = {"path": "/the tiny model"}  # a test puts the path of one there
 SAY = [{"role": "user", "content": "x"}]
 
 
@@ -97,10 +99,10 @@ def toml(**sections):
 def recipe_request(method, **more):
     """Requests that read a recipe, with the odd path in each of its places."""
     for end in ("", ".jsonl"):
-        yield lambda path, end=end: {"recipe": toml(data={"files": [path + end]}), **more}
+        yield lambda path, end=end: {"recipe": toml(model=MODEL, data={"files": [path + end]}), **more}
     yield lambda path: {"recipe": toml(model={"path": path}, data={"files": ["x.jsonl"]}), **more}
-    yield lambda path: {"recipe": toml(adapter={"start": path}, data={"files": ["x.jsonl"]}), **more}
-    yield lambda path: {"recipe": toml(data={"files": ["x.jsonl"], "template": path + ".jinja"}), **more}
+    yield lambda path: {"recipe": toml(model=MODEL, adapter={"start": path}, data={"files": ["x.jsonl"]}), **more}
+    yield lambda path: {"recipe": toml(model=MODEL, data={"files": ["x.jsonl"], "template": path + ".jinja"}), **more}
 
 
 SETTINGS = [{"key": "train.seed", "values": ["1", "2"]}]
@@ -148,7 +150,8 @@ def is_no_bug(answer, why):
 
 
 @pytest.mark.parametrize("method", REQUESTS)
-def test_paths_that_cannot_be_used(answers, tmp_path, monkeypatch, no_privileges, method):
+def test_paths_that_cannot_be_used(answers, model, tmp_path, monkeypatch, no_privileges, method):
+    monkeypatch.setitem(MODEL, "path", str(model))
     monkeypatch.chdir(tmp_path)  # which `odd_paths` leaves
     paths = odd_paths(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
@@ -188,6 +191,9 @@ CHANGES = {
     "many digits": as_text('{"a": ' + "9" * 5000 + "}"),
     "a list": as_text("[]"),
     "a number": as_text("3"),
+    "other types": as_text(
+        '{"ids": [3], "chats": [[3]], "files": 3, "r": "x", "v": "1", "model_type": 3, "weight_map": []}'
+    ),
     "NaN": as_text('{"max_position_embeddings": NaN, "eos_token_id": NaN, "temperature": NaN}'),
     "a huge header": as_text(b"\xff" * 8 + b"{}"),
 }
@@ -230,6 +236,15 @@ ODD_STATES = {
     "an endless end": {"ends": 1e308}, "many steps": {"step": 10**300, "total_steps": -3}, "a list": {"name": []},
     "another version": {"v": 99}, "text": {"status": "what", "loss": "x"}, "escapes": {"name": "\x1b[2J\u202e" * 50},
 }  # fmt: skip
+
+
+def test_no_age_is_negative(burnish_home, capsys):
+    folder = runs_dir() / "x"
+    folder.mkdir(parents=True)
+    for created in (4e9, 0.0, 1.0):
+        (folder / "state.json").write_text(json.dumps(STATE | {"created": created}))
+        assert main(["runs", "list"]) == ExitCode.DONE
+        assert "-" not in capsys.readouterr().out.rpartition("x")[2]
 
 
 @pytest.mark.parametrize("name", ODD_STATES)

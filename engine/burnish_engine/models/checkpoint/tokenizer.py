@@ -109,7 +109,7 @@ def _light_config(source: ModelSource) -> Any:
     try:
         found = json.loads(read_plain(source.folder / "tokenizer_config.json"))
         named = isinstance(found["tokenizer_class"], str) and "auto_map" not in found
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     plain = {"model_type": None} | source.config | {"_name_or_path": str(source.folder)}
     return SimpleNamespace(**plain) if named else None

@@ -70,7 +70,7 @@ def declared_ends(source: ModelSource) -> list[int]:
     if file.is_file():
         try:
             values.append(json.loads(read_plain(file)).get("eos_token_id"))
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise SetupError(f"{file} cannot be read: {error}.", "Download the model again.") from error
     found: list[int] = []
     for value in values:

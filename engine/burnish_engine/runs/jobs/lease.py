@@ -208,7 +208,7 @@ def _holder(device: str) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(read_plain(_lease_file(device)))
         return record if is_alive(record["pid"], record["created"]) else None
-    except (OSError, json.JSONDecodeError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

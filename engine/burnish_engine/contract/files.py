@@ -50,7 +50,7 @@ def read_plain(path: Path) -> str:
 
     Raises:
         OSError: The file cannot be read.
-        UnicodeDecodeError: It is no UTF-8.
+        UnicodeDecodeError: The file is no UTF-8.
     """
     refuse_special(path)
     return path.read_text(encoding="utf-8")

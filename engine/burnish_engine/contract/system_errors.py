@@ -22,7 +22,7 @@ _UNREACHED = {
     errno.ENETUNREACH, getattr(errno, "EHOSTDOWN", errno.EHOSTUNREACH), getattr(errno, "EUCLEAN", errno.EIO),
     getattr(errno, "EREMOTEIO", errno.EIO), errno.EOVERFLOW, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOLCK,
 }  # fmt: skip
-"""What an unplugged or remote disk, a damaged file system or an odd name (Windows' EINVAL) answers."""
+"""Errors of an unplugged or remote disk, of a damaged file system, and of an odd name (EINVAL, on Windows)."""
 _LONGEST_NAME = 300
 
 

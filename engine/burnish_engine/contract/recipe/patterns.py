@@ -13,7 +13,7 @@ SECONDS = 1.0
 A usual pattern takes microseconds; one that backtracks without end takes for ever. `regex` counts no steps, so only a
 pattern that is slow without being endless can find something on one machine and not on another.
 """
-_MOST_PLACES = 100_000  # of a pattern with its repeats written out, as `regex` compiles it: about 0.1 s
+_MOST_PLACES = 100_000  # places of a pattern with its repeats written out, which `regex` compiles in about 0.1 s
 _COUNT = re.compile(r"\{(\d{1,9})?(,)?(\d{1,9})?\}")
 _NOTED_S = 0.001
 

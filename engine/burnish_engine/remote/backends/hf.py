@@ -27,9 +27,9 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.hub.failures import read_failure
 from burnish_engine.remote.backends.backend import ENDINGS, Backend, DroppedError, JobStatus, MirrorPosition, Offer
+from burnish_engine.remote.backends.bounded_numbers import core_count, gpu_count, price
 from burnish_engine.remote.backends.hf_client import JobsClient, read_token
 from burnish_engine.remote.backends.machines import service_machine
-from burnish_engine.remote.backends.told_numbers import core_count, gpu_count, price
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import LAST_ATTEMPT, RelayLine, read_line

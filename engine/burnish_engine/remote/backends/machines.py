@@ -7,8 +7,8 @@ import re
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, PcieFacts
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.hardware.gpu.gpu_table import GpuRow, gpu_rows, normal_name
+from burnish_engine.remote.backends.bounded_numbers import core_count, first_number, gib, gpu_count
 from burnish_engine.remote.backends.host_links import host_links
-from burnish_engine.remote.backends.told_numbers import core_count, first_number, gib, gpu_count
 
 _GIB = 2**30
 _ASSUMED_RAM, _ASSUMED_DISK = 64 * _GIB, 200 * 10**9  # where a service does not tell

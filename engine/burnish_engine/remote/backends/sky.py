@@ -18,11 +18,11 @@ from typing_extensions import override
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.remote.backends.backend import JobStatus, Offer
+from burnish_engine.remote.backends.bounded_numbers import core_count, gpu_count, price
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.backends.on_host import HostFolder, find_root, send_bundle
 from burnish_engine.remote.backends.shell import LocalShell, SshShell, run
 from burnish_engine.remote.backends.ssh import HostBackend
-from burnish_engine.remote.backends.told_numbers import core_count, gpu_count, price
 from burnish_engine.remote.bundle.bundle import Bundle
 
 IDLE_MINUTES = 10

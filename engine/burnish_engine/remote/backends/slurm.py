@@ -16,11 +16,11 @@ from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.backends.backend import ENDINGS, JobStatus, Offer
+from burnish_engine.remote.backends.bounded_numbers import first_number, gpu_count, job_number
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.backends.on_host import kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import run
 from burnish_engine.remote.backends.ssh import HostBackend
-from burnish_engine.remote.backends.told_numbers import first_number, gpu_count, job_number
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 

@@ -12,10 +12,10 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.backends.backend import Backend, JobStatus, MirrorPosition, Offer
+from burnish_engine.remote.backends.bounded_numbers import job_number
 from burnish_engine.remote.backends.machines import SURVEY, host_machine
 from burnish_engine.remote.backends.on_host import HostFolder, kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import Shell, run
-from burnish_engine.remote.backends.told_numbers import job_number
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
 from burnish_engine.remote.there.relay_line import RelayLine

@@ -20,24 +20,24 @@ def first_number(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def gpu_count(told: float) -> int:
-    """Return a number of GPUs, at most as many as can share a run; 0 where none is told."""
-    return int(min(told, MOST_GPUS)) if told > 0 else 0
+def gpu_count(said: float) -> int:
+    """Return a number of GPUs, at most as many as can share a run; 0 for a negative one."""
+    return int(min(said, MOST_GPUS)) if said > 0 else 0
 
 
-def core_count(told: float) -> int:
+def core_count(said: float) -> int:
     """Return a number of processor cores, at least 1."""
-    return int(min(told, _MOST_CORES)) if told >= 1 else 1
+    return int(min(said, _MOST_CORES)) if said >= 1 else 1
 
 
-def gib(told: float) -> float:
-    """Return a size in GiB; 0 where none is told."""
-    return min(told, MOST_GIB) if told > 0 else 0.0
+def gib(said: float) -> float:
+    """Return a size in GiB; 0 for a negative one."""
+    return min(said, MOST_GIB) if said > 0 else 0.0
 
 
-def price(told: float) -> float | None:
+def price(said: float) -> float | None:
     """Return a price; None where it is no number."""
-    return told if math.isfinite(told) and told >= 0 else None
+    return said if math.isfinite(said) and said >= 0 else None
 
 
 def job_number(text: str, place: str) -> str:
@@ -48,7 +48,7 @@ def job_number(text: str, place: str) -> str:
         place: machine that gave it, for messages.
 
     Raises:
-        SetupError: It is none.
+        SetupError: The text is no such number.
     """
     if not re.fullmatch(r"[1-9]\d{0,17}", text, flags=re.ASCII):
         raise SetupError(f"{place} gave no number of a job: {text[:200]!r}.", "Look at the run there.")

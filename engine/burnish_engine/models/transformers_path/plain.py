@@ -257,7 +257,7 @@ def save_adapter(model: Any, folder: Path) -> None:
         modules = dict(base.named_modules())
         paths = {name.removeprefix(PREFIX).partition(".lora_")[0] for name in _stored_names(folder)}
         linear = [name for name in paths if name in modules and not isinstance(modules[name], ParamWrapper)]
-        config = as_peft_reads(json.loads(path.read_text(encoding="utf-8")), linear)
+        config = as_peft_reads(folder, json.loads(path.read_text(encoding="utf-8")), linear)
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,18 +18,16 @@ from pydantic_core import PydanticSerializationError
 from burnish_engine.channel.job import FailedError, Job
 from burnish_engine.channel.log import log, log_file
 from burnish_engine.channel.stdio import read_lines
-from burnish_engine.contract.errors import BurnishError, ExitCode
-from burnish_engine.contract.files import cannot_write
-from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.serve.messages import Canceled, Failure, Message, Result
 from burnish_engine.contract.serve.protocol import CancelRequest, Request, parse_request
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, MOST_OPEN
+from burnish_engine.contract.system_errors import known_error
 
 Handler = Callable[[Any, Job], Result]
 """Function (request, job) -> result that answers a request. Raises BurnishError where it cannot."""
 
 _GRACE_S = 2.0
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class LineServer:
@@ -141,19 +137,9 @@ def failure(request_id: str, error: BaseException) -> Failure:
     """Convert an exception to a message of the protocol, and log an unexpected one."""
     if isinstance(error, FailedError):
         return error.failure.model_copy(update={"id": request_id})
-    if isinstance(error, BurnishError):
-        return Failure(id=request_id, what=error.what, remedy=error.remedy, exit_code=int(error.exit_code))
-    if (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    ):  # torch's OutOfMemoryError, without torch
-        return Failure(
-            id=request_id,
-            what=f"Out of memory ({(str(error).splitlines() or ['no details'])[0]}).",
-            remedy="Close other programs that use memory, or take a smaller model.",
-            exit_code=int(ExitCode.DOES_NOT_FIT),
-        )
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return failure(request_id, cannot_write(Path(error.filename or user_data_dir()), error))
+    known = known_error(error)
+    if known is not None:
+        return Failure(id=request_id, what=known.what, remedy=known.remedy, exit_code=int(known.exit_code))
     return _bug(request_id, error)
 
 

@@ -10,6 +10,7 @@ from burnish_engine.chat.gguf_chat import GgufChat
 from burnish_engine.chat.torch_chat import TorchChat
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.models.gguf.gguf_trial import try_file
 from burnish_engine.scoring.score import TaskRows
 
 Replies = list[tuple[str, bool]]
@@ -35,6 +36,17 @@ def model_replies(chat: TorchChat, task: TaskRows, answered: Answered = _nobody)
     chats = [row.messages for row in task.rows]
     made = chat.replies(chats, task.section.max_tokens, together=_TOKENS_TOGETHER, answered=answered)
     return [(reply.text, reply.stopped) for reply in made]
+
+
+def check_file(gguf: Path) -> None:
+    """Open a file as `file_replies` does, so that what is wrong with it is told before other models have answered.
+
+    Raises:
+        UsageError: There is no such file, it is no GGUF, or it carries no chat template.
+        SetupError: The file cannot be loaded, or loading it ends the process that tries.
+    """
+    try_file(gguf)
+    GgufChat(gguf, context=_ROOM).close()
 
 
 def file_replies(gguf: Path, task: TaskRows, answered: Answered = _nobody, *, threads: int = 0) -> Replies:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing
 
 from burnish_engine.channel.job import Job
+from burnish_engine.channel.server import Handler
 from burnish_engine.channel.worker import work
 from burnish_engine.chat.model_cache import ModelCache
 from burnish_engine.chat.target import find_target
@@ -67,5 +69,10 @@ class _ChatRequests:
         return Result(id=request.id, reply=reply)
 
 
+def handlers() -> Mapping[str, Handler]:
+    """Return the function that answers each method."""
+    return {"chat": _ChatRequests().chat}
+
+
 if __name__ == "__main__":
-    work({"chat": _ChatRequests().chat})
+    work(handlers())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -21,20 +20,18 @@ from typer.core import TyperGroup
 
 from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
-from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, BurnishError, ExitCode, StoppedError, UsageError
-from burnish_engine.contract.files import cannot_open, is_file, make_private
+from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, ExitCode, StoppedError, UsageError
+from burnish_engine.contract.files import is_file, make_private
 from burnish_engine.contract.paths import is_address, user_cache_dir, user_data_dir
 from burnish_engine.contract.plain_text import is_unicode
+from burnish_engine.contract.system_errors import known_error
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.offline import remember_offline_choice
 from burnish_kernels.tuning import CACHE_VARIABLE
 
-_UNWRITABLE = {errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", errno.ENOSPC)}
-
 _TYPER_INTERRUPTED = 130
 """Return value of typer where a command ended with KeyboardInterrupt; no command of ours returns it."""
 
-_NO_SUCH_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
 _LARGEST_NUMBER = 10**15
 
 _EXIT_CODES = (
@@ -235,20 +232,10 @@ def _refuse_undecodable(what: str, value: str | Path) -> None:
 
 def _report(error: Exception, arguments: Sequence[str] | None) -> int:
     """Explain an error to a person and return the exit code; an unexpected one is reported as a bug."""
-    if isinstance(error, BurnishError):
-        say_error(str(error))
-        return error.exit_code
-    if isinstance(error, OSError) and error.errno in _NO_SUCH_PATH:
-        say_error(f"{error.filename or 'A file'} cannot be opened: {error.strerror}. Check the path.")
-        return ExitCode.USAGE
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
-        say_error(f"The output could not be written: {error.strerror}. Check the disk that it goes to.")
-        return ExitCode.NO_SPACE
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        return _report(cannot_open(Path(error.filename), error), arguments)
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        say_error(f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no details'}). Use a smaller model.")
-        return ExitCode.DOES_NOT_FIT
+    known = known_error(error)
+    if known is not None:
+        say_error(str(known))
+        return known.exit_code
     format_message = getattr(error, "format_message", None)  # click's own usage errors, however typer packages click
     if type(error).__name__ == "NoArgsIsHelpError" and callable(format_message):
         sys.stderr.write(format_message() + "\n")

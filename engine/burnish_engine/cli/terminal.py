@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import math
 import os
 import re
 import shlex
@@ -189,7 +190,9 @@ def print_raw(text: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds for people."""
+    """Format seconds for people; "unknown" where they are not finite or negative."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return "unknown"
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import BurnishError, NoSpaceError, UsageError
+from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
@@ -34,18 +34,37 @@ def replace_with_retry(source: Path, target: Path) -> None:
             time.sleep(_REPLACE_PAUSE_S)
 
 
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe, a socket or a device: opening one may wait for ever.
+
+    Raises:
+        OSError: The path is one, or cannot be looked up.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.ENXIO, "it is a pipe, a socket or a device, not a file", str(path))
+
+
+def read_plain(path: Path) -> str:
+    """Read a text file in UTF-8; a pipe, a socket or a device is refused before it is opened.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: The file is no UTF-8.
+    """
+    refuse_special(path)
+    return path.read_text(encoding="utf-8")
+
+
 def read_with_retry(path: Path) -> str:
     """Read a small text file, again while its writer replaces it (Windows refuses for a moment).
 
     Raises:
-        OSError: The file cannot be read, or is a pipe or a device, which would never end.
+        OSError: The file cannot be read, or is a pipe, a socket or a device.
     """
     for attempt in range(_REPLACE_ATTEMPTS):
         try:
-            mode = path.stat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
-            return path.read_text(encoding="utf-8")
+            return read_plain(path)
         except PermissionError:
             if attempt == _REPLACE_ATTEMPTS - 1:
                 raise
@@ -150,24 +169,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def cannot_open(path: Path, error: OSError) -> BurnishError:
-    """Make the error for a file that could not be opened, of which only its permissions show whether it was to be read.
-
-    Args:
-        path: path that was opened.
-        error: error of the system.
-    """
-    hidden = not os.access(path.parent, os.X_OK) or (os.path.lexists(path) and not os.access(path, os.R_OK))
-    if isinstance(error, PermissionError) and hidden:
-        return UsageError(
-            f"{path} could not be read: {error.strerror}.", "Check its permissions and those of the folders above it."
-        )
-    return cannot_write(path, error)
+def is_full(error: OSError) -> bool:
+    """Whether the disk is full, or the person's share of it."""
+    return error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def cannot_write(path: Path, error: OSError) -> NoSpaceError:
     """Make the error for a file that could not be written: what, why, what to do."""
-    if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
+    if is_full(error):
         return NoSpaceError(
             f"The disk is full: {path} could not be written.",
             "Free some space on that disk, then resume; nothing written earlier is lost.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -22,3 +22,6 @@ Number = Annotated[
     PlainSerializer(_to_json_number, when_used="json"),
 ]
 """A float whose non-finite values survive JSON."""
+
+Moment = Annotated[float, Field(ge=0.0, le=253_402_300_799.0, allow_inf_nan=False)]
+"""Wall-clock time in seconds since the epoch, up to the year 9999: every calendar has it."""

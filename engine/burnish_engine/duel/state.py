@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import cannot_write, read_with_retry, write_atomic
+from burnish_engine.contract.number import Moment
 from burnish_engine.contract.paths import RunPaths, duels_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
@@ -66,7 +67,7 @@ class DuelState(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 
     v: Literal[1] = 1
-    created: float
+    created: Moment
     options: DuelOptions
     sides: list[Side]
     seed: int
@@ -242,7 +243,7 @@ def has_process(folder: DuelFolder) -> bool:
     try:
         owner = json.loads(read_with_retry(folder.owner))
         return is_alive(int(owner["pid"]), float(owner["created"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -10,7 +10,7 @@ storage ("xet") is not needed: the hub serves the same files over HTTP, up to 50
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
-from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
+from burnish_engine.contract.errors import BurnishError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.hub.endpoint import endpoint
 from burnish_engine.hub.files import FoundAnswer, ModelAnswer
@@ -32,6 +32,7 @@ _BUSY = {408, 429, 500, 502, 503, 504}
 _SEARCH_FIELDS = ("sha", "gated", "downloads", "tags", "cardData", "pipeline_tag", "safetensors")
 _MODEL, _FOUND = TypeAdapter(ModelAnswer), TypeAdapter(list[FoundAnswer])
 _Answer = TypeVar("_Answer")
+Canceled = Callable[[], bool]
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -47,6 +48,12 @@ class TransientError(Exception):
         super().__init__(str(problem))
         self.problem = problem
         self.wait_s = wait_s
+
+
+def raise_if_canceled(canceled: Canceled) -> None:
+    """Raise `StoppedError` where the person canceled the download."""
+    if canceled():
+        raise StoppedError("The download was stopped.", "Start it again; it goes on where it stopped.")
 
 
 @dataclass(frozen=True)
@@ -69,16 +76,18 @@ class HubClient:
 
     Args:
         token: access token; sent to the hub alone, never to where it redirects.
+        canceled: function that is asked before each request and at each piece of an answer; True stops.
 
     Raises:
         UsageError: HF_ENDPOINT is no web address, or the token holds characters that no token has.
     """
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", canceled: Canceled = lambda: False) -> None:
         if not re.fullmatch(r"[!-~]*", token):
             raise UsageError("The access token holds spaces or characters that no token has.", "Copy it again.")
         self._endpoint = endpoint()
         self._token = token
+        self._canceled = canceled
         agent = f"burnish/{burnish_version()}"
         self._http = httpx2.Client(timeout=_TIMEOUT, headers={"user-agent": agent, "accept-encoding": "identity"})
 
@@ -175,13 +184,14 @@ class HubClient:
         url = self._endpoint + path
         checksum = ""
         for _ in range(_MAX_HOPS):
+            raise_if_canceled(self._canceled)
             own = {"authorization": f"Bearer {self._token}"} if self._token and self._is_hub(url) else {}
             with self._answer(url, headers | own) as response:
                 checksum = checksum or _checksum(response)
                 if not response.has_redirect_location:
                     yield response, checksum
                     return
-                url = urljoin(url, response.headers["location"])
+                url = self._redirected(url, response.headers["location"])
         raise SetupError(f"{self.host} redirects without end.", "Check HF_ENDPOINT and the proxy settings.")
 
     @contextmanager
@@ -190,16 +200,36 @@ class HubClient:
             response = self._http.send(self._http.build_request("GET", url, headers=headers), stream=True)
         except httpx2.TransportError as error:
             raise self._connection_error(error, urlsplit(url).hostname or self.host) from None
-        except httpx2.InvalidURL:
-            raise SetupError(f"{self.host} redirects to an address that is none.", "Check HF_ENDPOINT.") from None
+        except (httpx2.InvalidURL, ValueError, OverflowError):  # a name that no host has, such as a part of 64 letters
+            raise self._no_address() from None
         try:
             yield response
         finally:
             response.close()
 
+    def _redirected(self, url: str, location: str) -> str:
+        """Return the address that a hub redirects to."""
+        try:
+            found = urljoin(url, location)
+            parts = urlsplit(found)
+            is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_web = False
+        if not is_web:
+            raise self._no_address()
+        return found
+
+    def _no_address(self) -> SetupError:
+        return SetupError(
+            f"{self.host} is no name of a host, or redirects to an address that is none.",
+            "Check HF_ENDPOINT and the proxy settings.",
+        )
+
     def _chunks(self, response: httpx2.Response) -> Iterator[bytes]:
         try:
-            yield from response.iter_bytes()
+            for chunk in response.iter_bytes():
+                raise_if_canceled(self._canceled)
+                yield chunk
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise self._connection_error(error, self.host) from None
 
@@ -224,7 +254,7 @@ class HubClient:
                 "Does a proxy read encrypted traffic? Add its certificate to the system's.",
             )
         if isinstance(error, httpx2.UnsupportedProtocol):
-            return SetupError(f"{self.host} redirects to an address that is none.", "Check HF_ENDPOINT.")
+            return self._no_address()
         kind = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "could not be reached"
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.DecodingError):
             kind = "cut the connection"
@@ -272,7 +302,7 @@ class HubClient:
 
 
 def _range_start(response: httpx2.Response) -> int:
-    found = re.match(r"bytes (\d+)-", response.headers.get("content-range", ""))
+    found = re.match(r"bytes (\d{1,18})-", response.headers.get("content-range", ""))
     return int(found[1]) if found else 0
 
 

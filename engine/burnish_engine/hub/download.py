@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from burnish_engine.contract.errors import SetupError, StoppedError
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import cannot_write, replace_with_retry
-from burnish_engine.hub.client import HubClient, TransientError
+from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
 from burnish_engine.hub.files import HubFile
 
-Canceled = Callable[[], bool]
 OnAdvance = Callable[[str, int], None]
 """Callback that is given the current activity and the downloaded bytes of the file."""
 
@@ -61,12 +60,6 @@ class RetryPolicy:
         while (left := until - time.monotonic()) > 0:
             raise_if_canceled(self._canceled)
             time.sleep(min(left, 0.1))
-
-
-def raise_if_canceled(canceled: Canceled) -> None:
-    """Raise `StoppedError` where the person canceled the download."""
-    if canceled():
-        raise StoppedError("The download was stopped.", "Start it again; it goes on where it stopped.")
 
 
 class _Digest:
@@ -194,6 +187,8 @@ class FileDownload:
                     "Start it again to get the new one.",
                 )
             if body.start != offset:
+                if not offset:
+                    raise self._other_range(body.start)
                 raise _StartOver
             for chunk in body.chunks:
                 raise_if_canceled(self.canceled)
@@ -206,6 +201,13 @@ class FileDownload:
         if stream.tell() < self.file.bytes:
             problem = f"The connection ended after {stream.tell():,} of {self.file.bytes:,} bytes of {name}."
             raise TransientError(SetupError(problem, "Check the network, then start it again; it goes on there."))
+
+    def _other_range(self, start: int) -> SetupError:
+        return SetupError(
+            f"{self.client.host} sent {self.file.name} of {self.model} from byte {start:,} on, and was asked for the "
+            "whole file.",
+            "Check HF_ENDPOINT, and whether a proxy stands in the way; then start it again.",
+        )
 
     def _digest_of_part(self, stream: BinaryIO) -> _Digest:
         """Hash the part and leave the stream at its end; a part longer than the file is emptied."""

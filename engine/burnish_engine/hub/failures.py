@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterator
 from typing import Literal
@@ -10,12 +9,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
+from burnish_engine.contract.files import is_full
 from burnish_engine.hub.endpoint import endpoint
 
 FailureKind = Literal["missing", "gated", "unreached", "refused", "disk", "other"]
 
 _MOST_LETTERS = 200  # longest quotation of a library or a server, letters
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class HubFailure(BaseModel):
@@ -54,7 +53,7 @@ def failure_of(error: BaseException) -> HubFailure:
             return HubFailure(kind="unreached", text=f"{host} did not answer in time")
         if isinstance(one, httpx2.TransportError):
             return HubFailure(kind="unreached", text=f"{host} could not be reached ({_short(one)})")
-        if isinstance(one, OSError) and one.errno in _FULL:
+        if isinstance(one, OSError) and is_full(one):
             return HubFailure(kind="disk", text="the disk is full")
         if isinstance(one, json.JSONDecodeError):
             return HubFailure(kind="refused", text=f"{host} answered with something that is no answer of a hub")

@@ -23,15 +23,8 @@ from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
 from burnish_engine.contract.units import file_size
-from burnish_engine.hub.client import HubClient, TransientError
-from burnish_engine.hub.download import (
-    Canceled,
-    FileDownload,
-    RetryPolicy,
-    part_path,
-    raise_if_canceled,
-    sha256_if_whole,
-)
+from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
+from burnish_engine.hub.download import FileDownload, RetryPolicy, part_path, sha256_if_whole
 from burnish_engine.hub.files import (
     HubFile,
     ModelAnswer,
@@ -88,7 +81,7 @@ def fetch(
     asked = canceled or (lambda: False)
     check_name(name)
     _refuse_offline(name)
-    client = HubClient((token or os.environ.get("HF_TOKEN", "")).strip())
+    client = HubClient((token or os.environ.get("HF_TOKEN", "")).strip(), asked)
     with client, _DownloadLock(name, progress, asked):
         try:
             work = _ModelDownload(client, name, revision, progress=progress, canceled=asked, entry=catalog_entry)

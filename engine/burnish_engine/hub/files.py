@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 
 INDEX = "model.safetensors.index.json"
@@ -40,6 +41,9 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _MAX_TERMS_BYTES = 2_000_000
 
 
+_Count = Annotated[int, Field(ge=0, le=10**15)]  # of bytes, weights or downloads
+
+
 class _HubModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -48,14 +52,14 @@ class LargeFile(_HubModel):
     """The checksum and size of a file in large-file storage."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    size: int = Field(ge=0)
+    size: _Count
 
 
 class HubFile(_HubModel):
     """One file of a model on the hub."""
 
     name: str = Field(alias="rfilename", min_length=1)
-    size: int | None = Field(default=None, ge=0)
+    size: _Count | None = None
     git_sha1: str | None = Field(default=None, alias="blobId", pattern=r"^[0-9a-f]{40}$")
     lfs: LargeFile | None = None
 
@@ -94,7 +98,7 @@ _WIDTH_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F1
 class _Counts(_HubModel):
     """Number of weights in each number format."""
 
-    parameters: dict[str, int] = {}
+    parameters: dict[str, _Count] = {}
 
 
 class FoundAnswer(_HubModel):
@@ -103,7 +107,7 @@ class FoundAnswer(_HubModel):
     id: str
     sha: str = Field(pattern=r"^[0-9a-f]{40}$")
     gated: bool | str = False
-    downloads: int = 0
+    downloads: _Count = 0
     tags: list[str] = []
     card: dict[str, Any] | None = Field(default=None, alias="cardData")
     task: str | None = Field(default=None, alias="pipeline_tag")
@@ -231,7 +235,7 @@ def weight_files(answer: ModelAnswer, index: Path | None) -> list[HubFile]:
 
 def _indexed(model: str, index: Path) -> list[str]:
     try:
-        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weights = json.loads(read_plain(index))["weight_map"]
         names = sorted(set(weights.values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         names = []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.advice import ModelIntegrity
+from burnish_engine.contract.files import refuse_special
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.hub.manifest import read_manifest
 from burnish_engine.runs.file_hashes import known_sha256
@@ -91,5 +92,6 @@ def _is_small(path: Path) -> bool:
 
 
 def _git_sha1(path: Path) -> str:
+    refuse_special(path)
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

@@ -63,10 +63,10 @@ def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, data
     try:
         source = open_model(folder)
         check_token_ids(source)
-    except BurnishError as error:
+        known["parameters"] = parameters(source.spec) if source.spec else 0
+        fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
+    except BurnishError as error:  # also one of weights in a form that cannot be trained on here
         return LocalModel(**known, verdict="unusable", reason=error.what)
-    known["parameters"] = parameters(source.spec) if source.spec else 0
-    fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
     if not fit:
         return LocalModel(**known, verdict="too_big", reason=TOO_BIG)
     return LocalModel(**known, **judgment(fit))

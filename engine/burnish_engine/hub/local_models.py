@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import CACHED_MODEL, cached_model_name, expand_home, models_dir
 
 LocalPlace = Literal["burnish", "folder", "hub_cache", "lm_studio", "ollama"]
@@ -179,7 +180,7 @@ def _small_text(path: Path) -> str | None:
     if size is None or size > _LONGEST_MANIFEST:
         return None
     try:
-        return path.read_text(encoding="utf-8")
+        return read_plain(path)
     except (OSError, UnicodeDecodeError):
         return None
 

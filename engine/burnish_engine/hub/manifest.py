@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 
 FILE_NAME = "burnish-model.json"
 
@@ -55,8 +55,8 @@ class Manifest(BaseModel):
 def read_manifest(folder: Path) -> Manifest | None:
     """Read the manifest of a fetched model's folder; None where it is missing or invalid."""
     try:
-        return Manifest.model_validate_json((folder / FILE_NAME).read_bytes())
-    except (OSError, ValidationError):
+        return Manifest.model_validate_json(read_plain(folder / FILE_NAME))
+    except (OSError, ValidationError, UnicodeDecodeError):
         return None
 
 

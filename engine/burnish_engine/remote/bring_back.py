@@ -19,6 +19,7 @@ from burnish_engine.remote.there.job_folder import RESULT_FILES, RESULT_FOLDERS
 from burnish_engine.runs.file_hashes import sha256_file
 
 _ROOMS = (*RESULT_FOLDERS, *RESULT_FILES)
+_DEEPEST, _LONGEST = 8, 400  # folders, and characters, of a path in a run
 
 
 def bring_back(backend: Backend, job: RemoteJob, paths: RunPaths, hashes: dict[str, str]) -> None:
@@ -71,7 +72,8 @@ def _with_neighbors(names: list[str], missing: set[str]) -> list[str]:
 def _checked(name: str) -> str:
     """Refuse a path that leads elsewhere: the list of files comes from another machine."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] not in _ROOMS or "\\" in name:
+    leaves = path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] not in _ROOMS
+    if leaves or len(path.parts) > _DEEPEST or len(name) > _LONGEST or "\\" in name or not name.isprintable():
         raise SetupError(f"The job's result names a file {name!r:.80}, which no run has.", "Look at the run there.")
     return name
 

@@ -25,6 +25,7 @@ from burnish_engine.runs.store import read_state, write_state
 from burnish_engine.runs.versioned import read_versioned
 
 _BEAT_S = 5.0
+_LATEST_T = 1e11  # seconds since the epoch: no clock goes so wrong, and all later samples would be dropped
 Listener = Callable[[Event], object]
 
 
@@ -203,7 +204,7 @@ class Mirror:
             line = parse_hardware_line(text)
         except ValidationError:
             return
-        if line.t > self._hardware_t:
+        if self._hardware_t < line.t < _LATEST_T:
             self._hardware_t = line.t
             self._hardware = self._hardware or HardwareFile(self._paths.hardware)
             self._hardware.write(line)

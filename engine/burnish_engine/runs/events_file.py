@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import cannot_write
+from burnish_engine.contract.files import cannot_write, refuse_special
 from burnish_engine.contract.run.events import Event, parse_event
 from burnish_engine.contract.run.fold import RunState, fold_all
 
@@ -58,6 +58,7 @@ class EventWriter:
 def read_events(path: Path) -> Iterator[Event]:
     """Yield all whole, known events of a log, in order, skipping a torn last line and lines of newer versions."""
     try:
+        refuse_special(path)
         with path.open("rb") as file:
             for line in file:
                 if line.endswith(b"\n"):

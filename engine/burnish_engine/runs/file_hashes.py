@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.errors import NoSpaceError
-from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, read_with_retry, refuse_special, write_atomic
 from burnish_engine.contract.paths import file_hashes_file
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ def sha256_file(path: Path, canceled: Callable[[], bool] = lambda: False) -> str
         CanceledError: `canceled` returned True.
     """
     digest = hashlib.sha256()
+    refuse_special(path)
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             if canceled():

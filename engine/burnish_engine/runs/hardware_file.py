@@ -21,7 +21,7 @@ from burnish_engine.contract.facts.hardware import (
     hardware_line_json,
     parse_hardware_line,
 )
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import refuse_special, write_atomic
 
 MOST_BYTES = 4 * 2**20
 FINE_S = 600.0
@@ -102,6 +102,7 @@ def read_lines(path: Path) -> list[HardwareLine]:
         OSError: The file cannot be read.
     """
     lines = []
+    refuse_special(path)
     for line in path.read_bytes().split(b"\n"):
         with suppress(ValidationError):
             lines.append(parse_hardware_line(line))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.runs.events_file import read_run
 
@@ -59,9 +59,12 @@ def load_held_out(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
 
 def _load(paths: RunPaths) -> tuple[list[list[int]], list[Chat]]:
     try:
-        rows = json.loads(paths.held_out.read_text(encoding="utf-8"))
-        return rows["ids"], rows["chats"]
-    except (OSError, ValueError, KeyError, TypeError):
+        rows = json.loads(read_plain(paths.held_out))
+        ids, chats = rows["ids"], rows["chats"]
+        if not isinstance(ids, list) or not all(isinstance(turn, dict) for chat in chats for turn in chat):
+            raise TypeError
+        return ids, chats
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
             f"The run {paths.root.name} has no readable held_out.json, which a file is checked against.",
             "Start the run, or copy the file back.",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+_HIGHEST_PID = 2**31 - 1
 _SAME_CREATION_S = 1.0  # two readings of one process's creation time differ by rounding only
 
 
@@ -30,7 +31,7 @@ def identity(pid: int) -> tuple[int, float]:
 
 def is_alive(pid: int | None, created: float | None) -> bool:
     """Whether the process with this pid and creation time still runs (a zombie does not)."""
-    if pid is None or created is None:
+    if pid is None or created is None or not 0 < pid <= _HIGHEST_PID:  # a file that holds them may be damaged
         return False
     try:
         process = psutil.Process(pid)

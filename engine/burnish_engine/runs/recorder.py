@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -165,10 +164,13 @@ class Recorder:
             self.update()
 
 
+_LONGEST_S = 1e9  # a prediction of more than thirty years is none
+
+
 def predicted_end(left_s: float) -> float:
     """Return when a run is predicted to end, seconds since the epoch; 0: not known.
 
     Args:
         left_s: predicted time to the end of the run, seconds.
     """
-    return time.time() + left_s if 0.0 < left_s < math.inf else 0.0
+    return time.time() + left_s if 0.0 < left_s < _LONGEST_S else 0.0

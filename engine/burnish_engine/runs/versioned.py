@@ -44,6 +44,8 @@ def read_versioned(path: Path, form: type[_Content], version: int, *, what: str,
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:  # without the path, which stands before it
+        return error.strerror
     if not isinstance(error, ValidationError):
         return str(error)
     first, *others = error.errors(include_url=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.scoring.score import TaskRows
 
@@ -35,7 +35,7 @@ def load_task_rows(paths: RunPaths) -> TaskRows | None:
         UsageError: The file is damaged or cannot be read.
     """
     try:
-        return TaskRows.model_validate_json(paths.task_rows.read_text(encoding="utf-8"))
+        return TaskRows.model_validate_json(read_plain(paths.task_rows))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, ValidationError) as error:

@@ -7,13 +7,14 @@ kept in memory, so that browsing its rows costs nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.channel.job import Job
+from burnish_engine.channel.server import Handler
 from burnish_engine.channel.worker import work
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.data_requests import (
@@ -179,19 +180,22 @@ class _DataRequests:
             self._turn.release()
 
 
-if __name__ == "__main__":
+def handlers() -> Mapping[str, Handler]:
+    """Return the function that answers each method."""
     data = _DataRequests()
-    work(
-        {
-            "model": data.model,
-            "estimate": data.estimate,
-            "inspect": data.inspect,
-            "columns": data.columns,
-            "rows": data.rows,
-            "preview": data.preview,
-            "forecast": data.forecast,
-            "hand_over": data.hand_over,
-            "plan_duel": data.plan_duel,
-            "start_duel": data.start_duel,
-        }
-    )
+    return {
+        "model": data.model,
+        "estimate": data.estimate,
+        "inspect": data.inspect,
+        "columns": data.columns,
+        "rows": data.rows,
+        "preview": data.preview,
+        "forecast": data.forecast,
+        "hand_over": data.hand_over,
+        "plan_duel": data.plan_duel,
+        "start_duel": data.start_duel,
+    }
+
+
+if __name__ == "__main__":
+    work(handlers())

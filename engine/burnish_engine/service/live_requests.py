@@ -137,7 +137,7 @@ class LiveRequests:
 
 
 def _adapter_facts(path: str, canceled: Callable[[], bool]) -> AdapterFacts:
-    start = open_start(AdapterSection(start=path))
+    start = open_start(AdapterSection().model_copy(update={"start": path}))  # a path that is none is refused below
     if start is None:
         raise UsageError("No adapter was named.", "Give the folder of a run or of an adapter.")
     weights = start.folder / WEIGHTS_FILE

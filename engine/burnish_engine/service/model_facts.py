@@ -14,6 +14,7 @@ from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import ModelFacts
+from burnish_engine.contract.files import read_plain, refuse_special
 from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe_export import GgufType
 from burnish_engine.hub.manifest import read_manifest
@@ -68,12 +69,13 @@ def count_parameters(folder: Path) -> int | None:
     for file in folder.glob("*.safetensors"):
         try:
             total += _count(file)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
             return None
     return total or None
 
 
 def _count(file: Path) -> int:
+    refuse_special(file)
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > _LONGEST_HEADER:
@@ -93,7 +95,7 @@ def _has_template(folder: Path) -> bool:
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     with suppress(OSError, ValueError):
-        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        config = json.loads(read_plain(folder / "tokenizer_config.json"))
         return isinstance(config, dict) and bool(config.get("chat_template"))
     return False
 
@@ -106,6 +108,7 @@ def _license(source: ModelSource, path: str) -> str:
     if known is not None:
         return known.license
     with suppress(OSError):
+        refuse_special(source.folder / "README.md")
         with (source.folder / "README.md").open("rb") as file:
             start = file.read(_FRONT_MATTER_BYTES).decode("utf-8", "replace")
         if start.startswith("---") and (found := _LICENSE.search(start.partition("\n---")[0])):

@@ -42,10 +42,10 @@ def serve() -> None:
     try:
         from burnish_engine.runs.jobs.trash import purge_old
 
-        handlers = _handlers(machine, data, chat)
+        answering = handlers(machine, data, chat)
         for slow in (purge_old, _resume_downloads):  # may take long: nobody waits for it
             threading.Thread(target=slow, name=slow.__name__.strip("_"), daemon=True).start()
-        server.serve(source, handlers)
+        server.serve(source, answering)
     except KeyboardInterrupt:
         text = "Stopped.\n"
     except BaseException:  # noqa: BLE001  below the process is ended at once: nobody else would tell it
@@ -69,7 +69,14 @@ def _resume_downloads() -> None:
         start_waiting()
 
 
-def _handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str, Handler]:
+def handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str, Handler]:
+    """Return the function that answers each method.
+
+    Args:
+        machine: source of the machine's facts.
+        data: process that reads datasets and model folders.
+        chat: processes that hold the chat models.
+    """
     from burnish_engine.service.advice_requests import AdviceRequests
     from burnish_engine.service.hardware import stream_hardware
     from burnish_engine.service.live_requests import LiveRequests

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
+from burnish_engine.advise.facts.engine_choice import (
+    check_optimizer,
+    check_plain_engine,
+    check_stored,
+    plain_note,
+    unused_pins_note,
+)
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.models.decoder.lora_adapter import why_not_saved
 from burnish_engine.models.generation.load_fast import device_problem
@@ -57,6 +63,7 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
             f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
         )
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
+    check_stored(spec.source.config)
     plain = PlainEngine(spec)
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]
     plain.notes[:0] = [note for note in notes if note]

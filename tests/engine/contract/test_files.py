@@ -8,7 +8,6 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode, NoSpaceError
 from burnish_engine.contract.files import (
-    cannot_open,
     cannot_write,
     make_private,
     read_limited,
@@ -56,19 +55,6 @@ def test_a_held_target_is_tried_again(tmp_path, monkeypatch):
     replace_with_retry(tmp_path / "new", tmp_path / "target")
     assert len(calls) == 3
     assert (tmp_path / "target").read_text() == "x"
-
-
-def test_a_file_without_permission_to_read_could_not_be_read(tmp_path, monkeypatch):
-    file, denied = tmp_path / "x", PermissionError(errno.EACCES, "Permission denied")
-    assert cannot_open(file, denied).exit_code is ExitCode.NO_SPACE  # it was to be made
-    file.touch()
-    assert "could not be written" in str(cannot_open(file, denied))
-    for hidden in (file, tmp_path):
-        monkeypatch.setattr(os, "access", lambda path, _mode, hidden=hidden: path != hidden)
-        error = cannot_open(file, denied)
-        assert str(error).startswith(f"{file} could not be read: Permission denied.")
-        assert error.exit_code is ExitCode.USAGE
-    assert "disk is full" in str(cannot_open(file, OSError(errno.ENOSPC, "No space left on device")))
 
 
 def test_other_failures_name_the_reason(tmp_path):

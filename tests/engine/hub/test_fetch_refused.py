@@ -99,6 +99,54 @@ def test_an_answer_that_is_none(model, answer):
     assert "did not answer as a model hub" in refusal(SetupError)
 
 
+@pytest.mark.parametrize("size", [-1, 10**16, 10**400, 1e300, "many"])
+def test_sizes_that_no_file_has(model, size):
+    document = model.document(NAME)
+    document["siblings"][0]["size"] = size
+    model.answer = json.dumps(document).encode()
+    assert "did not answer as a model hub" in refusal(SetupError)
+
+
+@pytest.mark.parametrize("said", ["bytes 5-9/10", "bytes 999999999-1/2", "bytes 1-0/0"])
+def test_a_hub_that_sends_another_part_than_the_whole_is_given_up(hub, model, said):
+    model.other_range = dict.fromkeys(model.files, said)
+    refusal(SetupError)
+    assert len(hub.requests) < 20
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://[::1", "ftp://mirror/x", "file:///etc/passwd", "http://", "http://:80/", "http://host:99999/",
+        "http://host:0/", "http://host:x/", f"http://{'a' * 64}.example/", "http://a..b/", "http://ex ample/",
+        "javascript:x", "?again", "http://127.0.0.1:1\t/", f"http://{'b' * 5000}/", "http://%00/", "http://xn--\xff/",
+    ],
+)  # fmt: skip
+def test_redirects_to_nonsense_are_given_up(hub, model, location):
+    model.location = location
+    refusal(SetupError)
+    assert len(hub.requests) < 80
+
+
+@pytest.mark.parametrize(
+    "address",
+    [f"http://{'a' * 64}", "http://a..b", "http://host:99999", "http://*", "http://..", f"http://{'ä' * 300}",
+     "http://exa mple", "http://xn--\xff", f"http://{'b.' * 3000}c"],
+)  # fmt: skip
+def test_names_that_no_hub_has(hub, monkeypatch, address):
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    refusal(SetupError)
+
+
+@pytest.mark.timeout(60)
+def test_an_answer_without_end_can_be_canceled(model):
+    model.slow_answer_s = 0.05
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    with pytest.raises(StoppedError):
+        fetch(NAME, canceled=stop.is_set)
+
+
 def test_files_without_a_checksum_are_refused(model):
     document = model.document(NAME)
     for entry in document["siblings"]:

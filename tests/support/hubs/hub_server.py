@@ -36,6 +36,9 @@ class HostedModel:
     busy: list = field(default_factory=list)  # (status, Retry-After) of the next answers
     pause_s: float = 0.0  # between chunks
     ignores_range: bool = False
+    other_range: dict = field(default_factory=dict)  # file -> Content-Range that its answers name
+    location: str | None = None  # where every file is redirected to
+    slow_answer_s: float = 0.0  # between the bytes of the API's document
     answer: bytes | None = None  # instead of the API's document
     found: dict = field(default_factory=dict)  # what a search says of it beside the API's document
     new_etag: dict = field(default_factory=dict)  # file -> ETag that differs from the list of files
@@ -164,6 +167,9 @@ class HubServer:
             return
         if self._is_busy(handler, model):
             return
+        if model.location is not None:
+            _send(handler, 302, {"Location": model.location})
+            return
         large = file.endswith(LARGE)
         etag = model.new_etag.get(file) or (hashlib.sha256(content).hexdigest() if large else git_sha1(content))
         headers = {"X-Repo-Commit": model.commit, "ETag": f'"{etag}"'}
@@ -193,6 +199,9 @@ class HubServer:
             _send(handler, 404, {"X-Error-Code": "RevisionNotFound"})
         elif not self._is_busy(handler, model):
             body = model.answer if model.answer is not None else json.dumps(model.document(name)).encode()
+            if model.slow_answer_s:
+                _send_slowly(handler, body, model.slow_answer_s)
+                return
             _send(handler, 200, {"Content-Type": "application/json"}, body)
 
     def _is_busy(self, handler, model):
@@ -211,9 +220,10 @@ class HubServer:
         if file in model.wrong_bytes:
             middle = len(content) // 2
             content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        handler.send_response(206 if start else 200)
-        if start:
-            handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        said = model.other_range.get(file, f"bytes {start}-{len(content) - 1}/{len(content)}" if start else "")
+        handler.send_response(206 if said else 200)
+        if said:
+            handler.send_header("Content-Range", said)
         for key, value in (headers or {"ETag": '"of-the-content-server"'}).items():
             handler.send_header(key, value)
         handler.send_header("Content-Length", str(len(content) - start))
@@ -237,3 +247,12 @@ def _send(handler, status, headers, body=b""):
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
+
+
+def _send_slowly(handler, body, pause_s):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    for place in range(len(body)):
+        handler.wfile.write(body[place : place + 1])
+        time.sleep(pause_s)

@@ -19,7 +19,7 @@ from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
 
-_DISK_HINT = tr("Checkpoints, what was trained and the exported files.")
+_DISK_HINT = tr("Checkpoints and what was trained. An export takes more afterwards.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
 _FULL_HINT = tr("Every weight of the model; there is no adapter.")
 

@@ -61,6 +61,7 @@ def choose_engine(
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
+        check_stored(config or {})
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
     check_eight_bits(recipe, spec, precision, capability_of(gpu))
     nf4 = is_nf4(recipe, config)
@@ -93,6 +94,39 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
         )
     if precision == "fp16":
         raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
+
+
+_LOADERS = {
+    "awq": "gptqmodel", "gptq": "gptqmodel", "compressed-tensors": "compressed_tensors", "bitsandbytes": "bitsandbytes",
+    "hqq": "hqq", "aqlm": "aqlm", "quanto": "optimum", "torchao": "torchao", "auto-round": "auto_round", "mxfp4": "",
+    "fp8": "",
+}  # fmt: skip
+"""Methods by which transformers loads stored weights that can be trained on, each with the package that it needs."""
+
+
+def check_stored(config: Config) -> None:
+    """Refuse weights that are stored quantized in a form that transformers cannot load here, where it would train.
+
+    Args:
+        config: config.json of the model.
+
+    Raises:
+        UsageError: The method is not known, or its package is not installed.
+    """
+    stored = config.get("quantization_config")
+    if not stored:
+        return
+    method = stored.get("quant_method") if isinstance(stored, Mapping) else None
+    if method is None and isinstance(stored, Mapping) and (stored.get("load_in_4bit") or stored.get("load_in_8bit")):
+        method = "bitsandbytes"
+    package = _LOADERS.get(method) if isinstance(method, str) else None
+    if package is not None and (not package or importlib.util.find_spec(package) is not None):
+        return
+    why = f"takes the package {package}, which is not installed" if package else "the plain engine does not know"
+    raise UsageError(
+        f"The model's weights are stored quantized (quant_method = {str(method)!r:.60}), which {why}.",
+        "Train on the same model in 16 bits.",
+    )
 
 
 def plain_note(reason: str) -> str:

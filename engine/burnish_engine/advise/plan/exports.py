@@ -16,6 +16,7 @@ from burnish_engine.advise.facts.gguf_rules import Config, Refusal, gguf_refusal
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.exports import ExportChoice, ExportKind, export_text
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families.adapter_targets import has_name, is_target
@@ -223,7 +224,7 @@ def _saved_config(trained: Path | None) -> dict[str, Any] | None:
     if trained is None:
         return None
     try:
-        found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
+        found = json.loads(read_plain(trained / "adapter_config.json"))
     except (OSError, ValueError, RecursionError):
         return None
     return by_modules(found) if isinstance(found, dict) else None

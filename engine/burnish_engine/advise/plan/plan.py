@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine
-from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
@@ -19,6 +18,7 @@ from burnish_engine.advise.facts.workload import (
     workload,
 )
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
+from burnish_engine.advise.plan.disk_space import export_disk_bytes, export_space_note, training_disk
 from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
 from burnish_engine.advise.plan.exports import export_notes, planned_exports
 from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problems_of, streaming_note
@@ -31,7 +31,7 @@ from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_attention
 from burnish_engine.advise.predict.plain.speed import plain_seconds
-from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
+from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError
 from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
@@ -47,7 +47,6 @@ _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was no
 _FILL_UNKNOWN = 0.9
 _SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
-_CHECKPOINT_COPIES_ASIDE = 1  # a checkpoint is written whole before an old one is deleted
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def plan_run(
     trained = trained_parameters(spec, recipe.adapter)
     locked = choice.locked_bytes * processes if choice else 0
     host = _host_bytes(run, weights_bytes) * processes + locked if device.cuda else 0
-    disk = _disk_bytes(recipe, spec) + download_bytes
+    disk, export_disk = training_disk(recipe, spec) + download_bytes, export_disk_bytes(recipe, spec)
     seconds = work.tokens / speed if work.tokens is not None else None
     times: list[TimePart] = []
     if seconds is not None and work.steps:
@@ -147,8 +146,9 @@ def plan_run(
         )
     if disk > machine.disk_free_bytes:
         problems.append(
-            f"Checkpoints and files need about {file_size(disk)} of disk and {file_size(machine.disk_free_bytes)} "
-            "is free. Free some space, keep fewer checkpoints, or export fewer types."
+            f"Checkpoints and trained weights need about {file_size(disk)} of disk and "
+            f"{file_size(machine.disk_free_bytes)} is free. Free some space, or keep fewer checkpoints "
+            "(train.keep_checkpoints)."
         )
     return RunPlan(
         device=name,
@@ -162,6 +162,7 @@ def plan_run(
         locked_bytes=locked,
         host_free_bytes=machine.ram_free_bytes,
         disk_bytes=disk,
+        export_disk_bytes=export_disk,
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
@@ -169,7 +170,15 @@ def plan_run(
             *notes_on(run),
             *scored,
             *target_notes,
-            *filter(None, [shared_note(shared), alone, streaming_note(choice.plan if choice else None)]),
+            *filter(
+                None,
+                [
+                    shared_note(shared),
+                    alone,
+                    streaming_note(choice.plan if choice else None),
+                    export_space_note(recipe.export.quants, export_disk, machine.disk_free_bytes - disk),
+                ],
+            ),
             *export_notes(exports, spec, recipe.data.max_length),
             *found.notes,
         ],
@@ -380,17 +389,3 @@ def _host_bytes(run: PlannedRun, weights_bytes: int | None) -> int:
     recipe = run.recipe
     paged = optimizer_bytes(run.spec, recipe.adapter, recipe.train.optimizer, cuda=run.device.cuda).host
     return paged + max(parameters(run.spec) * BYTES_OF[run.device.precision], weights_bytes or 0) + LOADING_BYTES
-
-
-def _disk_bytes(recipe: Recipe, spec: DecoderSpec) -> int:
-    """The disk space for checkpoints, trained weights, exported files and the 16-bit file they are made from, bytes."""
-    trained = trained_parameters(spec, recipe.adapter)
-    state = optimizer_bytes(spec, recipe.adapter, recipe.train.optimizer, cuda=False).total
-    checkpoints = (recipe.train.keep_checkpoints + _CHECKPOINT_COPIES_ASIDE) * (trained * 4 + state)
-    files = 0
-    for quant in recipe.export.quants:
-        try:
-            files += predicted_file_bytes(spec, quant) or parameters(spec) * 2
-        except UsageError:
-            files += parameters(spec) * 2
-    return checkpoints + trained * 4 + files + parameters(spec) * 2 * 2

@@ -16,6 +16,7 @@ from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, print_json
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, TaskScore
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_task import TASK_USES, TaskMetric, TaskSection
@@ -60,8 +61,8 @@ def evaluate(
     Base, tuned model and files are compared. Each model answers the same rows greedily. A difference between two is
     called one only where McNemar's exact test finds it beyond chance (5 %).
     """
+    from burnish_engine.chat.score_models import check_file
     from burnish_engine.chat.target import exported_files
-    from burnish_engine.models.gguf.gguf_library import check_magic
 
     paths = open_run(run)
     recipe = with_own_template(paths, read_recipe(paths))
@@ -71,10 +72,10 @@ def evaluate(
         "relative_tolerance": relative_tolerance, "max_rows": rows or None, "max_tokens": max_tokens or None,
     }  # fmt: skip
     section = _section(recipe.task, {name: value for name, value in said.items() if value is not None})
-    task = _rows(paths, recipe, section)
-    for one in file or []:
-        check_magic(one)
     files = _named([*(file or []), *(exported_files(paths) if exported else [])])
+    for one in files.values():
+        check_file(one)
+    task = _rows(paths, recipe, section)
     with ExportBar(quiet=json) as bar:
         replies = _all_replies(paths, recipe, task, files, bar)
     scores = {name: task.score(given) for name, given in replies.items()}
@@ -96,7 +97,7 @@ def _schema_text(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_plain(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}.", "Check the path.") from None
     except UnicodeDecodeError:

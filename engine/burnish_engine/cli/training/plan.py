@@ -135,6 +135,8 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
         free = f"{memory_size(result.host_free_bytes)} free{locked}"
         table.add_row("system memory, loading", memory_size(result.host_bytes), free)
     table.add_row("disk", file_size(result.disk_bytes), f"{file_size(result.disk_free_bytes)} free")
+    if result.export_disk_bytes:
+        table.add_row("disk, export", file_size(result.export_disk_bytes), "after training")
     table.add_row("trained weights", f"{result.trainable_parameters:,}")
     if result.coverage:
         table.add_row("reached of the layers", result.coverage.share_text, result.coverage.kinds_text)

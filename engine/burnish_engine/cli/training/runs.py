@@ -65,9 +65,14 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
             f"{state.step}/{state.total_steps}" if state.total_steps else "",
             "" if state.loss is None else f"{state.loss:.3f}",
             "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
-            duration(time.time() - state.created) + " ago",
+            _age(state.created),
         )
     out.print(table)
+
+
+def _age(created: float) -> str:
+    """Say how long ago a run was created; a clock that was set back meanwhile makes it no time in the future."""
+    return f"{duration(max(time.time() - created, 0.0))} ago" if created else ""
 
 
 @app.command()

@@ -119,7 +119,10 @@ class RunPlan(_Advice):
         description="Part of it that is page-locked, for offloaded activations, embeddings, head and layers' weights.",
     )
     host_free_bytes: int = 0
-    disk_bytes: int = Field(description="Checkpoints, adapter and exported files (and a download, where needed).")
+    disk_bytes: int = Field(description="What training writes: checkpoints and trained weights (and a download first).")
+    export_disk_bytes: int = Field(
+        default=0, description="What the recipe's exports take afterwards, with the 16-bit files they are made from."
+    )
     disk_free_bytes: int
     fits: bool
     problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")

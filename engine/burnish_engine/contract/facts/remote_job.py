@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.number import Moment
+
 REMOTE_VERSION = 1
 
 
@@ -20,9 +22,11 @@ class RemoteJob(BaseModel):
     folder: str = Field(default="", description="Folder of the job there.")
     machine: str = Field(default="", description="Kind of machine, as the service names it.")
     url: str = Field(default="", description="Page of the job, where the service has one.")
-    started: float = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
-    attempt: int = Field(default=0, description="Attempt whose events the run folder holds; preemption begins another.")
+    started: Moment = Field(default=0.0, description="When it was handed over, seconds since the epoch.")
+    attempt: int = Field(
+        default=0, ge=0, description="Attempt whose events the run folder holds; preemption begins another."
+    )
     gpu: str = Field(default="", description="GPUs that it was planned on.")
     usd_per_hour: float | None = Field(default=None, description="Price by the service's own list.")
-    timeout_s: int = Field(default=0, description="Longest time there, seconds.")
+    timeout_s: int = Field(default=0, ge=0, description="Longest time there, seconds.")
     brought_back: bool = Field(default=False, description="Whether its result lies here, verified.")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.number import Moment
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
 
 SWEEP_VERSION = 1
@@ -83,6 +84,6 @@ class SweepFile(_Sweep):
 
     v: Literal[1] = 1
     name: str
-    created: float = Field(description="Seconds since the epoch.")
+    created: Moment = Field(description="Seconds since the epoch.")
     settings: list[SweepSetting]
     runs: list[SweptRun]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from burnish_engine.contract.number import Number
+from burnish_engine.contract.number import Moment, Number
 
 DuelStatus = Literal["planned", "running", "stopped", "finished"]
 DuelPhase = Literal["grid", "seeds", "second look"]
@@ -95,7 +95,7 @@ class DuelFacts(_Duel):
     """A duel: planned, running, stopped or finished."""
 
     folder: str = Field(default="", description="Empty: only planned.")
-    created: float = Field(description="Seconds since the epoch.")
+    created: Moment = Field(description="Seconds since the epoch.")
     status: DuelStatus
     judge: DuelJudge = Field(default="held_out_loss", description="Measure that decides it.")
     sides: list[DuelSideFacts]

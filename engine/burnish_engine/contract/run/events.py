@@ -33,6 +33,9 @@ Phase = Literal[
 
 ProgressUnit = Literal["rows", "pairs", "layers", "checks"]
 
+MOST_EVENTS = 10**9
+"""Most events of a run."""
+
 
 class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
@@ -41,6 +44,7 @@ class _Event(BaseModel):
     seq: int = Field(
         default=0,
         ge=0,
+        lt=MOST_EVENTS,
         description="Position in the file where the run is trained; a copy elsewhere may lack lines lost on the way.",
     )
     t: float = Field(default=0.0, ge=0, description="Wall-clock time, seconds since the epoch.")

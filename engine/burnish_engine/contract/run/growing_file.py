@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
+from burnish_engine.contract.files import refuse_special
+
 Folded = TypeVar("Folded")
 _PIECE_BYTES = 2**20
 
@@ -38,6 +40,7 @@ class GrowingFile:
         """
         self.began_anew = False
         try:
+            refuse_special(self.path)
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 file_id = (status.st_dev, status.st_ino)

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from burnish_engine.contract.number import Moment
+
 STATE_VERSION = 1
 NOT_RESPONDING_AFTER_S = 30.0
 """Age of the heartbeat after which the process hangs; it beats every two seconds from a thread of its own."""
@@ -48,11 +50,11 @@ class RunStateFile(BaseModel):
     further_devices: list[str] = Field(default=[], description="Devices that share the run beside that one.")
     where: str = Field(default="", description="Other machine that trains it, as its recipe names it; empty: this one.")
     recipe_hash: str = ""
-    created: float = Field(default=0.0, description="Seconds since the epoch.")
+    created: Moment = Field(default=0.0, description="Seconds since the epoch.")
     pid: int | None = None
     process_created: float | None = None
-    heartbeat: float = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
-    ends: float = Field(
+    heartbeat: Moment = Field(default=0.0, description="Last sign of life, seconds since the epoch.")
+    ends: Moment = Field(
         default=0.0,
         description="Predicted end, with evaluations and saves, seconds since the epoch; 0: not known.",
     )

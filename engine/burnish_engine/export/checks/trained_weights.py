@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from burnish_engine.contract.files import read_plain
 from burnish_engine.export.checks.trained_experts import TrainedExperts
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.saved_adapters.name_patterns import is_named
 
 _ROUTERS = {"mixtral": "block_sparse_moe"}
 _PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lora_magnitude_vector)(?:\.weight)?$")
@@ -87,7 +89,8 @@ class TrainedWeights:
     def _read_adapter(self, folder: Path) -> None:
         from safetensors.torch import load_file
 
-        self._config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        self._folder = folder
+        self._config = json.loads(read_plain(folder / "adapter_config.json"))
         for stored, tensor in load_file(folder / "adapter_model.safetensors").items():
             name = stored.removeprefix("base_model.model.")
             if match := _PART.match(self._in_files(name)):
@@ -119,6 +122,6 @@ class TrainedWeights:
     def _setting(self, patterns: str, usual: str, module: str) -> float:
         """Look up a module's own value where a pattern names it (peft/utils/other.py, `get_pattern_key`)."""
         for pattern, value in (self._config.get(patterns) or {}).items():
-            if re.match(rf"(?:.*\.)?(?:{pattern})$", module):
+            if is_named(self._folder, patterns, pattern, module, end=True):
                 return float(value)
         return float(self._config[usual])

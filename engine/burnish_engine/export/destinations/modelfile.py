@@ -7,6 +7,7 @@ type and any template, and fails later; here both are checked.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -123,7 +124,8 @@ def _check(instructions: list[Instruction]) -> None:
 def _number(one: Instruction) -> None:
     kind = PARAMETERS[one.key]
     try:
-        kind(one.value)
+        if not math.isfinite(kind(one.value)):
+            raise ValueError
     except ValueError:
         name = "a whole number" if kind is int else "a number"
         raise _wrong(one.line - 1, f"{one.key} is {one.value[:40]!r}, not {name}", "Give one.") from None

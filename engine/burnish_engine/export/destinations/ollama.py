@@ -9,7 +9,7 @@ from pathlib import Path
 
 from burnish_engine.chat.prompt import gguf_template
 from burnish_engine.contract.errors import BurnishError, UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_plain, write_atomic
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.destinations.lm_studio import link_or_copy
 from burnish_engine.export.destinations.modelfile import PARAMETERS, read_modelfile
@@ -17,6 +17,7 @@ from burnish_engine.export.destinations.ollama_template import TurnPieces, deriv
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 _USUAL_CONTEXT = 4096
+_MOST_SAMPLING = 100_000  # more than any vocabulary that top_k cuts; what is larger is a damaged file's
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None
             wanted.append(("system", "", pieces.default_system))
     wanted += [("parameter", "stop", stop) for stop in stops]
     wanted.append(("parameter", "num_ctx", str(min(_USUAL_CONTEXT, trained))))
-    wanted += [("parameter", name, f"{value:g}") for name, value in (sampling or {}).items()]
+    wanted += [("parameter", name, f"{value:.6g}") for name, value in (sampling or {}).items()]
     if license_text.strip():
         wanted.append(("license", "", license_text.strip()))
     text = "".join(f"{_line(word, key, value)}\n" for word, key, value in wanted)
@@ -83,7 +84,7 @@ def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None
 def model_sampling(model: Path) -> dict[str, float]:
     """Return Ollama's parameters for how a model's folder recommends to sample in generation_config.json, if so."""
     try:
-        settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
+        settings = json.loads(read_plain(model / "generation_config.json"))
     except (OSError, ValueError, RecursionError):  # it only recommends: a damaged one is no reason to give no file
         return {}
     return usual_sampling(settings) if isinstance(settings, dict) else {}
@@ -96,10 +97,11 @@ def usual_sampling(generation_config: Mapping[str, object]) -> dict[str, float]:
     return {
         name: value
         for name, value in found.items()
-        if PARAMETERS.get(name) in (int, float)
-        and name in {"temperature", "top_p", "top_k", "min_p", "repeat_penalty"}
+        if name in {"temperature", "top_p", "top_k", "min_p", "repeat_penalty"}
         and isinstance(value, int | float)
         and not isinstance(value, bool)
+        and 0 <= value <= _MOST_SAMPLING  # NaN is not
+        and (PARAMETERS[name] is float or value == int(value))
     }
 
 

@@ -15,6 +15,7 @@ import torch
 from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.families import family_of
@@ -327,7 +328,7 @@ def _general(source: ModelSource, weights: MergedWeights, name: str) -> Metadata
 def _license(source: ModelSource) -> str:
     """Read the license, such as apache-2.0, from the front matter of the model's README; empty where it names none."""
     try:
-        text = (source.folder / "README.md").read_text(encoding="utf-8")
+        text = read_plain(source.folder / "README.md")
     except (OSError, UnicodeDecodeError):
         return ""
     match = re.match(r"---\n(?:.*\n)*?license:[ \t]*([\w.\-+ ]{1,60})\n(?:.*\n)*?---", text)
@@ -341,7 +342,7 @@ def declared_stops(source: ModelSource) -> list[int]:
     path = source.folder / "generation_config.json"
     declared = [source.config.get("eos_token_id")]
     if path.is_file():
-        declared.append(json.loads(path.read_text(encoding="utf-8")).get("eos_token_id"))
+        declared.append(json.loads(read_plain(path)).get("eos_token_id"))
     flat: list[int] = []
     for value in declared:
         flat += value if isinstance(value, list) else [] if value is None else [value]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.models.saved_adapters.peft_form import by_modules
 from burnish_engine.models.saved_adapters.saved_adapter import (
@@ -184,7 +185,7 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     renamed = {PREFIX + wrapper.module_name(name.removeprefix(PREFIX)): value for name, value in tensors.items()}
     save_file(renamed, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     path = folder / CONFIG_FILE
-    config = by_modules(json.loads(path.read_text(encoding="utf-8")))
+    config = by_modules(json.loads(read_plain(path)))
     paths = {wrapper.module_name(module.removeprefix(PREFIX)) for module, part in map(_split, tensors) if part}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
     inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []

@@ -76,7 +76,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     for adapted in plan.experts:
         a, b = (adapted.from_file(name, tensors.pop(name)) for name in adapted.shapes)
         tensors |= _by_expert(adapted, a, b, known.expert_names)
-    config = _config(read_config(adapter), plan, known.expert_names)
+    config = _config(adapter, read_config(adapter), plan, known.expert_names)
     with staging_folder(out.parent) as staging:
         folder = staging / "adapter"
         folder.mkdir()
@@ -114,7 +114,7 @@ def _parts(adapted: AdaptedExperts, names: ExpertNames) -> list[str]:
     return [names.gate, names.up] if adapted.stack.role == "gate_up" else [names.down]
 
 
-def _config(config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> dict[str, Any]:
+def _config(folder: Path, config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> dict[str, Any]:
     """Return adapter_config.json for the matrices apart, as target modules.
 
     The general rank and alpha are the experts', because PEFT looks at no pattern when it fuses them. It then doubles
@@ -133,7 +133,7 @@ def _config(config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> di
         "target_parameters": None,
         "use_rslora": False,
     }
-    said = as_peft_reads(config | said, paths)
+    said = as_peft_reads(folder, config | said, paths)
     return said | {"target_modules": sorted({*said["target_modules"], *parts})}
 
 

@@ -13,6 +13,7 @@ import torch
 
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.export.base.staging import Canceled, never, publish, require_space, staging_folder, stop_if
 from burnish_engine.export.weights.adapter import check_adapter, target_whole_model
 from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights
@@ -228,7 +229,7 @@ def _copy_small_files(base: Path, folder: Path) -> None:
 def _forget_quantization(folder: Path) -> None:
     """Take the quantization out of config.json: no tensor is quantized any more."""
     path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = json.loads(read_plain(path))
     del config["quantization_config"]
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -244,6 +245,6 @@ def _write_template(source: ModelSource, folder: Path) -> None:
     (folder / "chat_template.json").unlink(missing_ok=True)
     settings = folder / "tokenizer_config.json"
     if settings.is_file():
-        values = json.loads(settings.read_text(encoding="utf-8"))
+        values = json.loads(read_plain(settings))
         if values.pop("chat_template", None) is not None:  # older programs look here first
             settings.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import torch
 
 from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.export.weights.adapter import AdapterWeights, LowRankUpdate, read_adapter
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
@@ -329,7 +330,7 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
 
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weights = json.loads(read_plain(index))["weight_map"]
         return {name: folder / file for name, file in weights.items()}
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))

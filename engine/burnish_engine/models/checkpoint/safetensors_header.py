@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain, refuse_special
 
 _LONGEST_HEADER = 100_000_000  # MAX_HEADER_SIZE of the reference reader
 _LARGEST = 2**63 - 1
@@ -56,6 +57,7 @@ def stored_tensors(file: Path) -> dict[str, StoredTensor]:
         SetupError: The file cannot be read, or is damaged.
     """
     try:
+        refuse_special(file)
         with file.open("rb") as opened:
             size = file.stat().st_size
             length = int.from_bytes(opened.read(8), "little")
@@ -98,7 +100,7 @@ def checkpoint_tensors(folder: Path) -> dict[str, StoredTensor]:
 def _weight_map(index: Path) -> dict[str, str]:
     """Read an index: tensor to file name. All files must be safetensors inside the folder."""
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        places = json.loads(read_plain(index))["weight_map"]
         if not places or not all(isinstance(name, str) for name in places.values()):
             raise TypeError
     except OSError as error:

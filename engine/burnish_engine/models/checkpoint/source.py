@@ -12,7 +12,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.files import is_file
+from burnish_engine.contract.files import is_file, read_plain
 from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
@@ -176,7 +176,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that must hold an object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_special_float)
+        value = json.loads(read_plain(path), object_hook=_special_float)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         raise SetupError(f"{path} is not valid JSON: {error}.", "Download the file again.") from None
     except OSError as error:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import Token, check_token_ids, read_tokenizer_file, refuse_beyond
@@ -106,9 +107,9 @@ def _light_config(source: ModelSource) -> Any:
     tokenizer_config.json names a class, only plain values are asked for.
     """
     try:
-        found = json.loads((source.folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        found = json.loads(read_plain(source.folder / "tokenizer_config.json"))
         named = isinstance(found["tokenizer_class"], str) and "auto_map" not in found
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     plain = {"model_type": None} | source.config | {"_name_or_path": str(source.folder)}
     return SimpleNamespace(**plain) if named else None

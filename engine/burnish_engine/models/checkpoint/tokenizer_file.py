@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.source import ModelSource
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -112,10 +113,10 @@ def _settings_text(folder: Path) -> str:
     texts = []
     for name in ("chat_template.jinja", "chat_template.json"):
         with suppress(OSError, ValueError):
-            texts.append((folder / name).read_text(encoding="utf-8"))
+            texts.append(read_plain(folder / name))
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         with suppress(OSError, ValueError, AttributeError):
-            settings = json.loads((folder / name).read_text(encoding="utf-8"))
+            settings = json.loads(read_plain(folder / name))
             texts.append(str(settings.get("chat_template", "")))
             texts += [_content(settings.get(key)) for key in _ENDS]
     return "\n".join(texts)
@@ -128,7 +129,7 @@ def _content(value: Any) -> str:
 @functools.lru_cache(maxsize=8)
 def _read(path: Path, _size: int, _changed: int) -> TokenizerFile:
     try:
-        parsed = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(read_plain(path))
         model, added = parsed["model"], parsed.get("added_tokens") or []
         tokens = tuple(Token(int(one["id"]), str(one["content"]), bool(one.get("special"))) for one in added)
         ids = _ids(model["vocab"], {token.text for token in tokens})

@@ -225,7 +225,7 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
         names = [f"{PREFIX}{path}.{part}" for part in parts]
         absent = [name for name in names if name not in shapes]
         if absent:
-            missing += absent if len(absent) < len(names) or is_promised(config, path) else []
+            missing += absent if len(absent) < len(names) or is_promised(folder, config, path) else []
             continue
         a, b, *lengths = (shapes[name] for name in names)
         if a[1:] != (module.columns,) or b != (module.rows, a[0]) or lengths not in ([], [(module.rows,)]):
@@ -351,9 +351,8 @@ class LoraAdapter:
             "peft_version": importlib.metadata.version("peft"),
             "task_type": "CAUSAL_LM",
         }
-        config = as_peft_reads(
-            _PLAIN_LORA | self.plan.config | said, [one.path for one in self.plan.modules if self.plan.is_mixture]
-        )
+        layers = [one.path for one in self.plan.modules if self.plan.is_mixture]
+        config = as_peft_reads(folder, _PLAIN_LORA | self.plan.config | said, layers)
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
         tensors = {name: matrix.detach().cpu() for name, matrix in self.named().items()}
         tensors |= {name: experts.to_file(name, tensors[name]) for name, experts in self._experts.items()}

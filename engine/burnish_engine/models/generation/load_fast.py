@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
@@ -68,8 +69,8 @@ def declared_ends(source: ModelSource) -> list[int]:
     file = source.folder / "generation_config.json"
     if file.is_file():
         try:
-            values.append(json.loads(file.read_text(encoding="utf-8")).get("eos_token_id"))
-        except (OSError, ValueError, AttributeError) as error:
+            values.append(json.loads(read_plain(file)).get("eos_token_id"))
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise SetupError(f"{file} cannot be read: {error}.", "Download the model again.") from error
     found: list[int] = []
     for value in values:

@@ -10,22 +10,24 @@ PEFT converts only names that the model does not have.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.saved_adapters.name_patterns import is_named
 
 _WEIGHT, _WEIGHT_PATTERN = ".weight", r"\.weight"
 _PATTERNS = ("rank_pattern", "alpha_pattern")
 
 
-def as_peft_reads(config: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
+def as_peft_reads(folder: Path, config: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
     """Return a config that names the weights of some linear layers instead of the layers.
 
     PEFT has neither DoRA nor dropout on parameters; such a config stays as it is.
 
     Args:
+        folder: folder of the adapter, for errors.
         config: content of adapter_config.json.
         paths: names of all linear layers with an adapter in a mixture whose config PEFT converts.
     """
@@ -40,7 +42,9 @@ def as_peft_reads(config: dict[str, Any], paths: Collection[str]) -> dict[str, A
     }
     for key in _PATTERNS:
         own = config.get(key) or {}
-        matching = [pattern for pattern in own if any(re.match(rf"(.*\.)?({pattern})$", path) for path in hidden)]
+        matching = [
+            pattern for pattern in own if any(is_named(folder, key, pattern, path, end=True) for path in hidden)
+        ]
         changed[key] = own | {_of_weight(pattern): own[pattern] for pattern in matching}
     return config | changed
 

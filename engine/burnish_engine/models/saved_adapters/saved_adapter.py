@@ -7,7 +7,6 @@ fit by name, others it leaves out; the fast engine makes them from the tensors.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR
+from burnish_engine.models.saved_adapters.name_patterns import is_named, refuse_many
 from burnish_engine.models.saved_adapters.peft_form import by_modules
 
 CONFIG_FILE = "adapter_config.json"
@@ -63,20 +63,15 @@ def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: s
         usual: value of modules that no pattern names.
 
     Raises:
-        SetupError: The patterns are no object of regular expressions.
+        SetupError: The patterns are no object of regular expressions, or one takes too long.
     """
     own = config.get(patterns) or {}
     if not isinstance(own, dict):
         raise SetupError(f"The adapter in {folder} has {patterns} = {own!r}, which is no object.", _CORRECT)
+    refuse_many(folder, patterns, own)
     for pattern, value in own.items():
-        try:
-            if re.match(rf"(.*\.)?({pattern})$", module):
-                return value
-        except re.error as error:
-            raise SetupError(
-                f"The adapter in {folder} has the {patterns} {pattern!r}, which is no regular expression: {error}.",
-                _CORRECT,
-            ) from error
+        if is_named(folder, patterns, pattern, module, end=True):
+            return value
     return usual
 
 
@@ -173,20 +168,20 @@ def refuse_not_finite(folder: Path, names: Collection[str]) -> None:
         )
 
 
-def is_promised(config: Mapping[str, Any], module: str) -> bool:
+def is_promised(folder: Path, config: Mapping[str, Any], module: str) -> bool:
     """Return whether a config says that a linear module has an adapter, by the rules of PEFT's `target_modules`.
 
     Configs that choose among layers or leave out modules say so in several ways; of those nothing is promised.
+
+    Raises:
+        SetupError: `target_modules` is no regular expression, or takes too long.
     """
     if any(config.get(key) not in (None, [], "") for key in _CHOOSING):
         return False
     targets = config.get("target_modules")
     if not isinstance(targets, str):
         return isinstance(targets, list) and any(_ends_with(module, str(target)) for target in targets)
-    try:
-        return targets == ALL_LINEAR or re.fullmatch(targets, module) is not None
-    except re.error:
-        return False
+    return targets == ALL_LINEAR or is_named(folder, "target_modules", targets, module)
 
 
 def _ends_with(module: str, path: str) -> bool:

@@ -7,7 +7,7 @@ base weights are fp32 or bf16; adapter weights are always fp32, so that small up
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transfo
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.saved_adapters.name_patterns import plain_names
 from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
@@ -149,8 +150,11 @@ def _peft_targets(
 def _has_names_of(model: Any, folder: Path) -> bool:
     """Return whether a saved adapter names modules as this model does, not as transformers 4 named them."""
     modules = {name for name, _ in model.named_modules()}
-    names = [name.removeprefix(PREFIX).partition(".lora_")[0] for name in _stored_names(folder)]
-    return {name.replace(".base_layer", "") for name in names} <= modules
+    return {_module_of(name) for name in _stored_names(folder)} <= modules
+
+
+def _module_of(name: str) -> str:
+    return name.removeprefix(PREFIX).partition(".lora_")[0].replace(".base_layer", "")
 
 
 def _stored_names(folder: Path) -> set[str]:
@@ -197,10 +201,11 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
         raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
     try:
         stored = load_file(folder / WEIGHTS_FILE)
-        refuse_other_ranks(folder, read_config(folder), {name: tuple(tensor.shape) for name, tensor in stored.items()})
+        said = read_config(folder)
+        refuse_other_ranks(folder, said, {name: tuple(tensor.shape) for name, tensor in stored.items()})
         same_names = _has_names_of(model, folder)
+        config = _peft_config(model, folder, said, stored, by_modules=same_names)
         with _names_as_they_are() if same_names else nullcontext():
-            config = _config_by_modules(peft, folder) if same_names else None
             tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, config=config)
             wanted = set(peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)) if same_names else set()
             # Once more, because from_pretrained does not tell which tensors it had no place for.
@@ -216,6 +221,22 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     broken = [name for name, value in stored.items() if value.is_floating_point() and not value.isfinite().all()]
     refuse_not_finite(folder, broken)
     return _adapter_in_fp32(tuned)
+
+
+def _peft_config(
+    model: Any, folder: Path, said: Mapping[str, Any], stored: Collection[str], *, by_modules: bool
+) -> Any | None:
+    """Return PEFT's config with names in place of regular expressions; None where it is as the file has it."""
+    paths = {_module_of(name) for name in stored}
+    paths |= {name for name, _ in model.named_modules()} | {name for name, _ in model.named_parameters()}
+    own = plain_names(folder, said, paths)
+    if not own and not by_modules:
+        return None
+    peft = import_peft()
+    config = _config_by_modules(peft, folder) if by_modules else peft.PeftConfig.from_pretrained(str(folder))
+    for key, value in own.items():
+        setattr(config, key, value)
+    return config
 
 
 def read_adapter(model: Any, folder: Path) -> None:
@@ -236,7 +257,7 @@ def save_adapter(model: Any, folder: Path) -> None:
         modules = dict(base.named_modules())
         paths = {name.removeprefix(PREFIX).partition(".lora_")[0] for name in _stored_names(folder)}
         linear = [name for name in paths if name in modules and not isinstance(modules[name], ParamWrapper)]
-        config = as_peft_reads(json.loads(path.read_text(encoding="utf-8")), linear)
+        config = as_peft_reads(folder, json.loads(path.read_text(encoding="utf-8")), linear)
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 

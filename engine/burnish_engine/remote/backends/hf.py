@@ -27,11 +27,12 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.hub.failures import read_failure
 from burnish_engine.remote.backends.backend import ENDINGS, Backend, DroppedError, JobStatus, MirrorPosition, Offer
+from burnish_engine.remote.backends.bounded_numbers import core_count, gpu_count, price
 from burnish_engine.remote.backends.hf_client import JobsClient, read_token
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.bundle.bundle import Bundle
 from burnish_engine.remote.there.job_folder import JobEnd
-from burnish_engine.remote.there.relay_line import RelayLine, read_line
+from burnish_engine.remote.there.relay_line import LAST_ATTEMPT, RelayLine, read_line
 
 IMAGE = "python:3.12-bookworm"
 """Image of the job: Python's own, with the C compiler and the headers that Triton needs at run time."""
@@ -93,7 +94,7 @@ class HfBackend(Backend):
         listed = self._client.ask("GET", "/api/jobs/hardware")
         try:
             offers = [offer for entry in listed if (offer := _offer(entry))]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             what = f"The list of machines of Hugging Face Jobs cannot be read: {error!r}."
             raise SetupError(what, "Is Burnish up to date?") from None
         if self._flavor:
@@ -219,7 +220,7 @@ class HfBackend(Backend):
             spec["secrets"] = {"HF_TOKEN": self._token}
         made = self._client.ask("POST", f"/api/jobs/{self._client.namespace}", spec)
         number = str(made.get("id", ""))
-        if not re.fullmatch(r"[A-Za-z0-9-]+", number):
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", number):
             raise SetupError("Hugging Face Jobs gave no number of a job.", "Look at your page of jobs.")
         url = f"{self._client.endpoint}/jobs/{self._client.namespace}/{number}"
         return job.model_copy(update={"id": number, "url": url})
@@ -265,7 +266,7 @@ def _end_line(end: JobEnd) -> RelayLine:
         status=end.status,
         exit_code=end.exit_code,
         files=end.files,
-        attempt=sys.maxsize,
+        attempt=LAST_ATTEMPT,
     )
 
 
@@ -309,22 +310,22 @@ def _offer(entry: Mapping[str, Any]) -> Offer | None:
     if accelerator and accelerator.get("type", "gpu") != "gpu":
         return None
     per_hour = _HOURS.get(str(entry.get("unitLabel", "")))
-    price = entry.get("unitCostUSD")
+    told = entry.get("unitCostUSD")
     count = _number(accelerator.get("quantity", 0)) if accelerator else 0
     memory = _number(accelerator.get("vram", 0)) if accelerator else 0
     machine = service_machine(
         str(accelerator.get("model", "")),
-        int(count),
+        gpu_count(count),
         memory_gib=memory / count if count and memory else 0.0,
         ram_gib=_number(entry.get("ram", 0)),
         disk_gb=_number(entry.get("ephemeralStorage", 0)),
-        cores=int(_number(entry.get("cpu", 0))) or 8,
+        cores=core_count(_number(entry.get("cpu", 0)) or 8),
     )
-    hourly = float(price) * per_hour if isinstance(price, int | float) and per_hour else None
+    hourly = price(float(told) * per_hour) if isinstance(told, int | float) and per_hour else None
     return Offer(str(entry["name"]), machine, usd_per_hour=hourly, gpus=len(machine.gpus))
 
 
 def _number(value: object) -> float:
     """Read a number such as 4, "4", "16 GB" or "1.5 TB"."""
-    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*(TB)?", str(value))
+    found = re.match(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(TB)?", str(value), flags=re.ASCII)
     return float(found[1]) * (1000.0 if found[2] else 1.0) if found else 0.0

@@ -18,6 +18,7 @@ _PROBLEMS = {
     "CNS": "chipset not supported", "GNS": "GPU not supported", "TNS": "topology not supported", "NS": "not supported",
     "DR": "disabled by a registry key",
 }  # fmt: skip
+_GPU = re.compile(r"GPU\d{1,4}", flags=re.ASCII)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -36,7 +37,7 @@ def host_links(paths: Sequence[str], reads: Sequence[str], gpus: Sequence[GpuFac
         path, read = found.get(pair, ""), can_read.get(pair, "")
         if not path:
             continue
-        nvlinks = int(path[2:]) if re.fullmatch(r"NV\d+", path) else 0
+        nvlinks = int(path[2:]) if re.fullmatch(r"NV\d{1,3}", path, flags=re.ASCII) else 0
         rate = LINK_GB_S.get(first.compute_capability or (0, 0))
         reaches = read == "OK" if read in _PROBLEMS or read == "OK" else None
         links.append(
@@ -60,7 +61,7 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[tuple[int, int], str]]:
     for line in lines:
         words = _ESCAPES.sub("", line).split()
         if words and words[0] == "GPU0" and "X" not in words:
-            columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
-        elif words and re.fullmatch(r"GPU\d+", words[0]):
+            columns = [word for word in words if _GPU.fullmatch(word)]
+        elif words and _GPU.fullmatch(words[0]):
             for column, word in zip(columns, words[1:], strict=False):
                 yield (int(words[0][3:]), int(column[3:])), word

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts, PcieFacts
+from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.hardware.gpu.gpu_table import GpuRow, gpu_rows, normal_name
+from burnish_engine.remote.backends.bounded_numbers import core_count, first_number, gib, gpu_count
 from burnish_engine.remote.backends.host_links import host_links
 
 _GIB = 2**30
@@ -32,7 +34,7 @@ def host_machine(answer: str) -> MachineFacts:
     tables: dict[str, list[str]] = {"path": [], "read": []}
     for line in answer.splitlines():
         key, _, value = line.partition("=")
-        if key == "gpu":
+        if key == "gpu" and len(gpus) < MOST_GPUS:
             gpus += _gpu_of(value, len(gpus))
         elif key in tables:
             tables[key].append(value)
@@ -43,7 +45,7 @@ def host_machine(answer: str) -> MachineFacts:
         architecture=told.get("arch", ""),
         python="",
         cpu="",
-        cpu_cores=first_number(told.get("cores", "")) or 1,
+        cpu_cores=core_count(first_number(told.get("cores", ""))),
         ram_total_bytes=first_number(told.get("ram", "")) * 1024 or _ASSUMED_RAM,
         ram_free_bytes=first_number(told.get("free", "")) * 1024 or _ASSUMED_RAM,
         disk_free_bytes=first_number(told.get("disk", "")) * 1024 or _ASSUMED_DISK,
@@ -66,7 +68,7 @@ def service_machine(
         cores: processor cores.
     """
     row = find_card(gpu, memory_gib) if gpu else None
-    size = int((memory_gib or (row.memory_gb if row else 0.0)) * _GIB)
+    size = int((gib(memory_gib) or (row.memory_gb if row else 0.0)) * _GIB)
     card = GpuFacts(
         index=0,
         name=row.name if row else gpu,
@@ -75,17 +77,17 @@ def service_machine(
         vram_free_bytes=int(size * _FREE),
         multiprocessors=row.multiprocessors if row else None,
     )
-    ram = int(ram_gib * _GIB) or _ASSUMED_RAM
+    ram = int(gib(ram_gib) * _GIB) or _ASSUMED_RAM
     return MachineFacts(
         os="Linux",
         architecture="x86_64",
         python="",
         cpu="",
-        cpu_cores=cores,
+        cpu_cores=core_count(cores),
         ram_total_bytes=ram,
         ram_free_bytes=int(ram * 0.9),
-        disk_free_bytes=int(disk_gb * 1e9) or _ASSUMED_DISK,
-        gpus=[card.model_copy(update={"index": n}) for n in range(count if gpu else 0)],
+        disk_free_bytes=int(gib(disk_gb) * 1e9) or _ASSUMED_DISK,
+        gpus=[card.model_copy(update={"index": n}) for n in range(gpu_count(count) if gpu else 0)],
     )
 
 
@@ -96,7 +98,7 @@ def find_card(name: str, memory_gib: float = 0.0) -> GpuRow | None:
         name: name as a service writes it.
         memory_gib: memory of the card, which tells those of one name apart; 0: not told.
     """
-    told = re.search(r"(\d+)\s*gb?\b", name, flags=re.IGNORECASE)
+    told = re.search(r"(\d{1,5})\s*gb?\b", name, flags=re.IGNORECASE)
     memory = memory_gib or (float(told[1]) if told else 0.0)
     wanted = [word for word in normal_name(name.replace("-", " ").replace("_", " ")).split() if not _is_size(word)]
     rows = []
@@ -120,8 +122,8 @@ def _gpu_of(text: str, index: int) -> list[GpuFacts]:
     if len(parts) < 4:
         return []
     generation, width = (first_number(part) or None for part in (*parts[4:6], "", "")[:2])
-    major, _, minor = parts[3].partition(".")
-    capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    told = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", parts[3], flags=re.ASCII)
+    capability = (int(told[1]), int(told[2])) if told else None
     total, free = (first_number(part) * 2**20 for part in parts[1:3])
     return [
         GpuFacts(
@@ -133,9 +135,3 @@ def _gpu_of(text: str, index: int) -> list[GpuFacts]:
             pcie=PcieFacts(best_generation=generation, best_width=width),
         )
     ]
-
-
-def first_number(text: str) -> int:
-    """Read the whole number that a text begins with; 0 where it begins with none."""
-    found = re.match(r"\s*(\d+)", text)
-    return int(found[1]) if found else 0

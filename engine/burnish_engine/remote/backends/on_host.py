@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from burnish_engine.contract.errors import BurnishError, SetupError
@@ -140,7 +140,7 @@ class HostFolder:
             feed = partial(_write, data=names)
             run_into(self.shell, script, archive, feed=feed, wait_s=COPY_S, most_bytes=room)
             archive.seek(0)
-            unpack(archive, target)
+            unpack(archive, target, files)
 
     def remove(self) -> None:
         """Delete the folder, if it is a job's: its path comes from a record that somebody may have changed."""
@@ -198,17 +198,25 @@ def kept_if_taken(folder: HostFolder) -> Iterator[None]:
         raise
 
 
-def unpack(archive: IO[bytes], target: Path) -> None:
+def unpack(archive: IO[bytes], target: Path, names: Sequence[str]) -> None:
     """Unpack plain files of an archive into a folder, and nothing outside of it.
+
+    Args:
+        archive: tar archive.
+        target: folder to unpack into.
+        names: relative paths of the files that were asked for; others are refused.
 
     Raises:
         SetupError: The archive is damaged, or holds something else.
     """
     try:
         with tarfile.open(fileobj=archive, mode="r:") as tar:
+            wanted = {PurePosixPath(name) for name in names}
             for member in tar:
-                if not member.isfile():
-                    raise SetupError(f"{member.name} in the job's result is no plain file.", "Look at the run there.")
+                if not member.isreg() or member.issparse() or PurePosixPath(member.name) not in wanted:
+                    raise SetupError(
+                        f"{member.name!r:.200} in the job's result is no plain file of it.", "Look at the run there."
+                    )
                 tar.extract(member, target, filter="data")
     except tarfile.TarError as error:
         raise SetupError(f"The job's result did not arrive whole: {error}.", "Try again: burnish runs resume") from None

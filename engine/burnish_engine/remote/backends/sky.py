@@ -7,7 +7,6 @@ is a machine that ssh reaches. The job itself is SkyPilot's, so that a machine w
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing_extensions import override
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.remote.backends.backend import JobStatus, Offer
+from burnish_engine.remote.backends.bounded_numbers import core_count, gpu_count, price
 from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.backends.on_host import HostFolder, find_root, send_bundle
 from burnish_engine.remote.backends.shell import LocalShell, SshShell, run
@@ -144,7 +144,7 @@ def read_offers(answer: str) -> list[Offer]:
         entries = [entry for group in listed.values() for entry in group]
         offers: dict[str, Offer] = {}
         for entry in sorted(entries, key=lambda entry: float(entry["price"] or "inf")):
-            count = int(entry["accelerator_count"])
+            count = gpu_count(float(entry["accelerator_count"]))
             name = f"{entry['accelerator_name']}:{count}"
             if count < 1 or name in offers:
                 continue
@@ -153,10 +153,9 @@ def read_offers(answer: str) -> list[Offer]:
                 count,
                 memory_gib=float(entry["device_memory"] or 0.0),
                 ram_gib=float(entry["memory"] or 0.0),
-                cores=int(entry["cpu_count"] or 8),
+                cores=core_count(float(entry["cpu_count"] or 8)),
             )
-            price = float(entry["price"])
-            offers[name] = Offer(name, machine, usd_per_hour=None if math.isnan(price) else price, gpus=count)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            offers[name] = Offer(name, machine, usd_per_hour=price(float(entry["price"] or "inf")), gpus=count)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise SetupError(f"SkyPilot's list of machines cannot be read: {error}.", "Is it 0.10 or newer?") from None
     return list(offers.values())

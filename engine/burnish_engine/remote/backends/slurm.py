@@ -16,7 +16,8 @@ from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.backends.backend import ENDINGS, JobStatus, Offer
-from burnish_engine.remote.backends.machines import first_number, service_machine
+from burnish_engine.remote.backends.bounded_numbers import first_number, gpu_count, job_number
+from burnish_engine.remote.backends.machines import service_machine
 from burnish_engine.remote.backends.on_host import kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import run
 from burnish_engine.remote.backends.ssh import HostBackend
@@ -29,7 +30,7 @@ _SINFO = "sinfo --noheader --format '%P|%G|%m|%c|%l'"
 # A batch job gets the environment that it was submitted in, and the cluster keeps it in files: tokens stay out of it.
 _SBATCH = "env -u HF_TOKEN -u HUGGING_FACE_HUB_TOKEN sbatch"
 _JUDGE = f'said=$({_SBATCH} --test-only 2>&1) || {{ printf "%s\\n" "$said" >&2; exit 1; }}; printf "%s\\n" "$said"'
-_GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
+_GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,6})(?!\d)", flags=re.ASCII)
 _WAITING = {"PENDING": "Waits in the cluster's queue", "CONFIGURING": "The cluster prepares a node"}
 _TAKEN_OUT = "It was taken out of the cluster's queue before it began."
 _GONE = {"", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
@@ -45,7 +46,7 @@ class SlurmBackend(HostBackend):
         for line in run(self._shell, _SINFO).splitlines():
             partition, gres, memory, cores, limit = (*line.split("|"), "", "", "", "", "")[:5]
             gpu = _GRES.search(gres)
-            name, count = (gpu[1] or "", int(gpu[2])) if gpu else ("", 0)
+            name, count = (gpu[1] or "", gpu_count(int(gpu[2]))) if gpu else ("", 0)
             machine = service_machine(
                 name or ("GPU" if count else ""),
                 count,
@@ -101,12 +102,12 @@ class SlurmBackend(HostBackend):
         """Take a job out of the queue, unless it has begun meanwhile; return whether it is out."""
         if self._state(job)[0] != "PENDING":
             return False
-        run(self._shell, f"scancel --state=PENDING {int(job.id)}")
+        run(self._shell, f"scancel --state=PENDING {self._number(job)}")
         return self._state(job)[0] in ("", "CANCELLED")
 
     def _state(self, job: RemoteJob) -> tuple[str, str]:
         """Ask for the job's state and its reason; empty where the cluster has no trace of it."""
-        answer = run(self._shell, f"squeue --noheader --jobs {int(job.id)} --format '%T|%r' 2> /dev/null || true")
+        answer = run(self._shell, f"squeue --noheader --jobs {self._number(job)} --format '%T|%r' 2> /dev/null || true")
         state, _, reason = answer.strip().partition("|")
         return state, reason
 
@@ -122,15 +123,13 @@ class SlurmBackend(HostBackend):
 
     def _start(self, job: RemoteJob) -> RemoteJob:
         answer = run(self._shell, f"{_SBATCH} --parsable {shlex.quote(job.folder + '/job.sbatch')}").strip()
-        number = answer.partition(";")[0]  # NUMBER;CLUSTER on a federation
-        if not number.isdigit():
-            raise SetupError(f"sbatch gave no number of a job: {answer[:200]!r}.", "Look on the cluster.")
+        number = job_number(answer.partition(";")[0], f"sbatch of {self._shell.host}")  # NUMBER;CLUSTER on a federation
         return job.model_copy(update={"id": number})
 
 
 def seconds_of(limit: str) -> int | None:
     """Read a time limit as SLURM writes it, such as "2-00:00:00", "1:00:00" or "30:00"; None: there is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit.strip())
+    found = re.fullmatch(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", limit.strip(), flags=re.ASCII)
     if not found:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())

@@ -12,6 +12,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.remote.backends.backend import Backend, JobStatus, MirrorPosition, Offer
+from burnish_engine.remote.backends.bounded_numbers import job_number
 from burnish_engine.remote.backends.machines import SURVEY, host_machine
 from burnish_engine.remote.backends.on_host import HostFolder, kept_if_taken, send_bundle
 from burnish_engine.remote.backends.shell import Shell, run
@@ -62,6 +63,10 @@ class HostBackend(Backend):
     def _folder(self, job: RemoteJob) -> HostFolder:
         return HostFolder(self._shell, job.folder)
 
+    def _number(self, job: RemoteJob) -> str:
+        """Return the number of the job or process, from a record that somebody may have changed."""
+        return job_number(job.id, f"The record of the job on {self._shell.host}")
+
     def _last_words(self, job: RemoteJob) -> str:
         return run(self._shell, f"tail -c 800 {shlex.quote(job.folder + '/job.log')} 2> /dev/null || true").strip()
 
@@ -89,12 +94,10 @@ class SshBackend(HostBackend):
 
     @override
     def status(self, job: RemoteJob) -> JobStatus:
-        alive = run(self._shell, f"kill -0 {int(job.id)} 2> /dev/null && echo yes || true").strip() == "yes"
+        alive = run(self._shell, f"kill -0 {self._number(job)} 2> /dev/null && echo yes || true").strip() == "yes"
         return JobStatus(alive, "" if alive else self._last_words(job))
 
     def _start(self, job: RemoteJob) -> RemoteJob:
         command = self._folder(job).job_command()
         answer = run(self._shell, _START.format(folder=shlex.quote(job.folder), command=command)).strip()
-        if not answer.isdigit():
-            raise SetupError(f"The job could not be started on {self._shell.host}: {answer[:200]}.", "Look there.")
-        return job.model_copy(update={"id": answer})
+        return job.model_copy(update={"id": job_number(answer, self._shell.host)})

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.run.growing_file import GrowingFile
 from burnish_engine.contract.run.state import RunStateFile
 from burnish_engine.remote.there.job_folder import JobEnd, JobFolder
@@ -101,7 +102,7 @@ class Relay:
     def _send_state(self) -> None:
         state = None
         with suppress(OSError, ValueError):
-            state = RunStateFile.model_validate_json(self._folder.run.state.read_text(encoding="utf-8"))
+            state = RunStateFile.model_validate_json(read_plain(self._folder.run.state))
         changed = state != self._state and not _only_beat(state, self._state)
         if changed or time.monotonic() - self._told >= _BEAT_S:
             self._state, self._told = state, time.monotonic()

@@ -6,7 +6,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from burnish_engine.contract.run.events import MOST_EVENTS
+
 MARK = "@burnish "
+LAST_ATTEMPT = 10**6
+"""Highest number of an attempt; the end that a place tells by itself has it, whatever attempt it is of."""
+MOST_FILES = 100_000
+"""Most files of a result."""
 
 
 class RelayLine(BaseModel):
@@ -18,12 +24,18 @@ class RelayLine(BaseModel):
         description="attempt: the job begins, or begins again after preemption. event, hardware, state: a line or the "
         "content of the run's file of that name. end: nothing comes any more."
     )
-    attempt: int = Field(default=0, description="Number of the attempt that it belongs to.")
-    events: int = Field(default=0, description="attempt: number of events that the run had when it began.")
+    attempt: int = Field(default=0, ge=0, le=LAST_ATTEMPT, description="Number of the attempt that it belongs to.")
+    events: int = Field(
+        default=0, ge=0, le=MOST_EVENTS, description="attempt: number of events that the run had when it began."
+    )
     text: str = Field(default="", description="Content: a line of a file. end: what went wrong outside the run.")
     status: str = Field(default="", description="end: status of the run there.")
-    exit_code: int | None = Field(default=None, description="end: exit code of the run; None where none is known.")
-    files: dict[str, str] = Field(default={}, description="end: SHA-256 of each file of the result, by its path.")
+    exit_code: int | None = Field(
+        default=None, ge=-(2**31), lt=2**32, description="end: exit code of the run; None where none is known."
+    )
+    files: dict[str, str] = Field(
+        default={}, max_length=MOST_FILES, description="end: SHA-256 of each file of the result, by its path."
+    )
 
 
 def write_line(line: RelayLine) -> str:

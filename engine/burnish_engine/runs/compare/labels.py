@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import RunPaths
 
 _NOT_READ = ("workers",)
@@ -51,8 +52,8 @@ def _changed(path: Path) -> int:
 @functools.lru_cache(maxsize=1024)
 def _labels(recipe: Path, card: Path, _recipe_ns: int, _card_ns: int) -> RunLabels:
     """Read the labels, cached: windows ask every second, and files that did not change say the same."""
-    with suppress(ValueError, OSError, AttributeError):  # damaged: the run is still listed
-        document = tomllib.loads(recipe.read_text(encoding="utf-8"))
+    with suppress(ValueError, OSError, AttributeError, RecursionError):  # damaged: the run is still listed
+        document = tomllib.loads(read_plain(recipe))
         model, data = document.get("model", {}), document.get("data", {})
         names = [Path(name).name for name in data.get("files", [])]
         return RunLabels(
@@ -81,7 +82,7 @@ def _held_out(recipe: dict[str, Any], card: Path) -> str:
 
 
 def _sizes(card: Path, role: str) -> list[tuple[str, int]]:
-    with suppress(ValueError, OSError, KeyError, TypeError):
-        files = json.loads(card.read_text(encoding="utf-8"))["data"]["files"]
+    with suppress(ValueError, OSError, KeyError, TypeError, RecursionError):
+        files = json.loads(read_plain(card))["data"]["files"]
         return [(file["name"], file["bytes"]) for file in files if role in ("", file["role"])]
     return []

@@ -19,7 +19,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from burnish_engine.contract.errors import BurnishError, ExitCode, LeasedError, UsageError
-from burnish_engine.contract.files import cannot_write, make_private, write_atomic
+from burnish_engine.contract.files import cannot_write, make_private, read_plain, write_atomic
 from burnish_engine.contract.paths import RunPaths, user_data_dir
 from burnish_engine.runs.process import identity, is_alive, own_identity, start_detached
 from burnish_engine.runs.store import open_run, read_state, write_state
@@ -135,7 +135,7 @@ def queue() -> list[QueueEntry]:
     entries = []
     for file in sorted(_folder("queue").glob("*.json")):
         with suppress(ValueError, TypeError, OSError, KeyError):
-            raw = json.loads(file.read_text(encoding="utf-8"))
+            raw = json.loads(read_plain(file))
             if RunPaths(Path(raw["run"])).state.is_file():
                 anyway, gpus = bool(raw.get("anyway")), int(raw.get("gpus", 0))
                 entries.append(QueueEntry(file, Path(raw["run"]), str(raw["device"]), anyway, gpus))
@@ -206,9 +206,9 @@ def _reserved_for(holder: dict[str, Any], run: RunPaths) -> bool:
 
 def _holder(device: str) -> dict[str, Any] | None:
     try:
-        record: dict[str, Any] = json.loads(_lease_file(device).read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(read_plain(_lease_file(device)))
         return record if is_alive(record["pid"], record["created"]) else None
-    except (OSError, json.JSONDecodeError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder, write_atomic
+from burnish_engine.contract.files import cannot_write, read_plain, replace_with_retry, sync_folder, write_atomic
 from burnish_engine.train.base.engine import Engine
 
 CHECKPOINT_VERSION = 1
@@ -197,7 +197,7 @@ def read_position(checkpoint: Path) -> Position:
     Raises:
         UsageError: The checkpoint has another version.
     """
-    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    state = json.loads(read_plain(checkpoint / "state.json"))
     if state.get("v") != CHECKPOINT_VERSION:
         raise UsageError(
             f"The checkpoint {checkpoint} has version {state.get('v')!r}; this Burnish reads {CHECKPOINT_VERSION}.",
@@ -233,7 +233,7 @@ def refuse_changes(position: Position, dataset_hash: str, recipe_hash: str, reci
 def restore_training(checkpoint: Path, engine: Engine, device: torch.device) -> None:
     """Restore optimizer state and all random generators. The engine must already hold the checkpoint's weights."""
     engine.restore_optimizer(load_file(checkpoint / "optimizer.safetensors"))
-    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    state = json.loads(read_plain(checkpoint / "state.json"))
     rng = load_file(checkpoint / "rng.safetensors")
     torch.set_rng_state(rng["cpu"])
     if device.type == "cuda" and "cuda" in rng:
@@ -256,7 +256,7 @@ def _guarded(path: Path, write: Callable[[], None]) -> None:
 
 
 def _by_step(folder: Path) -> list[Path]:
-    numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    numbered = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
     return sorted(numbered, key=_step_of)
 
 
@@ -283,7 +283,7 @@ def _numpy_rng() -> list[Any]:
 
 def _is_whole(checkpoint: Path) -> bool:
     try:
-        hashes = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))
+        hashes = json.loads(read_plain(checkpoint / _MARKER))
         if not isinstance(hashes, dict) or "state.json" not in hashes:
             return False
         return all(_sha256(checkpoint / name) == digest for name, digest in hashes.items())

@@ -110,7 +110,7 @@ class EarlyStopping:
         steps = {self.best.step, *needed}
         for folder in self._folder.glob(f"{_PREFIX}*"):
             name = folder.name.removeprefix(_PREFIX)
-            if name.isdigit() and int(name) not in steps:
+            if name.isdecimal() and int(name) not in steps:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _of(self, step: int) -> Path:

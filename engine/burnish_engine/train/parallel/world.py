@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.machine import GpuFacts
+from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.train.parallel.link import Link, LinkLostError
 from burnish_engine.train.recovery.recovery import short_message
 
@@ -31,15 +33,18 @@ _POLL_S = 0.2
 _GREETING_S = 10.0
 
 
-def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+def _number(variables: Mapping[str, str], name: str, default: int | None = None, *, among: range | None = None) -> int:
     text = variables.get(name, "") if default is None else variables.get(name, str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise SetupError(
-            f"{name} is {text!r}, which is no number, and other variables say that several processes share the run.",
-            "torchrun sets all of them. To train alone, unset RANK and WORLD_SIZE.",
-        ) from None
+    why = "no number"
+    with suppress(ValueError):
+        number = int(text)
+        if among is None or number in among:
+            return number
+        why = f"not among {among.start} to {among[-1]}"
+    raise SetupError(
+        f"{name} is {text!r:.60}, which is {why}, and other variables say that several processes share the run.",
+        "torchrun sets all of them. To train alone, unset RANK and WORLD_SIZE.",
+    )
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,15 @@ class World:
             variables: environment; None: that of this process.
 
         Raises:
-            SetupError: They say that there are several processes, and one of them is no number.
+            SetupError: They say that there are several processes, and one of them is no number of a process.
         """
         found = os.environ if variables is None else variables
         if not {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= found.keys() or found["WORLD_SIZE"] == "1":
             return None
-        rank, size, port = (_number(found, name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
-        local, beside = _number(found, "LOCAL_RANK", rank), _number(found, "LOCAL_WORLD_SIZE", 1)
+        size, port = _number(found, "WORLD_SIZE", among=range(1, MOST_GPUS + 1)), _number(found, "MASTER_PORT")
+        rank = _number(found, "RANK", among=range(size))
+        local = _number(found, "LOCAL_RANK", rank, among=range(size))
+        beside = _number(found, "LOCAL_WORLD_SIZE", 1, among=range(1, size + 1))
         agent = found.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
         address = found.get("MASTER_ADDR", _LOCAL)
         return cls(rank, size, local, address, port, agent, beside) if size > 1 else None

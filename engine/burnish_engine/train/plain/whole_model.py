@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.transformers_path import plain
 
@@ -142,7 +143,7 @@ def _unshared(value: torch.Tensor) -> torch.Tensor:
 
 def _finish_config(path: Path, base: dict[str, Any]) -> None:
     """Correct the settings of config.json that saving took from the model in memory instead of from the file."""
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = json.loads(read_plain(path))
     config["dtype"] = "float32"
     config.pop("use_cache", None)
     if "use_cache" in base:

@@ -37,6 +37,11 @@ CONFIGS = {
     "stored-nf4": {**LLAMA, "quantization_config": NF4},
     "stored-mxfp4": {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}},
     "stored-gptq": {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}},
+    "stored-awq": {**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 4}},
+    "stored-unheard": {**LLAMA, "quantization_config": {"quant_method": "\x1b[2J" * 100}},
+    "stored-unsaid": {**LLAMA, "quantization_config": {"bits": 4}},
+    "stored-list": {**LLAMA, "quantization_config": ["gptq"]},
+    "stored-number": {**LLAMA, "quantization_config": {"quant_method": 3}},
 }
 
 
@@ -89,6 +94,22 @@ def test_a_model_of_the_catalog_is_judged_by_its_shape():
         spec = decoder_spec(config)
         if spec is not None and not {"quantization_config", "attention_dropout"} & config.keys():
             assert fast_obstacle(Recipe(), spec, None) == fast_obstacle(Recipe(), spec, None, config), name
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("stored-") and name != "stored-nf4"])
+def test_weights_stored_in_a_form_that_cannot_be_loaded_are_refused(monkeypatch, name):
+    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda _name: None)
+    config = CONFIGS[name]
+    if name == "stored-mxfp4":  # transformers unpacks it by itself
+        assert not choose_engine(Recipe(), decoder_spec(config), None, "fp32", config).fast
+        return
+    with pytest.raises(UsageError, match="stored quantized") as told:
+        choose_engine(Recipe(), decoder_spec(config), None, "fp32", config)
+    assert len(str(told.value)) < 400
+    if name in ("stored-gptq", "stored-awq"):
+        assert "gptqmodel" in told.value.what
+        monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda _name: 1)
+        assert not choose_engine(Recipe(), decoder_spec(config), None, "fp32", config).fast
 
 
 def test_fp16_is_refused_where_the_plain_engine_would_train():

@@ -10,6 +10,7 @@ from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec, Layer
 from burnish_engine.contract.facts.machine import LinkFacts
 from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 
@@ -353,6 +354,21 @@ def test_a_slower_card_is_predicted_slower():
     fast = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB))
     slow = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 3090", 24 * GIB))
     assert fast.tokens_per_s > 2 * slow.tokens_per_s
+
+
+def test_training_is_not_refused_because_an_export_would_not_fit():
+    machine = gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB).model_copy(update={"disk_free_bytes": 26 * 10**9})
+    plan = plan_run(Recipe(), LLAMA_8B, machine)
+    assert plan.fits
+    assert plan.disk_bytes < 2e9
+    assert plan.export_disk_bytes > 26e9
+    [note] = [note for note in plan.notes if "export.quants" in note]
+    assert "Q8_0" in note
+    without = plan_run(Recipe(export=ExportSection(quants=[])), LLAMA_8B, machine)
+    assert without.export_disk_bytes == 0
+    assert not any("export.quants" in note for note in without.notes)
+    roomy = plan_run(Recipe(), LLAMA_8B, machine.model_copy(update={"disk_free_bytes": 10**12}))
+    assert not any("export.quants" in note for note in roomy.notes)
 
 
 def test_full_disk_is_a_problem():

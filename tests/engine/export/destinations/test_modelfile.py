@@ -4,7 +4,7 @@ import pytest
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.destinations.modelfile import check_template, read_modelfile
-from burnish_engine.export.destinations.ollama import export_ollama, quoted, usual_sampling
+from burnish_engine.export.destinations.ollama import export_ollama, model_sampling, quoted, usual_sampling
 
 from support.models.export import write_16_bit
 
@@ -68,11 +68,11 @@ def test_templates_that_go_would_not_run_are_refused(template, words):
 
 def test_what_is_written_is_what_ollama_reads(wide, tmp_path):
     path = write_16_bit(wide, None, tmp_path)
-    made = export_ollama(path, tmp_path / "o", sampling=usual_sampling({"temperature": 0.6, "top_k": 20}))
+    made = export_ollama(path, tmp_path / "o", sampling=usual_sampling({"temperature": 0.6, "top_k": 50_000.0}))
     found = read(made.modelfile.read_text(encoding="utf-8"))
     assert found[0] == ("from", "", "./tiny-F16.gguf")
     assert ("parameter", "temperature", "0.6") in found
-    assert ("parameter", "top_k", "20") in found
+    assert ("parameter", "top_k", "50000") in found
     assert [value for word, key, value in found if key == "stop"]
     assert "{{ .Content }}" in next(value for word, _, value in found if word == "template")
 
@@ -80,6 +80,22 @@ def test_what_is_written_is_what_ollama_reads(wide, tmp_path):
 def test_only_sampling_that_ollama_knows_goes_along():
     config = {"temperature": 0.7, "repetition_penalty": 1.05, "do_sample": True, "eos_token_id": 2, "top_p": True}
     assert usual_sampling(config) == {"temperature": 0.7, "repeat_penalty": 1.05}
+    assert usual_sampling({"top_k": 40.5}) == {}
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 400, "-1", "1e300", '"0.7"', "null", "[]", "true", "{}"]
+)
+@pytest.mark.parametrize("key", ["temperature", "top_p", "top_k", "min_p", "repetition_penalty"])
+def test_odd_sampling_never_reaches_a_modelfile(tmp_path, key, number):
+    (tmp_path / "generation_config.json").write_text(f'{{"{key}": {number}}}')
+    assert model_sampling(tmp_path) == {}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "infinity"])
+def test_no_number_of_a_modelfile_is_infinite(value):
+    with pytest.raises(UsageError, match="temperature"):
+        read_modelfile(f"FROM ./a.gguf\nPARAMETER temperature {value}\n")
 
 
 def test_texts_with_triple_quotes_cannot_be_written():

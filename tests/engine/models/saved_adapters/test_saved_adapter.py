@@ -3,12 +3,14 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.recipe import patterns
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.models.decoder.lora_adapter import read_plan
 from burnish_engine.models.families import family
@@ -24,6 +26,10 @@ from burnish_engine.models.transformers_path import plain
 
 from support.models import parity, tiny_models
 
+REPEATS = "((a{1000}){1000}){1000}"
+SLOW = r"(?:.*?.*?)+?[!?]"
+SLOW_FOR_PEFT = r"(.*.*)*x!"
+"""Takes for ever in Python's `re`, which PEFT uses, and no time in `regex`."""
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 
 
@@ -58,6 +64,9 @@ DAMAGE = {
     "a rank that its config does not name": (changed(r=6), "rank 4"),
     "a rank that only a pattern names": (changed(rank_pattern={"q_proj": 2}), r"q_proj.*says 2"),
     "patterns that are a list": (changed(rank_pattern=[3]), "rank_pattern"),
+    "a pattern without end": (changed(rank_pattern={SLOW: 2}), "rank_pattern .*too long"),
+    "a pattern that repeats too much": (changed(rank_pattern={REPEATS: 2}), "rank_pattern .*repeats so much"),
+    "a pattern that is none": (changed(rank_pattern={"(": 2}), "rank_pattern .*no regular expression"),
     "a layer that the model does not have": (
         tensors(lambda found: found | {"base_model.model.model.layers.7.mlp.up_proj.lora_A.weight": torch.ones(4, 64)}),
         r"layers\.7\.mlp\.up_proj.*no place",
@@ -76,7 +85,8 @@ DAMAGE = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", DAMAGE)
-def test_both_engines_refuse_it_in_the_same_words(bases, tmp_path, name):
+def test_both_engines_refuse_it_in_the_same_words(bases, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(patterns, "SECONDS", 0.05)
     base, folder = bases("llama"), tiny_models.lora(bases("llama"), tmp_path / "adapter", rank=4)
     damage, message = DAMAGE[name]
     damage(folder)
@@ -127,6 +137,42 @@ def test_whatever_peft_saves_is_whole_for_both_engines(bases, tmp_path, name):
     assert {one.module.path for one in plan.modules} == adapted
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("said", "modules"),
+    [
+        ({"rank_pattern": {SLOW_FOR_PEFT: 9}, "alpha_pattern": {SLOW_FOR_PEFT: 9}}, 14),
+        ({"target_modules": rf"{SLOW_FOR_PEFT}|.*_proj", "exclude_modules": SLOW_FOR_PEFT}, 14),
+        ({"rank_pattern": {r"layers\.[01].*_proj": 4}, "r": 2}, 14),
+    ],
+)
+def test_peft_searches_no_pattern_of_a_file(bases, tmp_path, said, modules):
+    folder = tiny_models.lora(bases("llama"), tmp_path / "adapter", rank=4)
+    source = parity.model_source(bases("llama"))
+    changed(**said)(folder)
+    read = plain.load_adapter(plain.load_base(source, "fp32", parity.CPU), folder)
+    assert len([key for key, layer in read.named_modules() if hasattr(layer, "lora_A")]) == modules
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"modules_to_save": [SLOW_FOR_PEFT]}, "modules_to_save"),
+        ({"layers_to_transform": [0], "layers_pattern": SLOW_FOR_PEFT}, "layers_pattern"),
+        ({"target_modules": SLOW}, "target_modules .*too long"),
+        ({"target_modules": "("}, "target_modules .*no regular expression"),
+        ({"exclude_modules": "("}, "exclude_modules .*no regular expression"),
+        ({"rank_pattern": {f"m{number}": 4 for number in range(20_001)}}, "20,001 entries"),
+    ],
+)
+def test_patterns_that_cannot_be_searched_are_refused(bases, tmp_path, monkeypatch, said, words):
+    monkeypatch.setattr(patterns, "SECONDS", 0.05)
+    folder = tiny_models.lora(bases("llama"), tmp_path / "adapter", rank=4)
+    changed(**said)(folder)
+    with pytest.raises(SetupError, match=words):
+        plain.load_adapter(plain.load_base(parity.model_source(bases("llama")), "fp32", parity.CPU), folder)
+
+
 @pytest.mark.full
 def test_adapters_of_fused_experts_and_of_an_embedding_have_the_rank_of_their_config(tmp_path):
     config = {"r": 4, "target_parameters": ["mlp.experts.gate_up_proj"]}
@@ -158,7 +204,6 @@ def test_a_config_that_is_none_is_refused(tmp_path, content):
         ({"target_modules": "all-linear"}, True),
         ({"target_modules": r".*\.0\..*q_proj"}, True),
         ({"target_modules": "q_proj"}, False),
-        ({"target_modules": "("}, False),
         ({"target_modules": ["q_proj"], "layers_to_transform": 0}, False),
         ({"target_modules": ["q_proj"], "exclude_modules": ["v_proj"]}, False),
         ({"target_modules": ["q_proj"], "layers_to_transform": None, "exclude_modules": []}, True),
@@ -166,4 +211,4 @@ def test_a_config_that_is_none_is_refused(tmp_path, content):
     ],
 )
 def test_a_config_promises_the_modules_that_it_names(config, promised):
-    assert is_promised(config, "model.layers.0.self_attn.q_proj") is promised
+    assert is_promised(Path(), config, "model.layers.0.self_attn.q_proj") is promised

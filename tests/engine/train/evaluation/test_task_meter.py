@@ -124,7 +124,7 @@ def test_evaluating_by_another_metric_begins_from_its_defaults(scored_run, capsy
     assert "none.json" in capsys.readouterr().err
 
 
-def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys, tmp_path):
+def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys, monkeypatch, tmp_path):
     assert main(["evaluate", str(scored_run.root), "--exported"]) == 2  # nothing was exported
     assert "GGUF" in capsys.readouterr().err
     assert main(["export", str(scored_run.root), "--quant", "F16", "--quant", "Q8_0"]) == 0
@@ -138,6 +138,12 @@ def test_an_exported_file_is_scored_on_the_same_rows(scored_run, capsys, tmp_pat
     file = scored_run.export / report["files"][0]["file"]
     assert main(["evaluate", str(scored_run.root), "--file", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["models"][file.name]["right"] == after.right
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(file.read_bytes()[:-1000])
+    with monkeypatch.context() as patch:
+        patch.setattr("burnish_engine.chat.score_models.model_replies", lambda *_arguments: pytest.fail("too late"))
+        assert main(["evaluate", str(scored_run.root), "--file", str(file), "--file", str(cut)]) == ExitCode.ENVIRONMENT
+    assert "cut.gguf" in capsys.readouterr().err
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes())
     files = [str(file), str(file), str(copy)]

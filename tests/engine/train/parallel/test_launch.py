@@ -39,6 +39,17 @@ def test_variables_that_are_no_numbers_are_refused_and_not_taken_for_none(name):
         World.from_environment(GIVEN | {name: "x"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RANK", "-1"), ("RANK", "4"), ("RANK", "9" * 5000), ("LOCAL_RANK", "-1"), ("LOCAL_RANK", "4"),
+     ("WORLD_SIZE", "-4"), ("WORLD_SIZE", "0"), ("WORLD_SIZE", "9999999"),
+     ("LOCAL_WORLD_SIZE", "0"), ("LOCAL_WORLD_SIZE", "5")],
+)  # fmt: skip
+def test_ranks_that_no_process_has_are_refused(name, value):
+    with pytest.raises(SetupError, match=f"{name} is "):
+        World.from_environment(GIVEN | {name: value})
+
+
 def test_devices_are_gpus_or_as_many_processes_on_the_cpu():
     assert devices_of(torch.device("cuda", 1), [1, 3]) == [torch.device("cuda", 1), torch.device("cuda", 3)]
     assert devices_of(torch.device("cpu"), range(3)) == [torch.device("cpu")] * 3

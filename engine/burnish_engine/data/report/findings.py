@@ -157,6 +157,7 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
         content_checks.TOOLS_NOT_WRITTEN: ("tools", "{rows} {what}", [_NO_TOOLS]),
         content_checks.PLACEHOLDER: ("placeholders", "{rows} {what}" + placeholder, [_NO_PLACEHOLDERS]),
         content_checks.MEDIA_TAG: ("media", "{rows} {what}", []),
+        content_checks.LITERAL: ("literals", "{rows} {what}", []),
     }
     for what, count in log.noticed.counts.items():
         if what not in kinds:

@@ -33,6 +33,7 @@ REPLACED = "characters lost in decoding (\ufffd)"
 
 CONTROL = "a control token spelled out in the text"
 TOOLS_NOT_WRITTEN = "tools that the chat template does not write"
+LITERAL = "a number, true or false for a reply, which is taken as its JSON text"
 NO_TURN_END = "no end-of-turn token after the last reply"
 NO_SYSTEM = "no system message"
 PROMPT_DIFFERS = "a last reply that begins otherwise than the generation prompt says"
